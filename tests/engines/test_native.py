@@ -39,6 +39,7 @@ from tests.tiers import first_of_each, some
 
 CPU = torch.device("cpu")
 TEXT = [(7 * i + i * i) % 250 + 4 for i in range(300)]
+FLOATS = {32: torch.float32, 16: torch.bfloat16, 15: torch.float16}
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=f"no native code here: {unavailable()}")
 
@@ -55,8 +56,11 @@ def layer_of(bits: int, inputs: int = 96, outputs: int = 80, size: int = 32, bia
     """A layer, and its weight float32 [out, in]."""
     torch.manual_seed(bits + outputs)
     linear = nn.Linear(inputs, outputs, bias=bias).requires_grad_(False)
-    if bits == 32:
-        return NativeLinear(linear), linear.weight
+    if dtype := FLOATS.get(bits):
+        linear.weight.data = linear.weight.data.to(dtype).float()
+        layer = NativeLinear(linear)
+        assert layer.words == str(dtype).removeprefix("torch.") and not layer.quantised
+        return layer, linear.weight
     if size == 32:
         grid = quantised(linear.weight, bits)
     else:
@@ -66,14 +70,14 @@ def layer_of(bits: int, inputs: int = 96, outputs: int = 80, size: int = 32, bia
     return NativeLinear(linear, grid), grid.unpacked
 
 
-KINDS = [(32, 32), (4, 32), (8, 32), (4, 16), (8, 16)]
+KINDS = [(32, 32), (16, 32), (15, 32), (4, 32), (8, 32), (4, 16), (8, 16)]
 
 
 @pytest.mark.parametrize("bits, size", KINDS)
 @pytest.mark.parametrize("inputs, outputs", [(96, 80), (32, 1), (64, 32), (160, 97), (48, 70), (8, 40)])
 @torch.inference_mode()
 def test_the_product_is_that_of_the_weight(bits, size, inputs, outputs):
-    if bits < 32 and inputs % 32:
+    if bits not in FLOATS and inputs % 32:
         return  # grids have whole groups
     layer, weight = layer_of(bits, inputs, outputs, size)
     assert torch.equal(layer.weight, weight), "to the last bit"

@@ -29,7 +29,7 @@ _COUNT = ctypes.c_int64
 class NativeWeight(ctypes.Structure):
     """``Weight`` of products.h."""
 
-    _fields_ = [("blocks", _ANY), ("bias", _ANY), ("inputs", _COUNT), ("outputs", _COUNT), ("bits", _COUNT),
+    _fields_ = [("blocks", _ANY), ("bias", _ANY), ("inputs", _COUNT), ("outputs", _COUNT), ("stored", _COUNT),
                 ("wide", _COUNT), ("each", _COUNT)]
 
 

@@ -17,6 +17,7 @@ from engines.model.quantised_linear import GROUP, WeightGrid, quantised
 from engines.model.weight_layouts import LaidOut
 
 BLOCK = 32  # outputs that lie together
+_STORED = ("float32", "bfloat16", "float16", "int8", "int4")  # as products.h numbers them
 NATIVE = "native"  # the layout of a model whose layers are these
 
 
@@ -37,16 +38,18 @@ class NativeLinear(LaidOut):
     def __init__(self, linear: nn.Linear, grid: WeightGrid | None = None) -> None:
         super().__init__(linear)
         self.quantised = grid is not None
-        self.words = f"int{grid.bits} in groups of {grid.size}" if grid is not None else "float32"
         if grid is None:
-            numbers, wide = F.pad(linear.weight.detach(), (0, -self.in_features % GROUP)), False
-            self.blocks = _blocks(numbers, 1).view(torch.uint8)
+            numbers, wide = _narrowest(linear.weight.detach()), False
+            self.words = stored = str(numbers.dtype).removeprefix("torch.")
+            self.blocks = _blocks(F.pad(numbers, (0, -self.in_features % GROUP)), 1).view(torch.uint8)
         else:
-            wide = not all(_halves_hold(part) for part in (grid.scale, grid.zero))
+            wide = not all(_holds(torch.float16, part) for part in (grid.scale, grid.zero))
+            stored = f"int{grid.bits}"
+            self.words = f"{stored} in groups of {grid.size}"
             self.blocks = _stored(grid, torch.float32 if wide else torch.float16)
         self.native = NativeWeight(
             self.blocks.data_ptr(), None if self.bias is None else self.bias.data_ptr(), self.blocks.shape[1] * GROUP,
-            self.out_features, grid.bits if grid is not None else 32, wide, grid.size if grid is not None else GROUP,
+            self.out_features, _STORED.index(stored), wide, grid.size if grid is not None else GROUP,
         )
 
     @property
@@ -75,7 +78,7 @@ class NativeLinear(LaidOut):
         at = self.blocks.data_ptr() + first * self.blocks.numel() // (-(-self.out_features // BLOCK) * BLOCK)
         own = self.bias.data_ptr() + 4 * first if bias and self.bias is not None else None
         native = self.native
-        return NativeWeight(at, own, native.inputs, end - first, native.bits, native.wide, native.each)
+        return NativeWeight(at, own, native.inputs, end - first, native.stored, native.wide, native.each)
 
     def _product(self, x: torch.Tensor, weight: NativeWeight) -> torch.Tensor:
         if weight.inputs > self.in_features:
@@ -148,25 +151,38 @@ def unavailable(progress: Callable[[], None] = lambda: None) -> str:
 @cache
 def _right() -> bool:
     """Whether what was compiled computes what it should, however the weight is stored."""
-    return all(_right_product(bits) for bits in (4, 8, 32))
+    return all(_right_product(kind) for kind in (4, 8, torch.bfloat16, torch.float16, torch.float32))
 
 
 @torch.inference_mode()
-def _right_product(bits: int) -> bool:
+def _right_product(kind: int | torch.dtype) -> bool:
     """Whether products are those of the weight, to rounding, for a few and for many rows."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         linear, x = nn.Linear(96, 72), torch.randn(80, 96)
-    grid = quantised(linear.weight, bits) if bits < 32 else None
+    grid = None
+    if isinstance(kind, int):
+        grid = quantised(linear.weight, kind)
+    else:
+        linear.weight.data = linear.weight.data.to(kind).float()
     layer, weight = NativeLinear(linear, grid), linear.weight if grid is None else grid.unpacked
     expected = (x.double() @ weight.double().t() + linear.bias).float()
     return torch.equal(layer.weight, weight) and all(
         torch.allclose(layer(x[:rows]), expected[:rows], rtol=0, atol=1e-5) for rows in (1, 3, 80))
 
 
-def _halves_hold(numbers: torch.Tensor) -> bool:
-    """Whether numbers are the same in float16."""
-    return bool((numbers.half().float() == numbers).all())
+def _narrowest(weight: torch.Tensor) -> torch.Tensor:
+    """The same numbers in the smallest dtype that holds them all: those of a checkpoint in half precision are float32
+    in memory."""
+    for dtype in (torch.bfloat16, torch.float16):
+        if _holds(dtype, weight[:1]) and _holds(dtype, weight):
+            return weight.to(dtype)
+    return weight
+
+
+def _holds(dtype: torch.dtype, numbers: torch.Tensor) -> bool:
+    """Whether float32 numbers are the same in another dtype."""
+    return torch.equal(numbers.to(dtype).float(), numbers)
 
 
 def _stored(grid: WeightGrid, dtype: torch.dtype) -> torch.Tensor:

@@ -16,20 +16,25 @@ constexpr int64_t part = 256;     // inputs of a block whose numbers stay in the
 
 // A weight [out, in]: blocks [out / 32] of groups [in / 32]. There may be fewer outputs than these have, and inputs that
 // are zeros.
-// A group, by bits of a number:
-//   32: float32 [32 inputs][32 outputs]
-//    4: words of 8 numbers from 0 to 15, the first input lowest [4][32 outputs], scales
-//    8: int8 [32 inputs][32 outputs], scales
+// A group, by how its numbers are stored:
+//   float32, bfloat16, float16: [32 inputs][32 outputs]
+//   int8: the same, and scales
+//   int4: words of 8 numbers from 0 to 15, the first input lowest [4][32 outputs], and scales
 // Scales are pairs for each 32 or each 16 inputs: a factor [32 outputs] and what is added [32 outputs], each float32
 // (`wide`) or float16: weight = number * factor + added.
+enum Stored : int64_t { float32, bfloat16, float16, int8, int4 };
+
 struct Weight {
   const uint8_t* blocks;
   const float* bias;
-  int64_t in, out, bits, wide, each;  // each: inputs that share a scale
+  int64_t in, out, stored, wide, each;  // each: inputs that share a scale
 };
 
-inline int64_t numbers_size(const Weight& w) { return block * group * w.bits / 8; }
-inline int64_t scale_size(const Weight& w) { return w.bits == 32 ? 0 : 2 * block * (w.wide ? 4 : 2); }
+constexpr int bits_of(int64_t stored) { return stored == float32 ? 32 : stored <= float16 ? 16 : stored == int8 ? 8 : 4; }
+constexpr bool scaled(int64_t stored) { return stored >= int8; }
+
+inline int64_t numbers_size(const Weight& w) { return block * group * bits_of(w.stored) / 8; }
+inline int64_t scale_size(const Weight& w) { return scaled(w.stored) ? 2 * block * (w.wide ? 4 : 2) : 0; }
 inline int64_t group_size(const Weight& w) { return numbers_size(w) + scale_size(w) * (group / w.each); }
 inline int64_t blocks_of(const Weight& w) { return (w.out + block - 1) / block; }
 
@@ -38,7 +43,7 @@ inline Floats scale_at(const Weight& w, const uint8_t* at, int place) {
 }
 
 // Eight inputs of B / 2 blocks after each other: numbers of 16 outputs each.
-template <int bits, int B>
+template <Stored stored, int B>
 struct Eight {
   Floats factor[B], added[B];
   Ints words[B];
@@ -52,41 +57,44 @@ struct Eight {
   }
   void numbers(const uint8_t* from, int64_t next_block) {
     for (int b = 0; b < B; b++) {
-      at[b] = from + b / 2 * next_block + b % 2 * (bits == 4 ? 4 * lanes : lanes * bits / 8);
-      if (bits == 4) words[b] = load<Ints>(at[b]);
+      at[b] = from + b / 2 * next_block + b % 2 * (stored == int4 ? 4 * lanes : lanes * bits_of(stored) / 8);
+      if (stored == int4) words[b] = load<Ints>(at[b]);
     }
   }
   Floats weight(int b, int k) const {
-    if constexpr (bits == 32) return load<Floats>(at[b] + k * block * 4);
-    else if constexpr (bits == 4) return of_four_bits(words[b], k) * factor[b] + added[b];
-    else return of_bytes(at[b] + k * block) * factor[b] + added[b];
+    const uint8_t* number = at[b] + k * block * bits_of(stored) / 8;
+    if constexpr (stored == float32) return load<Floats>(number);
+    else if constexpr (stored == bfloat16) return upper_halves(number);
+    else if constexpr (stored == float16) return halves(number);
+    else if constexpr (stored == int8) return of_bytes(number) * factor[b] + added[b];
+    else return of_four_bits(words[b], k) * factor[b] + added[b];
   }
 };
 
 // Asks for what will be read soon after these bytes: a processor that also computes asks too late.
-template <int bits>
+template <Stored stored>
 inline void fetch(const uint8_t* at, int64_t size) {
   for (int64_t line = 0; line < size; line += 64) {
-    if constexpr (bits == 32) __builtin_prefetch(at + line + (16 << 10), 0, 2);
+    if constexpr (stored == float32) __builtin_prefetch(at + line + (16 << 10), 0, 2);
     else __builtin_prefetch(at + line + (4 << 10), 0, 3);
   }
 }
 
 // Calls use(input, eight) for each eight of some inputs, whole groups of them, of B / 2 blocks.
-template <int bits, int B, class Use>
+template <Stored stored, int B, class Use>
 inline void each_eight(const Weight& w, int64_t first_block, int64_t input, int64_t inputs, Use use) {
   const int64_t size = group_size(w), next_block = size * (w.in / group), numbers = numbers_size(w);
   const uint8_t* at = w.blocks + first_block * next_block + input / group * size;
-  Eight<bits, B> eight;
+  Eight<stored, B> eight;
   for (const int64_t end = input + inputs; input < end; at += size) {
     const uint8_t* scales = at + numbers;
     for (int quarter = 0; quarter < 4; quarter++, input += 8) {
-      if (bits != 32 && (quarter == 0 || (quarter == 2 && w.each == 16))) {
+      if (scaled(stored) && (quarter == 0 || (quarter == 2 && w.each == 16))) {
         eight.scales(w, scales, next_block);
         scales += scale_size(w);
       }
       eight.numbers(at + quarter * (numbers / 4), next_block);
-      for (int b = 0; b < B / 2; b++) fetch<bits>(at + b * next_block + quarter * (size / 4), size / 4);
+      for (int b = 0; b < B / 2; b++) fetch<stored>(at + b * next_block + quarter * (size / 4), size / 4);
       use(input, eight);
     }
   }
@@ -115,10 +123,10 @@ inline void put(const Weight& w, const Result& to, int64_t row, int64_t output, 
 }
 
 // R rows of x [rows][in] and B / 2 blocks.
-template <int bits, int R, int B>
+template <Stored stored, int R, int B>
 void few(const Weight& w, const float* x, int64_t first_block, const Result& to) {
   Floats total[R][B] = {};
-  each_eight<bits, B>(w, first_block, 0, w.in, [&](int64_t input, const Eight<bits, B>& eight) {
+  each_eight<stored, B>(w, first_block, 0, w.in, [&](int64_t input, const Eight<stored, B>& eight) {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
       Floats weight[B];
@@ -131,21 +139,21 @@ void few(const Weight& w, const float* x, int64_t first_block, const Result& to)
     for (int b = 0; b < B; b++) put(w, to, r, first_block * block + b * lanes, total[r][b]);
 }
 
-template <int bits, int R = few_rows>
+template <Stored stored, int R = few_rows>
 void few_rows_of(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Result& to) {
   if (count < R) {
-    if constexpr (R > 1) few_rows_of<bits, R - 1>(count, w, x, from, end, to);
+    if constexpr (R > 1) few_rows_of<stored, R - 1>(count, w, x, from, end, to);
     return;
   }
   if constexpr (R <= 2)  // more sums that do not wait for each other
-    for (; from + 2 <= end; from += 2) few<bits, R, 4>(w, x, from, to);
-  for (; from < end; from++) few<bits, R, 2>(w, x, from, to);
+    for (; from + 2 <= end; from += 2) few<stored, R, 4>(w, x, from, to);
+  for (; from < end; from++) few<stored, R, 2>(w, x, from, to);
 }
 
 // Calls use(input, half, numbers) for the numbers of 16 outputs and each of some inputs of a block.
-template <int bits, class Use>
+template <Stored stored, class Use>
 inline void each_number(const Weight& w, int64_t number, int64_t input, int64_t inputs, Use use) {
-  each_eight<bits, 2>(w, number, input, inputs, [&](int64_t input, const Eight<bits, 2>& eight) {
+  each_eight<stored, 2>(w, number, input, inputs, [&](int64_t input, const Eight<stored, 2>& eight) {
     for (int k = 0; k < 8; k++)
       for (int half = 0; half < 2; half++) use(input + k, half, eight.weight(half, k));
   });
@@ -179,7 +187,7 @@ inline void each_tile(int64_t count, Use use) {
   for (int64_t i = 0; i < tiles; i++) use(count * i / tiles, count * (i + 1) / tiles - count * i / tiles);
 }
 
-template <int bits>
+template <Stored stored>
 void many_rows_of(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Result& to) {
   alignas(64) float numbers[part * block];
   std::vector<float> totals(count * block);
@@ -187,7 +195,7 @@ void many_rows_of(int64_t count, const Weight& w, const float* x, int64_t from, 
     std::fill(totals.begin(), totals.end(), 0.0f);
     for (int64_t input = 0; input < w.in; input += part) {
       const int64_t inputs = std::min(part, w.in - input);
-      each_number<bits>(w, from, input, inputs, [&](int64_t i, int half, Floats found) {
+      each_number<stored>(w, from, input, inputs, [&](int64_t i, int half, Floats found) {
         store(numbers + (i - input) * block + half * lanes, found);
       });
       each_tile(count, [&](int64_t row, int64_t rows) {
@@ -202,38 +210,40 @@ void many_rows_of(int64_t count, const Weight& w, const float* x, int64_t from, 
 
 // Weights in float32 are numbers already: a block of them stays in the cache.
 template <>
-inline void many_rows_of<32>(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end,
+inline void many_rows_of<float32>(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end,
                              const Result& to) {
   for (; from < end; from++)
     each_tile(count, [&](int64_t row, int64_t rows) {
-      few_rows_of<32>(rows, w, x + row * w.in, from, from + 1, {to.y + row * to.stride, to.stride, to.added});
+      few_rows_of<float32>(rows, w, x + row * w.in, from, from + 1, {to.y + row * to.stride, to.stride, to.added});
     });
 }
 
 // The outputs of blocks `from` up to `end` of x [count][in].
-template <int bits>
+template <Stored stored>
 void product(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Result& to) {
-  count <= few_rows ? few_rows_of<bits>(count, w, x, from, end, to) : many_rows_of<bits>(count, w, x, from, end, to);
+  count <= few_rows ? few_rows_of<stored>(count, w, x, from, end, to) : many_rows_of<stored>(count, w, x, from, end, to);
 }
 
-// Calls use(of_bits) with the bits of a weight's numbers as a constant.
+// Calls use(stored) with how a weight is stored as a constant.
 template <class Use>
-inline void by_bits(const Weight& w, Use use) {
-  switch (w.bits) {
-    case 4: return use(std::integral_constant<int, 4>());
-    case 8: return use(std::integral_constant<int, 8>());
-    default: return use(std::integral_constant<int, 32>());
+inline void by_kind(const Weight& w, Use use) {
+  switch (w.stored) {
+    case bfloat16: return use(std::integral_constant<Stored, bfloat16>());
+    case float16: return use(std::integral_constant<Stored, float16>());
+    case int8: return use(std::integral_constant<Stored, int8>());
+    case int4: return use(std::integral_constant<Stored, int4>());
+    default: return use(std::integral_constant<Stored, float32>());
   }
 }
 
 inline void product(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Result& to) {
-  by_bits(w, [&](auto bits) { product<bits>(count, w, x, from, end, to); });
+  by_kind(w, [&](auto stored) { product<stored>(count, w, x, from, end, to); });
 }
 
 // A block of a weight as float32 [out][in].
 inline void unpack(const Weight& w, int64_t number, float* out) {
-  by_bits(w, [&](auto bits) {
-    each_number<bits>(w, number, 0, w.in, [&](int64_t input, int half, Floats numbers) {
+  by_kind(w, [&](auto stored) {
+    each_number<stored>(w, number, 0, w.in, [&](int64_t input, int half, Floats numbers) {
       const int64_t first = number * block + half * lanes;
       for (int64_t i = 0; i < lanes && first + i < w.out; i++) out[(first + i) * w.in + input] = numbers[i];
     });
@@ -243,8 +253,8 @@ inline void unpack(const Weight& w, int64_t number, float* out) {
 // The first inputs of a row of a weight, float32.
 inline void one_row(const Weight& w, int64_t row, int64_t inputs, float* out) {
   const int half = row % block / lanes, lane = row % lanes;
-  by_bits(w, [&](auto bits) {
-    each_number<bits>(w, row / block, 0, w.in, [&](int64_t input, int of, Floats numbers) {
+  by_kind(w, [&](auto stored) {
+    each_number<stored>(w, row / block, 0, w.in, [&](int64_t input, int of, Floats numbers) {
       if (of == half && input < inputs) out[input] = numbers[lane];
     });
   });

@@ -39,6 +39,15 @@ inline Floats halves(const uint8_t* at) {
 #endif
 }
 
+// Numbers of bfloat16: the upper halves of floats.
+inline Floats upper_halves(const uint8_t* at) {
+#ifdef __AVX512F__
+  return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)at)), 16);
+#else
+  return (Floats)(__builtin_convertvector(load<Halves>(at), Ints) << 16);
+#endif
+}
+
 inline Floats of_bytes(const uint8_t* at) {
 #ifdef __AVX512F__
   return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)at)));
