@@ -11,7 +11,7 @@ from engines.errors import UsageProblem
 from engines.heads.head_file import HeadFile
 from engines.heads.shape import EAGLE, MEDUSA
 from engines.model.causal_model import CausalModel
-from engines.model.native.native_linear import NATIVE, lay_out_natively
+from engines.model.native.native_linear import NATIVE
 from engines.model.quantise import PLAIN, quantise_drafting
 from engines.model.weight_layouts import lay_out
 from engines.report.events import HeadReads
@@ -67,13 +67,11 @@ def lay_out_as(target: CausalModel, layers: nn.Module) -> str:
     """Store the linear layers of a head as those of its target are, in place: in 4 bits where they are quantised, else
     in their layout. ``fc`` is not quantised: single channels of what it reads are a thousand times larger than others,
     and it is asked once a round. Returns how many are quantised, in words."""
-    found, native = "", target.layout == NATIVE
+    found = ""
     if target.quantised:
-        counts = quantise_drafting(layers, "fc", native)
+        counts = quantise_drafting(layers, "fc", target.layout == NATIVE)
         found = ", ".join(f"{count} {words}" for words, count in sorted(counts.items()) if words != PLAIN)
-    if native:
-        lay_out_natively(layers)
-    elif target.device.type == "cpu" and target.layout != "plain":
+    if target.device.type == "cpu" and target.layout != "plain":
         lay_out(layers, target.layout)
     return found
 

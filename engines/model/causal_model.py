@@ -80,8 +80,8 @@ class CausalModel:
     @property
     def backend(self) -> str:
         """Which forward runs, in words."""
-        layout = f"{NAMES.get(self.layout, self.layout)} linear layers"
-        layout = layout if self.layout not in ("plain", self.compute.name) else ""
+        layout = f"{NAMES[self.layout]} linear layers" if self.layout in NAMES else ""
+        layout = layout if self.layout != self.compute.name else ""
         return ", ".join(filter(None, (self.compute.name, self.quantised, layout)))
 
     @property

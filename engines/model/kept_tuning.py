@@ -23,7 +23,7 @@ _QUIET = 0.25  # cores that anything else may use while the number of threads is
 def tune_once(
     model: PreTrainedModel, threads: int | None = None,
     row: Callable[[], Callable[[], object] | None] = lambda: None,
-    progress: Callable[[float], None] = lambda done: None, once: bool = False,
+    progress: Callable[[float], None] = lambda done: None, once: bool = False, native: bool = False,
 ) -> str:
     """``tuning.tune``, or what it found for this model the last time: then nothing is measured. ``row`` makes its
     ``forward``, which is made only to be measured.
@@ -31,12 +31,12 @@ def tune_once(
     How many threads are best is kept only of a machine with nothing else to do. Layouts are compared in turn, and what
     else runs slows them all.
     """
-    file, most, layouts = _kept_where(model, threads, once)
+    file, most, layouts = _kept_where(model, threads, once, native)
     if kept := _read(file, most, layouts):
         use_threads(kept[0])
         return kept[1]
     other_load = OtherLoad()
-    layout = tune(model, threads, row(), progress, once)
+    layout = tune(model, threads, row(), progress, once, native)
     busy = other_load.cores()
     if is_given(threads) or (busy is not None and busy < _QUIET):
         with suppress(OSError):  # where it cannot be written, the next load measures again
@@ -44,20 +44,24 @@ def tune_once(
     return layout
 
 
-def kept_layout(model: PreTrainedModel, threads: int | None = None, once: bool = False) -> str:
+def kept_layout(
+    model: PreTrainedModel, threads: int | None = None, once: bool = False, native: bool = False
+) -> str:
     """The layout that ``tune_once`` will find for a model whose weights are not read yet; "" where it has to measure.
 
     Args:
         model: on the meta device, in its dtype.
-        threads, once: as of ``tune_once``.
+        threads, once, native: as of ``tune_once``.
     """
-    kept = _read(*_kept_where(model, threads, once))
+    kept = _read(*_kept_where(model, threads, once, native))
     return kept[1] if kept else ""
 
 
-def _kept_where(model: PreTrainedModel, threads: int | None, once: bool) -> tuple[Path, int, list[str]]:
+def _kept_where(
+    model: PreTrainedModel, threads: int | None, once: bool, native: bool = False
+) -> tuple[Path, int, list[str]]:
     """The file for a model, the most threads that it may name, and the layouts."""
-    layouts, own = layouts_of(model, once), own_threads()
+    layouts, own = layouts_of(model, once, native), own_threads()
     changed = Counter(type(module).__name__ for module in model.modules() if isinstance(module, LaidOut))
     facts = [settings_of(model), str(model.dtype), changed, layouts, own, threads, is_given(threads)]
     return measured_file("tunings", facts), threads if threads and threads > 0 else own, layouts

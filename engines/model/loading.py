@@ -40,7 +40,7 @@ from engines.model.kept_tuning import kept_layout, tune_once
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.native.native_forward import NativeForward, takes
-from engines.model.native.native_linear import NATIVE, lay_out_natively, share_embedding, unavailable
+from engines.model.native.native_linear import NATIVE, share_embedding, unavailable
 from engines.model.quantise import PLAIN, quantise
 from engines.model.quantize_choices import AUTO, NONE, STORED
 from engines.model.selftest import unfit
@@ -97,13 +97,14 @@ def resolve_quantisation(source: ModelSource, choice: str, device: torch.device,
 def native_here(
     wanted: bool, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None
 ) -> tuple[bool, tuple[str, ...]]:
-    """Whether models of this dtype are computed by native code (``engines.model.native``), which may be compiled for
-    that, and what a user should know: why not, where it would be expected."""
-    if not wanted or device.type != "cpu" or dtype != torch.float32:
+    """Whether there is native code (``engines.model.native``), which may be compiled for that, and what a user should
+    know: why not, where models of this dtype would be computed by it."""
+    if not wanted or device.type != "cpu":
         return False, ()
     loading = Loading("compiling native code for this processor, once", 0.0)
     why = unavailable(lambda: progress(loading))
-    return not why, (f"models run without native code, slower: {why}",) if why else ()
+    said = why and dtype == torch.float32
+    return not why, (f"models run without native code, slower: {why}",) if said else ()
 
 
 def load_models(
@@ -270,11 +271,12 @@ def load_model(
     """
     source = _located(source)
     native, _ = native_here(native, dtype, device, progress)
-    quantize, said = resolve_quantisation(source, quantize, device, native)
+    exact = native and dtype == torch.float32
+    quantize, said = resolve_quantisation(source, quantize, device, exact)
 
     def transposed(empty: PreTrainedModel) -> bool:
-        known = device.type == "cpu" and quantize == NONE and not native
-        return known and kept_layout(empty, threads, once) in ("transposed", "both")
+        known = device.type == "cpu" and quantize == NONE and not exact
+        return known and kept_layout(empty, threads, once, native) in ("transposed", "both")
 
     model, quantising = read_model(source, dtype, device, progress, transposed), None
     if quantize != NONE:
@@ -371,36 +373,18 @@ def wrap(
     native, _ = native_here(native, model.dtype, model.device, progress)
     try:
         if not reason:
-            parameters, fingerprint, own = model.num_parameters(), weights_fingerprint(model), fits(model)
-            if own:
-                fuse(model)
-            layout, words, remark = "plain", "", ()
-            if quantising is not None:
-                progress(Loading("quantising the linear layers", 0.6))
-                words, remark = _quantised_words(name, quantising(model, native=native))
-            if native:
-                lay_out_natively(model)
-                share_embedding(model)
-            forwards = _forwards(model, native) if own else [GenericForward]
-            if model.device.type == "cpu":
-                layout = tune_once(
-                    model, threads, (lambda: _row(forwards[0](model), model)) if own else (lambda: None),
-                    lambda done: progress(Loading("measuring threads and layouts", 0.6 + 0.25 * done)), once,
-                )
-            if layout != "plain":
-                lay_out(model, layout)
-            if native:
-                layout = NATIVE
+            known = {"parameters": model.num_parameters(), "fingerprint": weights_fingerprint(model)}
+            laid = _laid_out(model, name, threads, progress, quantising, once, native)
             progress(Loading("testing the model with drafts", 0.85))
-            for compute in forwards:
+            for compute in laid.forwards:
                 kind = BatchInvariantModel if strict else CausalModel
-                causal = kind(model, name, parameters, fingerprint, layout, compute(model))
-                causal.quantised = words
+                causal = kind(model, name, **known, layout=laid.layout, compute=compute(model))
+                causal.quantised = laid.quantised
                 reason = test_once(causal)
                 if not reason and (causal.trees or compute is GenericForward):
                     break
-            causal.remarks += remark
-            if layout == "both":
+            causal.remarks += laid.remarks
+            if laid.layout == "both":
                 causal.remarks += (
                     f"{name}: {in_bytes(causal.weight_bytes)} of weights, linear layers in two layouts, which is faster"
                     " here; --weights-once keeps one",)
@@ -415,6 +399,44 @@ def wrap(
     if reason:
         raise _unusable(name, reason)
     return causal
+
+
+class _LaidOut(NamedTuple):
+    """How the weights of a model lie in memory now: ``layout`` and ``quantised`` as of ``CausalModel``; and what may
+    compute it, the fastest first."""
+
+    layout: str
+    quantised: str
+    remarks: tuple[str, ...]
+    forwards: list[Callable[[PreTrainedModel], Forward]]
+
+
+def _laid_out(
+    model: PreTrainedModel, name: str, threads: int | None, progress: Progress,
+    quantising: Callable[..., Counter[str]] | None, once: bool, native: bool,
+) -> _LaidOut:
+    """Join, quantise and lay out the linear layers of a model, in place, and set the number of threads."""
+    own, exact = fits(model), native and model.dtype == torch.float32
+    layout, words, remarks = "plain", "", ()
+    if own:
+        fuse(model)
+    if quantising is not None:
+        progress(Loading("quantising the linear layers", 0.6))
+        words, remarks = _quantised_words(name, quantising(model, native=exact))
+    if exact:
+        lay_out(model, NATIVE)
+    forwards = _forwards(model, exact) if own else [GenericForward]
+    if model.device.type == "cpu":
+        layout = tune_once(
+            model, threads, (lambda: _row(forwards[0](model), model)) if own else (lambda: None),
+            lambda done: progress(Loading("measuring threads and layouts", 0.6 + 0.25 * done)), once, native,
+        )
+    if layout != "plain":
+        lay_out(model, layout)
+    layout = NATIVE if exact else layout
+    if layout == NATIVE:
+        share_embedding(model)
+    return _LaidOut(layout, words, remarks, forwards)
 
 
 def _forwards(model: PreTrainedModel, native: bool) -> list[Callable[[PreTrainedModel], Forward]]:

@@ -26,6 +26,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from engines.machine import ram
+from engines.model.native.native_linear import NATIVE
 from engines.model.weight_layouts import LAYOUTS, available
 
 _THREADS_MUST_GAIN = 0.9
@@ -67,7 +68,7 @@ class Cost:
 
 def tune(
     model: PreTrainedModel, threads: int | None = None, forward: Callable[[], object] | None = None,
-    progress: Callable[[float], None] = lambda done: None, once: bool = False,
+    progress: Callable[[float], None] = lambda done: None, once: bool = False, native: bool = False,
 ) -> str:
     """Set torch's thread count as is fastest, and find the layout of the model's linear layers that is.
 
@@ -79,6 +80,7 @@ def tune(
         forward: one row through the model, linear layers as loaded; None takes the module's own.
         progress: told the share that is done.
         once: no layout that has the weights in memory twice.
+        native: the layout of native code is among them.
 
     Returns:
         The layout of the linear layers, "plain" or one of ``LAYOUTS``: for ``lay_out``, once ``forward`` is gone (it
@@ -86,7 +88,7 @@ def tune(
     """
     default = threads if threads and threads > 0 else own_threads()
     free = default + min(threads or 0, 0)
-    layouts = layouts_of(model, once)
+    layouts = layouts_of(model, once, native)
     chosen, best = 0, None
     counts = [default] if is_given(threads) else _counts(default)
     for number, count in enumerate(counts):
@@ -118,13 +120,15 @@ def use_threads(count: int) -> None:
     _replaced[count] = own
 
 
-def layouts_of(model: PreTrainedModel, once: bool = False) -> list[str]:
-    """What the layout of a model's linear layers may be beside "plain", simplest first; ``once`` as of ``tune``."""
-    plain = any(type(module) is nn.Linear for module in model.modules())  # quantised layers have no other layout
-    return [
-        name for name in (LAYOUTS if plain else ())
-        if available(name, model.dtype) and (name != "both" or (not once and _fits_twice(model)))
-    ]
+def layouts_of(model: PreTrainedModel, once: bool = False, native: bool = False) -> list[str]:
+    """What the layout of a model's linear layers may be beside "plain", simplest first; ``once`` and ``native`` as of
+    ``tune``."""
+    if not any(type(module) is nn.Linear for module in model.modules()):
+        return []  # quantised layers have no other layout
+    names = [name for name in LAYOUTS if native or name != NATIVE]
+    if once or not _fits_twice(model):
+        names.remove("both")
+    return [name for name in names if available(name, model.dtype)]
 
 
 def _counts(most: int) -> list[int]:

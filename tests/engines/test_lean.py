@@ -226,7 +226,7 @@ def test_nothing_holds_the_weights_while_they_are_laid_out(monkeypatch):
     monkeypatch.setattr(LeanForward, "__init__", note)
     monkeypatch.setattr(loading, "lay_out", watched)
     monkeypatch.setattr(tuning, "measure", lambda *_: Cost(0.0, {"plain": 2.0, "transposed": 1.0}))
-    assert isinstance(wrap(make_llama(1), "small", threads=1).compute, LeanForward)
+    assert isinstance(wrap(make_llama(1), "small", threads=1, native=False).compute, LeanForward)
     assert alive == [0]
 
 
@@ -276,7 +276,7 @@ def test_two_layouts_of_the_weights_are_said_and_can_be_refused(tmp_path, monkey
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
     model = make(*FAMILIES["llama"])
     assert "both" in layouts_of(model) and "both" not in layouts_of(model, once=True)
-    monkeypatch.setattr(kept_tuning, "tune", lambda model, *given: layouts_of(model, given[-1])[-1])
+    monkeypatch.setattr(kept_tuning, "tune", lambda model, *given: layouts_of(model, given[-2])[-1])
     twice = wrap(make(*FAMILIES["llama"]), "small", threads=1, native=False)
     once = wrap(make(*FAMILIES["llama"]), "small", threads=1, once=True, native=False)
     assert twice.layout == "both" and "in two layouts" in twice.remarks[-1] and "--weights-once" in twice.remarks[-1]

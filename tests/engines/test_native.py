@@ -18,7 +18,7 @@ from engines import Request, load
 from engines.errors import UsageProblem
 from engines.hub import gguf_file
 from engines.hub.model_source import locate
-from engines.model import gguf_weights
+from engines.model import gguf_weights, tuning
 from engines.model.lean_forward import LeanForward
 from engines.model.loading import load_model, read_model, wrap
 from engines.model.native import native_code, native_linear
@@ -26,6 +26,7 @@ from engines.model.native.native_forward import NativeForward
 from engines.model.native.native_linear import NativeEmbedding, NativeLinear, unavailable
 from engines.model.quantise import quantise
 from engines.model.quantised_linear import WeightGrid, quantised
+from engines.model.tuning import Cost
 from engines.report.answer import Answer
 from engines.runtime import Runtime
 from tests.conftest import SMOLLM2, TEXTS, TURN, add_datastores, make_llama, make_tokenizer
@@ -327,9 +328,10 @@ def test_sizes_that_it_does_not_take_run_as_they_did():
     assert ours.backend == "lean, native linear layers" and not ours.remarks
 
 
-def test_half_precision_is_not_native():
-    ours = wrap(make_llama(1, hidden=64).bfloat16(), "half", threads=1)
-    assert ours.backend.startswith("lean") and not ours.remarks
+@pytest.fixture
+def empty_costs(tmp_path, monkeypatch):
+    """A machine on which nothing was measured."""
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
 
 
 @pytest.fixture
@@ -411,3 +413,31 @@ def test_a_turn_of_the_sample_pair():
         with pytest.raises(UsageProblem):
             runtime.audit(Answer.from_events([*events[:1], *events[-1:]]))
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.inference_mode()
+def test_in_half_precision_a_product_is_rounded_as_torch_rounds_it(dtype):
+    torch.manual_seed(1)
+    linear, x = nn.Linear(96, 80).to(dtype), torch.randn(20, 96).to(dtype)
+    layer = NativeLinear(linear)
+    assert torch.equal(layer.weight, linear.weight) and layer.weight.dtype == dtype
+    exact = x.double() @ linear.weight.double().t() + linear.bias.double()
+    for rows in (1, 7, 20):
+        found = layer(x[:rows])
+        assert found.dtype == dtype
+        torch.testing.assert_close(found, exact[:rows].to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-3)
+    assert torch.equal(layer.part(x, 10, 50), layer(x)[:, 10:50])
+
+
+def test_in_half_precision_it_is_a_layout_that_is_measured(monkeypatch, empty_costs):
+    fast = {"plain": 4.0, "transposed": 3.0, "packed": 2.0, "both": 2.0, "native": 1.0}
+    monkeypatch.setattr(tuning, "measure", lambda *given: Cost(0.0, {name: fast[name] for name in ("plain", *given[2])}))
+    tied = partial(make_llama, 1, hidden=64, tie_word_embeddings=True)
+    ours = wrap(tied().bfloat16(), "half", threads=1)
+    assert ours.backend == "lean, native linear layers" and ours.rounding == torch.bfloat16
+    assert isinstance(ours.model.get_input_embeddings(), NativeEmbedding)
+    plain = wrap(tied().bfloat16(), "half", threads=1, native=False)
+    assert plain.layout == "packed"
+    found, expected = (model.forward(*test_lean.TREE).float() for model in (ours, plain))
+    assert (found - expected).abs().max() < 0.1 * expected.abs().max()

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from engines.errors import first_line
 from engines.model.native.native_code import NativeWeight, check, library
 from engines.model.quantised_linear import GROUP, WeightGrid, quantised
-from engines.model.weight_layouts import LaidOut
+from engines.model.weight_layouts import LAYOUTS, NAMES, LaidOut
 
 BLOCK = 32  # outputs that lie together
 _STORED = ("float32", "bfloat16", "float16", "int8", "int4")  # as products.h numbers them
@@ -22,11 +22,12 @@ NATIVE = "native"  # the layout of a model whose layers are these
 
 
 class NativeLinear(LaidOut):
-    """An ``nn.Linear`` in float32, multiplied by native code.
+    """An ``nn.Linear`` that native code multiplies, in float32: in half precision what goes in and comes out is rounded
+    as by torch.
 
     Args:
-        linear: the layer that it stands for.
-        grid: its weight as it is stored; None: its weight in float32.
+        linear: the layer that it stands for, on the CPU.
+        grid: its weight as it is stored; None: its own.
 
     Attributes:
         native: the weight, for native code.
@@ -37,7 +38,8 @@ class NativeLinear(LaidOut):
 
     def __init__(self, linear: nn.Linear, grid: WeightGrid | None = None) -> None:
         super().__init__(linear)
-        self.quantised = grid is not None
+        self.quantised, self.dtype = grid is not None, linear.weight.dtype
+        self._bias = None if linear.bias is None else linear.bias.detach().float()
         if grid is None:
             numbers, wide = _narrowest(linear.weight.detach()), False
             self.words = stored = str(numbers.dtype).removeprefix("torch.")
@@ -48,16 +50,17 @@ class NativeLinear(LaidOut):
             self.words = f"{stored} in groups of {grid.size}"
             self.blocks = _stored(grid, torch.float32 if wide else torch.float16)
         self.native = NativeWeight(
-            self.blocks.data_ptr(), None if self.bias is None else self.bias.data_ptr(), self.blocks.shape[1] * GROUP,
-            self.out_features, _STORED.index(stored), wide, grid.size if grid is not None else GROUP,
+            self.blocks.data_ptr(), None if self._bias is None else self._bias.data_ptr(),
+            self.blocks.shape[1] * GROUP, self.out_features, _STORED.index(stored), wide,
+            grid.size if grid is not None else GROUP,
         )
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight as [out, in], float32, anew each time: the numbers that it was made of, to the last bit."""
+        """The weight as [out, in], anew each time: the numbers that it was made of, to the last bit."""
         out = torch.empty(self.out_features, self.native.inputs)
         check(library().native_unpack(ctypes.byref(self.native), out.data_ptr(), torch.get_num_threads()))
-        return out[:, : self.in_features]
+        return out[:, : self.in_features].to(self.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = self.rows(x.reshape(-1, self.in_features).contiguous())
@@ -76,17 +79,18 @@ class NativeLinear(LaidOut):
     def _part(self, first: int, end: int, bias: bool) -> NativeWeight:
         """The outputs from the first of a block on."""
         at = self.blocks.data_ptr() + first * self.blocks.numel() // (-(-self.out_features // BLOCK) * BLOCK)
-        own = self.bias.data_ptr() + 4 * first if bias and self.bias is not None else None
+        own = self._bias.data_ptr() + 4 * first if bias and self._bias is not None else None
         native = self.native
         return NativeWeight(at, own, native.inputs, end - first, native.stored, native.wide, native.each)
 
     def _product(self, x: torch.Tensor, weight: NativeWeight) -> torch.Tensor:
+        rows = x.float()
         if weight.inputs > self.in_features:
-            x = F.pad(x, (0, weight.inputs - self.in_features))
-        out = x.new_empty(len(x), weight.outputs)
+            rows = F.pad(rows, (0, weight.inputs - self.in_features))
+        out = rows.new_empty(len(x), weight.outputs)
         threads = torch.get_num_threads()
-        check(library().native_product(ctypes.byref(weight), len(x), x.data_ptr(), out.data_ptr(), threads))
-        return out
+        check(library().native_product(ctypes.byref(weight), len(x), rows.data_ptr(), out.data_ptr(), threads))
+        return out.to(x.dtype)
 
 
 class NativeEmbedding(nn.Module):
@@ -102,7 +106,7 @@ class NativeEmbedding(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight [vocabulary, width], float32, anew each time."""
+        """The weight [vocabulary, width], anew each time."""
         return self.linear.weight
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -117,16 +121,10 @@ class NativeEmbedding(nn.Module):
         out = torch.empty(count, native.inputs)
         check(library().native_rows(
             ctypes.byref(native), count, ids.data_ptr(), out.data_ptr(), torch.get_num_threads()))
-        return out[:, : self.linear.in_features].contiguous()
+        return out[:, : self.linear.in_features].to(self.linear.dtype)
 
 
-@torch.no_grad()
-def lay_out_natively(model: nn.Module) -> None:
-    """Replace plain linear layers in float32 by native ones, in place."""
-    for owner in list(model.modules()):
-        for name, child in owner.named_children():
-            if type(child) is nn.Linear and child.weight.dtype == torch.float32:
-                setattr(owner, name, NativeLinear(child))
+LAYOUTS[NATIVE], NAMES[NATIVE] = NativeLinear, NATIVE
 
 
 @torch.no_grad()
@@ -174,7 +172,7 @@ def _right_product(kind: int | torch.dtype) -> bool:
 def _narrowest(weight: torch.Tensor) -> torch.Tensor:
     """The same numbers in the smallest dtype that holds them all: those of a checkpoint in half precision are float32
     in memory."""
-    for dtype in (torch.bfloat16, torch.float16):
+    for dtype in (torch.bfloat16, torch.float16) if weight.dtype == torch.float32 else ():
         if _holds(dtype, weight[:1]) and _holds(dtype, weight):
             return weight.to(dtype)
     return weight
