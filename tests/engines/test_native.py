@@ -432,7 +432,8 @@ def test_in_half_precision_a_product_is_rounded_as_torch_rounds_it(dtype):
 
 def test_in_half_precision_it_is_a_layout_that_is_measured(monkeypatch, empty_costs):
     fast = {"plain": 4.0, "transposed": 3.0, "packed": 2.0, "both": 2.0, "native": 1.0}
-    monkeypatch.setattr(tuning, "measure", lambda *given: Cost(0.0, {name: fast[name] for name in ("plain", *given[2])}))
+    monkeypatch.setattr(tuning, "measure", lambda model, threads, layouts, *given: Cost(
+        0.0, {name: fast[name] for name in ("plain", *layouts)}))
     tied = partial(make_llama, 1, hidden=64, tie_word_embeddings=True)
     ours = wrap(tied().bfloat16(), "half", threads=1)
     assert ours.backend == "lean, native linear layers" and ours.rounding == torch.bfloat16
