@@ -25,8 +25,8 @@ from engines.model.lean_forward import fits
 from engines.model.loading import load_config, resolve_quantisation
 from engines.model.masks import FULL, spans
 from engines.model.native.native_code import compiler
-from engines.model.quantise import bytes_quantised
-from engines.model.quantize_choices import AUTO, CHOICES, NONE, STORED
+from engines.model.quantise import bytes_laid_out
+from engines.model.quantize_choices import AUTO, CHOICES, STORED
 from engines.model.weight_layouts import fuse
 from engines.progress import Loading
 
@@ -59,15 +59,15 @@ class ModelSizes:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes at a dtype and a choice of ``quantize``: weights, KV cache for the whole context and for 1000 tokens of it;
-    and where it fits."""
+    """Bytes at a dtype and a choice of ``quantize`` ("auto" is the default): weights, KV cache for the whole context
+    and for 1000 tokens of it; and where it fits."""
 
     dtype: str
     weights: int
     cache: int | None
     cache_per_1000: int | None
     fits: dict[str, bool]
-    quantize: str = NONE
+    quantize: str = AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def describe(
     parameters = sum(stored.values()) or None
     names, sizes = (*source.choice.small, *source.choice.weights), memory(shape, parameters, room)
     if sizes and problem is None:
-        sizes += quantised_memory(source, sizes[0], room["ram"])
+        sizes = laid_out_memory(source, sizes, stored, room)
     return ModelDescription(
         name=name, where=where, folder=str(source.place), revision=revision,
         commit=None if where in ("folder", "file") else source.folder.name, problem=problem, hint=hint,
@@ -206,7 +206,7 @@ def _has_template(folder: Path) -> bool:
 def _machine() -> dict[str, Any]:
     total, free = machine.ram()
     return {
-        "ram": total, "ram_free": free,
+        "ram": total, "ram_free": free, "compiler": compiler() is not None,
         "gpus": [{"device": d, "name": n, "memory": t, "free": f} for d, n, t, f in machine.gpus()],
     }
 
@@ -307,23 +307,33 @@ def memory(shape: ModelSizes, parameters: int | None, room: dict[str, Any]) -> t
     return tuple(found)
 
 
-def quantised_memory(source: ModelSource, plain: Memory, ram: int | None) -> tuple[Memory, ...]:
-    """What the model takes quantised, in float32 between the products, on the CPU; ``plain`` in float32 without."""
-    native = compiler() is not None
+def laid_out_memory(
+    source: ModelSource, plain: tuple[Memory, ...], stored: dict[str, int], room: dict[str, Any]
+) -> tuple[Memory, ...]:
+    """What the model takes as it will lie in memory on the CPU: ``plain``, where every number has its dtype's size, but
+    in float32 as native code has it; and then quantised.
+
+    Args:
+        stored: numbers by the type that they are stored in.
+        room: of ``_machine``.
+    """
+    native, half = room["compiler"], bool(stored) and set(stored) <= {"BF16", "F16"}
+    first, *others = plain
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(load_config(source), dtype=torch.float32)
-        stored = StoredGrids(source.gguf, model) if source.gguf is not None else None
+        grids = StoredGrids(source.gguf, model) if source.gguf is not None else None
         if fits(model):
             fuse(model)
         found: dict[str, Memory] = {}
         for choice in CHOICES:
             kind, _ = resolve_quantisation(source, choice, torch.device("cpu"), native)
-            if kind == NONE or (choice == STORED and AUTO in found):  # then the two are the same
-                continue
-            weights = bytes_quantised(model, kind, stored, native)
-            there = {"ram": weights + (plain.cache or 0) <= ram} if ram else {}
-            found[choice] = replace(plain, weights=weights, quantize=choice, fits=there)
-        return tuple(found.values())
+            if choice != AUTO and (kind in found or (kind == STORED and AUTO in found)):
+                continue  # the same as what is there
+            weights = bytes_laid_out(model, kind, grids, native, half)
+            there = first.fits | ({"ram": weights + (first.cache or 0) <= room["ram"]} if room["ram"] else {})
+            found[kind] = replace(first, weights=weights, quantize=choice, fits=there)
+        default, *rest = found.values()
+        return default, *others, *rest
     except Exception:  # code of a model's own, or a configuration that only its loading refuses
-        return ()
+        return plain

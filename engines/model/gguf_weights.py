@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from engines.hub.gguf_config import family
 from engines.hub.gguf_file import GgufFile, GgufTensor
 from engines.model.quantised_linear import GROUP, GridForm, WeightGrid
-from engines.model.weight_layouts import room
+from engines.model.weight_layouts import joined_with, room, unread
 
 _AT_ONCE, _OUTPUTS = 1 << 19, 2048  # numbers that are unpacked together, and of how many outputs at most: so few that
 # what is between stays in the processor's cache, so many that threads seldom wait for Python's lock
 
 
 def unpacked(
-    file: GgufFile, model: PreTrainedModel, dtype: torch.dtype, transposed: bool = False
+    file: GgufFile, model: PreTrainedModel, dtype: torch.dtype, transposed: bool = False,
+    left: Collection[str] = (),
 ) -> dict[str, torch.Tensor]:
     """All weights by the names of ``model``'s parameters, which may lie on the meta device; its shapes are not checked.
 
     Each is computed in float32 from the stored blocks, then rounded to ``dtype``. Those of linear layers lie in memory
-    as ``weight_layouts.room`` says, so that joining or transposing them later copies nothing.
+    as ``weight_layouts.room`` says, so that joining or transposing them later copies nothing. Those whose names are
+    ``left`` are not read (``weight_layouts.unread``).
     """
     kind = family(file)
     content = np.memmap(file.path, dtype=np.uint8, mode="r")
     heads, kv_heads = model.config.num_attention_heads, model.config.num_key_value_heads
     names = _names(file, model)
     tensors = {names[tensor.name]: tensor for tensor in file.tensors if tensor.name in names}
+    not_read = {name: unread(tensors.pop(name).shape, dtype) for name in left if name in tensors}
     found = room({name: tensor.shape for name, tensor in tensors.items()}, model, dtype, transposed)
 
     def unpack(name: str) -> None:
@@ -46,7 +51,7 @@ def unpacked(
             list(pool.map(unpack, sorted(tensors, key=lambda name: -tensors[name].count)))
     finally:
         torch.set_num_threads(threads)
-    return found
+    return found | not_read
 
 
 def _unpack(tensor: GgufTensor, content: np.ndarray, turned: int, offset: float, weight: torch.Tensor) -> None:
@@ -103,6 +108,7 @@ class StoredGrids:
             tensor = next((self._tensors[name] for name in by_weight if name in self._tensors), None)
             self._tensors |= {name: tensor for name in by_weight if tensor is not None}
         self._path = file.path
+        self._found: dict[int, WeightGrid] = {}  # by place in the file
 
     def kind(self, name: str) -> str:
         """The type in which the weight of a layer of this name is stored, such as "Q4_1"; "" where it is not."""
@@ -117,6 +123,26 @@ class StoredGrids:
     def grid(self, name: str) -> WeightGrid:
         """The weight of a layer of this name that has a form."""
         tensor = self._tensors[f"{name}.weight"]
+        return self._found.pop(tensor.begin, None) or self._read(tensor)
+
+    def numbers(self, name: str, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """Some numbers of that weight, float32; what is read for them is kept for the next ``grid``."""
+        tensor = self._tensors[f"{name}.weight"]
+        grid = self._found[tensor.begin] = self._found.get(tensor.begin) or self._read(tensor)
+        groups = columns // grid.size
+        return grid.numbers[rows, columns].float() * grid.scale[rows, groups] + grid.zero[rows, groups]
+
+    def replacing(self, model: PreTrainedModel) -> list[str]:
+        """Names of the weights in whose place ``quantise`` needs nothing but their grids: those of linear layers, where
+        all that are joined with them are stored on grids."""
+        linear = {id(module.weight) for module in model.modules() if type(module) is nn.Linear}
+        embedding = model.get_input_embeddings()
+        if type(embedding) is not nn.Embedding:  # no other is shared with a head (``native_linear.share_embedding``)
+            linear.discard(id(embedding.weight))
+        return [name for name, weight in model.named_parameters(remove_duplicate=False)
+                if id(weight) in linear and all(self.form(part.removesuffix(".weight")) for part in joined_with(name))]
+
+    def _read(self, tensor: GgufTensor) -> WeightGrid:
         kind, (outputs, inputs) = _GRIDS[tensor.kind], tensor.shape
         content = np.memmap(self._path, dtype=np.uint8, mode="r")
         stored = torch.from_numpy(content[tensor.begin : tensor.begin + tensor.size].copy())
@@ -218,6 +244,12 @@ def _four_bits(least: Callable[[torch.Tensor], torch.Tensor], at: int) -> Callab
     return lambda b: (_nibbles(b[:, at:]), _float16(b, 0), least(b))
 
 
+def _five_bits(packed: torch.Tensor) -> torch.Tensor:
+    """Bytes [blocks, 20]: the fifth bits of 32 numbers, then the others as ``_nibbles``; int8 [blocks, 32]."""
+    fifth = (packed[:, :4, None] >> torch.arange(8, dtype=torch.uint8) & 1).flatten(1)
+    return (_nibbles(packed[:, 4:]) | fifth << 4).to(torch.int8)
+
+
 def _k_scales(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Scales and zeros of blocks of 8 groups [blocks, 8], whose scales and least numbers have 6 bits each."""
     packed = blocks[:, 4:16]
@@ -258,8 +290,8 @@ _BYTES, _BYTES_16 = GridForm(8), GridForm(8, 16, wide=True)
 _GRIDS = {
     "Q4_0": _Grid(18, GridForm(4), _four_bits(lambda b: -8 * _float16(b, 0), 2)),
     "Q4_1": _Grid(20, GridForm(4), _four_bits(lambda b: _float16(b, 2), 4)),
-    "Q5_0": _Grid(22, _BYTES, lambda b: _scaled(_float16(b, 0))),
-    "Q5_1": _Grid(24, _BYTES, lambda b: (None, _float16(b, 0), _float16(b, 2))),
+    "Q5_0": _Grid(22, _BYTES, lambda b: _scaled(_float16(b, 0), _five_bits(b[:, 2:]) - 16)),
+    "Q5_1": _Grid(24, _BYTES, lambda b: (_five_bits(b[:, 4:]), _float16(b, 0), _float16(b, 2))),
     "Q8_0": _Grid(34, _BYTES, lambda b: _scaled(_float16(b, 0), b[:, 2:].view(torch.int8))),
     "Q2_K": _Grid(84, _BYTES_16, _q2_k),
     "Q3_K": _Grid(110, _BYTES_16, _q3_k),
@@ -272,14 +304,18 @@ _GRIDS = {
 GRID_KINDS = frozenset(_GRIDS)
 
 
-def _names(file: GgufFile, model: PreTrainedModel) -> dict[str, str]:
-    """A parameter's name for each tensor's."""
+@lru_cache(maxsize=4)
+def _their_names(architecture: str, layers: int):
+    """The table of the gguf package from the names of a family's tensors in transformers to those in a file."""
     from gguf.constants import MODEL_ARCH_NAMES
     from gguf.tensor_mapping import get_tensor_name_map
 
-    architecture = next(key for key, name in MODEL_ARCH_NAMES.items() if name == file.architecture)
-    theirs = get_tensor_name_map(architecture, model.config.num_hidden_layers)
-    found = {}
+    return get_tensor_name_map(next(key for key, name in MODEL_ARCH_NAMES.items() if name == architecture), layers)
+
+
+def _names(file: GgufFile, model: PreTrainedModel) -> dict[str, str]:
+    """A parameter's name for each tensor's."""
+    theirs, found = _their_names(file.architecture, model.config.num_hidden_layers), {}
     for name in model.state_dict():
         stem, _, suffix = name.rpartition(".")
         if (ggml := theirs.get_name(stem)) is not None:

@@ -44,7 +44,7 @@ from engines.model.native.native_linear import NATIVE, share_embedding, unavaila
 from engines.model.quantise import PLAIN, quantise
 from engines.model.quantize_choices import AUTO, NONE, STORED
 from engines.model.selftest import unfit
-from engines.model.weight_layouts import fuse, lay_out
+from engines.model.weight_layouts import fuse, is_unread, lay_out
 from engines.progress import Loading
 from engines.vocabularies import Translation
 
@@ -278,11 +278,15 @@ def load_model(
         known = device.type == "cpu" and quantize == NONE and not exact
         return known and kept_layout(empty, threads, once, native) in ("transposed", "both")
 
-    model, quantising = read_model(source, dtype, device, progress, transposed), None
+    def replaced(empty: PreTrainedModel) -> list[str]:
+        return StoredGrids(source.gguf, empty).replacing(empty) if exact and quantize in (AUTO, STORED) else []
+
+    model, quantising, stored = read_model(source, dtype, device, progress, transposed, replaced), None, None
     if quantize != NONE:
         stored = StoredGrids(source.gguf, model) if source.gguf is not None else None
         quantising = partial(quantise, choice=quantize, stored=stored)
-    causal = wrap(model, source.name, threads, strict, progress, quantising, once, native)
+    fingerprint = weights_fingerprint(model, stored)
+    causal = wrap(model, source.name, threads, strict, progress, quantising, once, native, fingerprint)
     causal.remarks += source.remarks + ((said,) if said else ())
     if causal.quantised:
         causal.weights = _weights_words(causal, quantize)
@@ -300,16 +304,17 @@ def _weights_words(model: CausalModel, choice: str) -> str:
 def read_model(
     source: ModelSource, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None,
     transposed: Callable[[PreTrainedModel], bool] = lambda model: False,
+    replaced: Callable[[PreTrainedModel], list[str]] = lambda model: [],
 ) -> PreTrainedModel:
     """A causal language model as transformers loads it, with nothing of ours done to it. ``transposed`` says of one
-    without weights whether those of a GGUF file should lie in memory so (``gguf_weights.unpacked``). Raises
-    ModelUnavailable."""
+    without weights whether those of a GGUF file should lie in memory so (``gguf_weights.unpacked``), ``replaced`` which
+    of them need not be read. Raises ModelUnavailable."""
     config = load_config(source)
     source.fetch_weights()
     transformers_logging.disable_progress_bar()
     progress(Loading("loading the weights", 0.0))
     with _weights_counted(progress):
-        model, report = _guarded(source, "weights", lambda: _with_weights(source, config, dtype, transposed))
+        model, report = _guarded(source, "weights", lambda: _with_weights(source, config, dtype, transposed, replaced))
     lacking = sorted([*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])])
     if lacking:  # transformers would draw them at random
         raise ModelUnavailable(
@@ -322,7 +327,8 @@ def read_model(
 
 
 def _with_weights(
-    source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype, transposed: Callable[[PreTrainedModel], bool]
+    source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype, transposed: Callable[[PreTrainedModel], bool],
+    replaced: Callable[[PreTrainedModel], list[str]],
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The model on the CPU, and what transformers reports of its weights."""
     # transformers ignores a damaged file, or fails at it
@@ -334,7 +340,7 @@ def _with_weights(
         )
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    weights = unpacked(source.gguf, empty, dtype, transposed(empty))
+    weights = unpacked(source.gguf, empty, dtype, transposed(empty), replaced(empty))
     return type(empty).from_pretrained(None, config=config, state_dict=weights, dtype=dtype, output_loading_info=True)
 
 
@@ -364,16 +370,17 @@ def _weights_counted(progress: Progress) -> Iterator[None]:
 def wrap(
     model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False,
     progress: Progress = lambda _: None, quantising: Callable[..., Counter[str]] | None = None,
-    once: bool = False, native: bool = True,
+    once: bool = False, native: bool = True, fingerprint: str | None = None,
 ) -> CausalModel:
     """A transformers model already in memory as a tuned and tested ``CausalModel``; ``quantising`` is ``quantise``
-    with its arguments but the model and ``native``, ``once`` as of ``tuning.tune``. Raises ModelUnavailable."""
+    with its arguments but the model and ``native``, ``once`` as of ``tuning.tune``, ``fingerprint`` what
+    ``weights_fingerprint`` gives, if that is known. Raises ModelUnavailable."""
     model = model.eval()
     reason = unfit(type(model), model.config)
     native, _ = native_here(native, model.dtype, model.device, progress)
     try:
         if not reason:
-            known = {"parameters": model.num_parameters(), "fingerprint": weights_fingerprint(model)}
+            known = {"parameters": model.num_parameters(), "fingerprint": fingerprint or weights_fingerprint(model)}
             laid = _laid_out(model, name, threads, progress, quantising, once, native)
             progress(Loading("testing the model with drafts", 0.85))
             for compute in laid.forwards:
@@ -436,6 +443,8 @@ def _laid_out(
     layout = NATIVE if exact else layout
     if layout == NATIVE:
         share_embedding(model)
+    if any(map(is_unread, model.parameters())):
+        raise RuntimeError("weights that were not read were not replaced")
     return _LaidOut(layout, words, remarks, forwards)
 
 
@@ -457,16 +466,21 @@ def _quantised_words(name: str, kinds: Counter[str]) -> tuple[str, tuple[str, ..
 
 
 @torch.no_grad()
-def weights_fingerprint(model: PreTrainedModel) -> str:
+def weights_fingerprint(model: PreTrainedModel, stored: StoredGrids | None = None) -> str:
     """32 hexadecimal digits over names, shapes and some numbers of all weights, as transformers loads them. The numbers
-    are rounded to bfloat16, so that the digits are the same in every dtype that the model is loaded in."""
+    are rounded to bfloat16, so that the digits are the same in every dtype that the model is loaded in. Those that were
+    not read are ``stored``."""
     digest = hashlib.sha256(model.config.model_type.encode())
     for name, weight in sorted(model.named_parameters()):
         digest.update(f"{name} {tuple(weight.shape)}".encode())
         if weight.numel():
             where = torch.linspace(0, weight.numel() - 1, _SAMPLES, dtype=torch.float64).long().to(weight.device)
             # not of a flat view: there is none of a weight that lies transposed, and all of it would be copied
-            numbers = weight[torch.unravel_index(where, weight.shape)] if weight.dim() else weight.expand(_SAMPLES)
+            places = torch.unravel_index(where, weight.shape)
+            if is_unread(weight):
+                numbers = stored.numbers(name.removesuffix(".weight"), *places)
+            else:
+                numbers = weight[places] if weight.dim() else weight.expand(_SAMPLES)
             rounded = numbers.float().to(torch.bfloat16).view(torch.int16)
             digest.update(rounded.cpu().numpy().tobytes())
     return digest.hexdigest()[:32]

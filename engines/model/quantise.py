@@ -22,7 +22,7 @@ from engines.model.quantised_linear import (
     quantised,
     works,
 )
-from engines.model.quantize_choices import CHOICES, INT4, INT8
+from engines.model.quantize_choices import CHOICES, INT4, INT8, NONE
 from engines.model.weight_layouts import LaidOut, stored_names
 
 PLAIN = "plain"
@@ -123,6 +123,8 @@ def _stored_form(name: str, stored: Stored | None) -> GridForm | None:
 
 def _form(choice: str, stored: GridForm | None, head: bool) -> GridForm | None:
     """The form that a layer gets; None: it stays."""
+    if choice == NONE:
+        return None
     if stored is not None and not (choice == INT8 and stored.bits == 4):
         return stored
     if choice in (INT4, INT8):
@@ -140,9 +142,15 @@ def _kind(linear: nn.Linear, form: GridForm | None, native: bool, rows: bool) ->
     return kind if form.size == GROUP and works(kind, linear.in_features, linear.out_features) else None
 
 
-def bytes_quantised(model: PreTrainedModel, choice: str, stored: Stored | None, native: bool) -> int:
-    """Bytes that the weights of a model would take after ``quantise``, without doing it: the model may lie on the meta
-    device."""
+def bytes_laid_out(
+    model: PreTrainedModel, choice: str, stored: Stored | None, native: bool, half: bool = False
+) -> int:
+    """Bytes that the weights of a model would take in memory, without loading it: it may lie on the meta device.
+
+    Args:
+        choice, stored, native: as of ``quantise``.
+        half: native layers that are not quantised are stored in half precision.
+    """
     head, gone, total = model.get_output_embeddings(), set(), 0
     for owner, name, own in _linears(model):
         linear, found = getattr(owner, own), _stored_form(name, stored)
@@ -151,8 +159,13 @@ def bytes_quantised(model: PreTrainedModel, choice: str, stored: Stored | None, 
         if kind is not None:
             gone.add(linear)
             total += _size(kind, form, linear.weight)
+        elif native and half:
+            gone.add(linear)
+            total += 2 * linear.weight.numel()
+        if linear in gone:
             embedding = model.get_input_embeddings()
-            if native and linear is head and form is found and head.weight is embedding.weight:
+            exact = form is found or kind is None
+            if native and linear is head and exact and head.weight is embedding.weight:
                 gone.add(embedding)  # its rows are looked up in the head
     kept = {id(p): p for module in model.modules() for name, p in module.named_parameters(recurse=False)
             if module not in gone or name != "weight"}

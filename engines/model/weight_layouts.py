@@ -253,6 +253,16 @@ def as_loaded(model: nn.Module) -> Iterator[None]:
             del layer.forward
 
 
+def unread(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """What stands for a weight that is not read, since its layer will be replaced by one that needs it otherwise."""
+    return torch.zeros((), dtype=dtype).expand(shape)
+
+
+def is_unread(weight: torch.Tensor) -> bool:
+    """Whether it is what ``unread`` gives."""
+    return weight.dim() == 2 and weight.stride() == (0, 0) and weight.numel() > 1
+
+
 def room(
     shapes: Mapping[str, tuple[int, ...]], model: nn.Module, dtype: torch.dtype, transposed: bool = False
 ) -> dict[str, torch.Tensor]:
@@ -270,7 +280,7 @@ def room(
         if name not in linear or len(shape) != 2:
             found[name] = torch.empty(shape, dtype=dtype)
             continue
-        parts = [part for part in _joined_with(name) if shapes.get(part, ())[1:] == shape[1:]]
+        parts = [part for part in joined_with(name) if shapes.get(part, ())[1:] == shape[1:]]
         sizes = [shapes[part][0] for part in parts]
         size = (sum(sizes), shape[1])
         whole = torch.empty(size[::-1], dtype=dtype).t() if transposed else torch.empty(size, dtype=dtype)
@@ -278,7 +288,7 @@ def room(
     return found
 
 
-def _joined_with(name: str) -> list[str]:
+def joined_with(name: str) -> list[str]:
     """The names of the weights that ``fuse`` joins with the one of this name, in its order."""
     owner, own, suffix = name.rsplit(".", 2) if name.count(".") > 1 else ("", "", "")
     parts = next((parts for _, parts in _GROUPS.values() if own in parts), None)
@@ -328,6 +338,8 @@ def _join(owner: nn.Module, name: str, names: tuple[str, ...]) -> None:
 def _one_below_the_other(weights: list[torch.Tensor]) -> torch.Tensor:
     """Weights [out, in] as one, copied only where they don't lie so in memory already (``room``)."""
     first = weights[0]
+    if all(map(is_unread, weights)):
+        return unread((sum(map(len, weights)), first.shape[1]), first.dtype)
     at, base = first.storage_offset(), first.untyped_storage().data_ptr()
     for weight in weights:
         place = weight.storage_offset(), weight.untyped_storage().data_ptr(), weight.stride()

@@ -12,7 +12,7 @@ from typer import Argument, Context, Option, Typer
 
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_bytes
-from engines.model.quantize_choices import NONE
+from engines.model.quantize_choices import AUTO
 from spec_tui.cli.option_groups import Format, ModelOptions, Only, OutputFormat, Without, command, complete_model
 from spec_tui.cli.output import Status, console, table
 from spec_tui.present.text import one_line
@@ -184,7 +184,8 @@ def _print(found: ModelDescription) -> None:
     if found.memory:
         out.print()
         out.print(_memory(found))
-        out.print(Text(f"  {_TWICE}"))
+        if not found.machine["compiler"]:  # without native code
+            out.print(Text(f"  {_TWICE}"))
     out.print()
     out.print(Text("draft models at hand", style="bold"))
     out.print(table([_candidate(c) for c in found.draft_models]) if found.draft_models else Text("  none"))
@@ -245,7 +246,7 @@ def _memory(found: ModelDescription) -> Any:
         cells = [m.weights, m.cache_per_1000, m.cache, m.weights + (m.cache or 0)]
         sizes = [in_bytes(c) if c is not None else "?" for c in cells]
         fits = [f"{'yes' if fit else 'no'}: {place} {in_bytes(room[place])}" for place, fit in m.fits.items()]
-        name = m.dtype if m.quantize == NONE else f"{m.dtype}, {m.quantize}"
+        name = m.dtype if m.quantize == AUTO else f"{m.dtype}, {m.quantize}"
         table.add_row(f"  {name}", *sizes, Text(", ".join(fits)))
     return table
 

@@ -46,7 +46,7 @@ def test_another_is_tested(tested, change):
 
 def test_changed_code_and_other_threads_are_tested(tested, monkeypatch):
     wrap(make_llama(3), "one", 1)
-    monkeypatch.setattr(kept_selftest, "_source", lambda: "another")
+    monkeypatch.setattr(kept_selftest, "code_digest", lambda: "another")
     wrap(make_llama(3), "changed", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     wrap(make_llama(3), "threads", 1)

@@ -213,12 +213,12 @@ def test_tokenizers_that_cannot_be_compared_say_so(saved, tmp_path):
 
 
 @pytest.mark.parametrize("native", [True, False])
-@pytest.mark.parametrize("choice", ["none", "int8", "int4"])
+@pytest.mark.parametrize("choice", ["auto", "int8", "int4"])
 def test_what_a_quantised_model_takes_is_said_before_it_is_loaded(choice, native, monkeypatch):
     if not native:
         monkeypatch.setattr(description, "compiler", lambda: None)
     said = {m.quantize: m.weights for m in describe("sample").memory if m.dtype == "float32"}
     loaded = load_model(
         str(sample_model("target")), torch.float32, torch.device("cpu"), 1, quantize=choice, once=True, native=native)
-    assert set(said) == {"none", "int8", "int4"}  # its file is on no grid
+    assert set(said) == {"auto", "int8", "int4"}  # its file is on no grid
     assert said[choice] == pytest.approx(loaded.weight_bytes, rel=0.01)

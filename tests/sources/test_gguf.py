@@ -185,7 +185,7 @@ def test_a_file_is_a_model_like_any_other(tmp_path):
 def test_the_second_load_reads_the_weights_as_they_are_laid_out(tmp_path, monkeypatch):
     path, how = str(Tiny("llama", "Q4_1").write(tmp_path / "m.gguf")), []
     monkeypatch.setattr(kept_tuning, "tune", lambda *args: "transposed")
-    monkeypatch.setattr(loading, "unpacked", lambda *args: how.append(args[-1]) or gguf_weights.unpacked(*args))
+    monkeypatch.setattr(loading, "unpacked", lambda *args: how.append(args[3]) or gguf_weights.unpacked(*args))
     load = partial(loading.load_model, path, torch.float32, torch.device("cpu"), 1, native=False)
     first, second = load(), load()
     assert how == [False, True] and first.layout == second.layout == "transposed"

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from engines.errors import first_line
 from engines.model.native.native_code import NativeWeight, check, library
 from engines.model.quantised_linear import GROUP, WeightGrid, quantised
-from engines.model.weight_layouts import LAYOUTS, NAMES, LaidOut
+from engines.model.weight_layouts import LAYOUTS, NAMES, LaidOut, is_unread
 
 BLOCK = 32  # outputs that lie together
 _STORED = ("float32", "bfloat16", "float16", "int8", "int4")  # as products.h numbers them
@@ -131,8 +131,9 @@ LAYOUTS[NATIVE], NAMES[NATIVE] = NativeLinear, NATIVE
 def share_embedding(model: PreTrainedModel) -> None:
     """Where a native head has the numbers of the embedding, look rows up in it, so that these lie in memory once."""
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    alike = isinstance(head, NativeLinear) and type(embedding) is nn.Embedding
-    if alike and torch.equal(head.weight, embedding.weight):
+    if not isinstance(head, NativeLinear) or type(embedding) is not nn.Embedding:
+        return
+    if is_unread(embedding.weight) or torch.equal(head.weight, embedding.weight):
         model.set_input_embeddings(NativeEmbedding(head))
 
 
