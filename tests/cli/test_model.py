@@ -36,8 +36,11 @@ def test_the_shipped_model_as_text(cli):
 def test_a_file_is_where_it_lies_and_says_what_memory_it_may_take(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     path = Tiny("llama").write(tmp_path / "tiny.gguf")
-    text = " ".join(cli("model", "info", str(path)).out.split())
-    assert f"where the file {path} architecture" in text and "in two layouts" in text and "--weights-once" in text
+    for compiler in ("c++", None):
+        monkeypatch.setattr("engines.model.description.compiler", lambda found=compiler: found)
+        text = " ".join(cli("model", "info", str(path)).out.split())
+        assert f"where the file {path} architecture" in text
+        assert ("in two layouts" in text and "--weights-once" in text) == (compiler is None)
 
 
 def test_the_shipped_model_as_json(cli):
