@@ -188,22 +188,24 @@ class Pass {
     });
   }
 
-  // Pieces of some rows and the heads that share keys, to whoever is free: they take longer the later a row is.
+  // A piece for all rows and the heads that share its keys, to whoever is free: it stays in the cache for them. Later
+  // pieces are seen by fewer rows.
   template <int D>
   void attend_all(const Layer& layer, int64_t index) {
     const int64_t shared = m.heads / m.kv_heads, dim = m.dim, row_size = (m.heads + 2 * m.kv_heads) * dim;
-    const int64_t groups = (rows.count + rows_at_once - 1) / rows_at_once, items = groups * m.kv_heads * b.pieces;
     const float* cache = rows.cache + 2 * m.kv_heads * index * rows.capacity * dim;
     float* weights = &b.weights[member.number * rows_at_once * shared * piece];
-    for (int64_t i; (i = member.team.next(items)) < items;) {
-      const int64_t row = i / (m.kv_heads * b.pieces) * rows_at_once, kv_head = i / b.pieces % m.kv_heads;
-      const int64_t number = i % b.pieces, head = kv_head * shared, place = (row * m.heads + head) * b.pieces + number;
-      const float* keys = cache + kv_head * rows.capacity * dim;
-      const Shared some{&b.states[row * row_size + head * dim], keys, keys + m.kv_heads * rows.capacity * dim,
-                        std::min<int64_t>(rows_at_once, rows.count - row), shared, dim, row_size,
-                        1 / std::sqrt(float(dim))};
-      attend<D>(some, &b.seen[layer.kind * rows.count + row], number * piece, weights,
-                {&b.parts[place], &b.sums[place * dim], m.heads * b.pieces, b.pieces});
+    for (int64_t i; (i = member.team.next(m.kv_heads * b.pieces)) < m.kv_heads * b.pieces;) {
+      const int64_t head = i / b.pieces * shared, number = i % b.pieces;
+      const float* keys = cache + i / b.pieces * rows.capacity * dim;
+      for (int64_t row = 0; row < rows.count; row += rows_at_once) {
+        const int64_t place = (row * m.heads + head) * b.pieces + number;
+        const Shared some{&b.states[row * row_size + head * dim], keys, keys + m.kv_heads * rows.capacity * dim,
+                          std::min<int64_t>(rows_at_once, rows.count - row), shared, dim, row_size,
+                          1 / std::sqrt(float(dim))};
+        attend<D>(some, &b.seen[layer.kind * rows.count + row], number * piece, weights,
+                  {&b.parts[place], &b.sums[place * dim], m.heads * b.pieces, b.pieces});
+      }
     }
     member.sync();
   }
