@@ -39,8 +39,9 @@ from engines.model.kept_selftest import test_once
 from engines.model.kept_tuning import kept_layout, tune_once
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
+from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward, takes
-from engines.model.native.native_linear import NATIVE, share_embedding, unavailable
+from engines.model.native.native_linear import NATIVE, share_embedding
 from engines.model.quantise import PLAIN, quantise
 from engines.model.quantize_choices import AUTO, NONE, STORED
 from engines.model.selftest import unfit

@@ -21,9 +21,10 @@ from engines.hub.model_source import locate
 from engines.model import gguf_weights, tuning
 from engines.model.lean_forward import LeanForward
 from engines.model.loading import load_model, read_model, wrap
-from engines.model.native import native_code, native_linear
+from engines.model.native import native_check, native_code
+from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward
-from engines.model.native.native_linear import NativeEmbedding, NativeLinear, unavailable
+from engines.model.native.native_linear import NativeEmbedding, NativeLinear
 from engines.model.quantise import quantise
 from engines.model.quantised_linear import WeightGrid, quantised
 from engines.model.tuning import Cost
@@ -368,14 +369,26 @@ def test_it_may_be_refused():
 
 
 def test_code_that_computes_something_else_is_not_used(monkeypatch):
-    native_linear._right.cache_clear()
+    native_check._right.cache_clear()
     monkeypatch.setattr(NativeLinear, "_product", lambda self, x, weight: x.new_zeros(len(x), weight.outputs))
     assert unavailable() == "what the compiler made computes something else"
-    native_linear._right.cache_clear()
+    native_check._right.cache_clear()
+
+
+def test_code_that_is_slower_is_not_used_and_measured_once(empty_costs, monkeypatch):
+    native_check._slow.cache_clear()
+    asked = []
+    monkeypatch.setattr(native_check, "_seconds", lambda layer, x: asked.append(layer) or 1.0 + isinstance(
+        layer, NativeLinear))
+    assert unavailable() == "what the compiler made is slower than torch's operations"
+    native_check._slow.cache_clear()
+    count = len(asked)
+    assert "slower" in unavailable() and len(asked) == count, "kept"
+    native_check._slow.cache_clear()
 
 
 def test_it_is_compiled_once_and_anew_where_it_is_damaged(empty, monkeypatch):
-    kept = native_code.measured_file("native", [native_code._digest()]).with_suffix(".so")
+    kept = native_code.measured_file("native", [native_code.digest()]).with_suffix(".so")
     compiled, told = [], []
 
     def copied(file):

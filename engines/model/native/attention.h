@@ -41,17 +41,17 @@ inline Floats scores(const float* query, const float* const* keys, int64_t dim) 
   Floats products[lanes];
   for (int j = 0; j < lanes; j++) {
     Floats one = {};
-    for (int d = 0; d < (D ? D : dim / lanes); d++) one += load(query + d * lanes) * load(keys[j] + d * lanes);
-    products[reversed[j]] = one;
+    for (int d = 0; d < (D ? D : dim) / lanes; d++) one += load(query + d * lanes) * load(keys[j] + d * lanes);
+    products[reversed(j)] = one;
   }
   return sums(products);
 }
 
-// The scores of `count` keys become weights: e^(score - largest), and zeros up to a multiple of 16.
+// The scores of `count` keys become weights: e^(score - largest), and zeros up to a whole vector.
 template <int D>
 inline Part weigh(const float* query, const float* const* keys, int64_t count, int64_t dim, float scale,
                   float* weights) {
-  const Ints places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const Ints places = numbered();
   Floats most = all(-3e38f), total = {};
   for (int64_t j = 0; j < count; j += lanes) {
     const Floats found = scores<D>(query, keys + j, dim) * scale;
@@ -71,7 +71,7 @@ inline Part weigh(const float* query, const float* const* keys, int64_t count, i
 template <int D>
 inline void add_up(const float* weights, const float* const* keys, int64_t to_values, int64_t count, int64_t dim,
                    float* out) {
-  constexpr int most = D ? D : 1;
+  constexpr int most = D ? std::min(D / lanes, registers / 4) : 1;  // vectors at a time
   for (int64_t first = 0; first < dim / lanes; first += most) {
     Floats even[most] = {}, odd[most] = {};
     for (int64_t j = 0; j < count; j += 2)

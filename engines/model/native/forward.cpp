@@ -154,8 +154,8 @@ class Pass {
     multiply(layer.qkv, b.normed.data(), b.states.data(), layer.qkv.out, false);
     rotate(layer, index);
     switch (m.dim) {
-      case 64: attend_all<4>(layer, index); break;
-      case 128: attend_all<8>(layer, index); break;
+      case 64: attend_all<64>(layer, index); break;
+      case 128: attend_all<128>(layer, index); break;
       default: attend_all<0>(layer, index);
     }
     each(rows.count * m.heads, [&](int64_t i) {

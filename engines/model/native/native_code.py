@@ -20,7 +20,7 @@ from filelock import FileLock
 from engines.machine import measured_file
 
 _HERE = Path(__file__).parent
-_COMPILERS = ("c++", "g++", "clang++")
+_COMPILERS = ("g++", "c++", "clang++")
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-w", "-shared", "-fPIC")
 _ANY = ctypes.c_void_p
 _COUNT = ctypes.c_int64
@@ -75,7 +75,7 @@ def library(progress: Callable[[], None] = lambda: None) -> ctypes.CDLL:
     """The compiled code. It is compiled where that was not done before; then ``progress`` is called first. Raises
     OSError, RuntimeError, AttributeError: there is none here."""
     if not _loaded:
-        file = measured_file("native", [_digest()]).with_suffix(".so")
+        file = measured_file("native", [digest()]).with_suffix(".so")
         try:
             _loaded.append(_opened(file))
         except (OSError, AttributeError):  # not there, or damaged
@@ -87,8 +87,8 @@ def library(progress: Callable[[], None] = lambda: None) -> ctypes.CDLL:
 
 
 @cache
-def _digest() -> str:
-    """Of the code, and of how it is compiled."""
+def digest() -> str:
+    """Of the native code, and of how it is compiled."""
     files = sorted(file for file in _HERE.iterdir() if file.suffix in (".cpp", ".h"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files) + repr(_FLAGS).encode()).hexdigest()
 

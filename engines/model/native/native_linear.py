@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from functools import cache
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from engines.errors import first_line
 from engines.model.native.native_code import NativeWeight, check, library
-from engines.model.quantised_linear import GROUP, WeightGrid, quantised
+from engines.model.quantised_linear import GROUP, WeightGrid
 from engines.model.weight_layouts import LAYOUTS, NAMES, LaidOut, is_unread
 
 BLOCK = 32  # outputs that lie together
@@ -135,39 +132,6 @@ def share_embedding(model: PreTrainedModel) -> None:
         return
     if is_unread(embedding.weight) or torch.equal(head.weight, embedding.weight):
         model.set_input_embeddings(NativeEmbedding(head))
-
-
-def unavailable(progress: Callable[[], None] = lambda: None) -> str:
-    """Why there is no native code here, "" where there is and it computes what it should. Compiles it where that was
-    not done before, and then calls ``progress`` first."""
-    try:
-        library(progress)
-    except Exception as error:  # no compiler, one that fails, a cache that cannot be written, symbols that torch lacks
-        return first_line(error)
-    return "" if _right() else "what the compiler made computes something else"
-
-
-@cache
-def _right() -> bool:
-    """Whether what was compiled computes what it should, however the weight is stored."""
-    return all(_right_product(kind) for kind in (4, 8, torch.bfloat16, torch.float16, torch.float32))
-
-
-@torch.inference_mode()
-def _right_product(kind: int | torch.dtype) -> bool:
-    """Whether products are those of the weight, to rounding, for a few and for many rows."""
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(0)
-        linear, x = nn.Linear(96, 72), torch.randn(80, 96)
-    grid = None
-    if isinstance(kind, int):
-        grid = quantised(linear.weight, kind)
-    else:
-        linear.weight.data = linear.weight.data.to(kind).float()
-    layer, weight = NativeLinear(linear, grid), linear.weight if grid is None else grid.unpacked
-    expected = (x.double() @ weight.double().t() + linear.bias).float()
-    return torch.equal(layer.weight, weight) and all(
-        torch.allclose(layer(x[:rows]), expected[:rows], rtol=0, atol=1e-5) for rows in (1, 3, 80))
 
 
 def _narrowest(weight: torch.Tensor) -> torch.Tensor:

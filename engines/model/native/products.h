@@ -9,10 +9,11 @@
 
 #include "vectors.h"
 
-constexpr int block = 2 * lanes;  // outputs that lie together
-constexpr int group = 32;         // inputs that do; and whose numbers share a scale, or 16 of them
-constexpr int few_rows = 8;       // whose sums stay in registers
-constexpr int64_t part = 256;     // inputs of a block whose numbers stay in the nearest cache
+constexpr int block = 32;                      // outputs that lie together
+constexpr int group = 32;                      // inputs that do; and whose numbers share a scale, or 16 of them
+constexpr int vectors = block / lanes;         // of outputs
+constexpr int few_rows = registers / 4;        // whose sums stay in registers
+constexpr int64_t part = 256;                  // inputs of a block whose numbers stay in the nearest cache
 
 // A weight [out, in]: blocks [out / 32] of groups [in / 32]. There may be fewer outputs than these have, and inputs that
 // are zeros.
@@ -42,22 +43,24 @@ inline Floats scale_at(const Weight& w, const uint8_t* at, int place) {
   return w.wide ? load<Floats>(at + 4 * lanes * place) : halves(at + 2 * lanes * place);
 }
 
-// Eight inputs of B / 2 blocks after each other: numbers of 16 outputs each.
+// Eight inputs of B vectors of outputs after each other: those of whole blocks, or some of one.
 template <Stored stored, int B>
 struct Eight {
   Floats factor[B], added[B];
   Ints words[B];
   const uint8_t* at[B];
 
-  void scales(const Weight& w, const uint8_t* from, int64_t next_block) {
+  void scales(const Weight& w, const uint8_t* from, int64_t next_block, int vector) {
     for (int b = 0; b < B; b++) {
-      factor[b] = scale_at(w, from + b / 2 * next_block, b % 2);
-      added[b] = scale_at(w, from + b / 2 * next_block, 2 + b % 2);
+      const int place = (vector + b) % vectors;
+      factor[b] = scale_at(w, from + (vector + b) / vectors * next_block, place);
+      added[b] = scale_at(w, from + (vector + b) / vectors * next_block, vectors + place);
     }
   }
-  void numbers(const uint8_t* from, int64_t next_block) {
+  void numbers(const uint8_t* from, int64_t next_block, int vector) {
     for (int b = 0; b < B; b++) {
-      at[b] = from + b / 2 * next_block + b % 2 * (stored == int4 ? 4 * lanes : lanes * bits_of(stored) / 8);
+      const int place = (vector + b) % vectors;
+      at[b] = from + (vector + b) / vectors * next_block + place * lanes * (stored == int4 ? 4 : bits_of(stored) / 8);
       if (stored == int4) words[b] = load<Ints>(at[b]);
     }
   }
@@ -80,21 +83,24 @@ inline void fetch(const uint8_t* at, int64_t size) {
   }
 }
 
-// Calls use(input, eight) for each eight of some inputs, whole groups of them, of B / 2 blocks.
+// Calls use(input, eight) for each eight of some inputs, whole groups of them, of B vectors of outputs from the one of
+// number `first` on.
 template <Stored stored, int B, class Use>
-inline void each_eight(const Weight& w, int64_t first_block, int64_t input, int64_t inputs, Use use) {
+inline void each_eight(const Weight& w, int64_t first, int64_t input, int64_t inputs, Use use) {
   const int64_t size = group_size(w), next_block = size * (w.in / group), numbers = numbers_size(w);
-  const uint8_t* at = w.blocks + first_block * next_block + input / group * size;
+  const uint8_t* at = w.blocks + first / vectors * next_block + input / group * size;
+  const int vector = B < vectors ? first % vectors : 0;
   Eight<stored, B> eight;
   for (const int64_t end = input + inputs; input < end; at += size) {
     const uint8_t* scales = at + numbers;
     for (int quarter = 0; quarter < 4; quarter++, input += 8) {
       if (scaled(stored) && (quarter == 0 || (quarter == 2 && w.each == 16))) {
-        eight.scales(w, scales, next_block);
+        eight.scales(w, scales, next_block, vector);
         scales += scale_size(w);
       }
-      eight.numbers(at + quarter * (numbers / 4), next_block);
-      for (int b = 0; b < B / 2; b++) fetch<stored>(at + b * next_block + quarter * (size / 4), size / 4);
+      eight.numbers(at + quarter * (numbers / 4), next_block, vector);
+      for (int b = 0; b < B && vector == 0; b += vectors)
+        fetch<stored>(at + b / vectors * next_block + quarter * (size / 4), size / 4);
       use(input, eight);
     }
   }
@@ -122,11 +128,11 @@ inline void put(const Weight& w, const Result& to, int64_t row, int64_t output, 
   }
 }
 
-// R rows of x [rows][in] and B / 2 blocks.
+// R rows of x [rows][in] and B vectors of outputs.
 template <Stored stored, int R, int B>
-void few(const Weight& w, const float* x, int64_t first_block, const Result& to) {
+void few(const Weight& w, const float* x, int64_t first, const Result& to) {
   Floats total[R][B] = {};
-  each_eight<stored, B>(w, first_block, 0, w.in, [&](int64_t input, const Eight<stored, B>& eight) {
+  each_eight<stored, B>(w, first, 0, w.in, [&](int64_t input, const Eight<stored, B>& eight) {
 #pragma GCC unroll 8
     for (int k = 0; k < 8; k++) {
       Floats weight[B];
@@ -136,7 +142,7 @@ void few(const Weight& w, const float* x, int64_t first_block, const Result& to)
     }
   });
   for (int r = 0; r < R; r++)
-    for (int b = 0; b < B; b++) put(w, to, r, first_block * block + b * lanes, total[r][b]);
+    for (int b = 0; b < B; b++) put(w, to, r, (first + b) * lanes, total[r][b]);
 }
 
 template <Stored stored, int R = few_rows>
@@ -145,18 +151,20 @@ void few_rows_of(int64_t count, const Weight& w, const float* x, int64_t from, i
     if constexpr (R > 1) few_rows_of<stored, R - 1>(count, w, x, from, end, to);
     return;
   }
+  from *= vectors, end *= vectors;
   if constexpr (R <= 2)  // more sums that do not wait for each other
-    for (; from + 2 <= end; from += 2) few<stored, R, 4>(w, x, from, to);
-  for (; from < end; from++) few<stored, R, 2>(w, x, from, to);
+    for (; from + 4 <= end; from += 4) few<stored, R, 4>(w, x, from, to);
+  for (; from < end; from += 2) few<stored, R, 2>(w, x, from, to);
 }
 
-// Calls use(input, half, numbers) for the numbers of 16 outputs and each of some inputs of a block.
+// Calls use(input, vector, numbers) for the numbers of each vector of outputs and each of some inputs of a block.
 template <Stored stored, class Use>
 inline void each_number(const Weight& w, int64_t number, int64_t input, int64_t inputs, Use use) {
-  each_eight<stored, 2>(w, number, input, inputs, [&](int64_t input, const Eight<stored, 2>& eight) {
-    for (int k = 0; k < 8; k++)
-      for (int half = 0; half < 2; half++) use(input + k, half, eight.weight(half, k));
-  });
+  for (int first = 0; first < vectors; first += 2)
+    each_eight<stored, 2>(w, number * vectors + first, input, inputs, [&](int64_t input, const Eight<stored, 2>& eight) {
+      for (int k = 0; k < 8; k++)
+        for (int b = 0; b < 2; b++) use(input + k, first + b, eight.weight(b, k));
+    });
 }
 
 // R rows of x, `next` after each other, times numbers [inputs][32], added to totals [R][32].
@@ -166,18 +174,20 @@ void add_tile(int64_t count, const float* numbers, int64_t inputs, const float* 
     if constexpr (R > 1) add_tile<R - 1>(count, numbers, inputs, x, next, totals);
     return;
   }
-  Floats total[R][2];
-  for (int r = 0; r < R; r++)
-    for (int half = 0; half < 2; half++) total[r][half] = load(totals + r * block + half * lanes);
-  for (int64_t k = 0; k < inputs; k++) {
-    const Floats first = load(numbers + k * block), second = load(numbers + k * block + lanes);
-    for (int r = 0; r < R; r++) {
-      total[r][0] += first * x[r * next + k];
-      total[r][1] += second * x[r * next + k];
+  for (int at = 0; at < block; at += 2 * lanes) {
+    Floats total[R][2];
+    for (int r = 0; r < R; r++)
+      for (int b = 0; b < 2; b++) total[r][b] = load(totals + r * block + at + b * lanes);
+    for (int64_t k = 0; k < inputs; k++) {
+      const Floats first = load(numbers + k * block + at), second = load(numbers + k * block + at + lanes);
+      for (int r = 0; r < R; r++) {
+        total[r][0] += first * x[r * next + k];
+        total[r][1] += second * x[r * next + k];
+      }
     }
+    for (int r = 0; r < R; r++)
+      for (int b = 0; b < 2; b++) store(totals + r * block + at + b * lanes, total[r][b]);
   }
-  for (int r = 0; r < R; r++)
-    for (int half = 0; half < 2; half++) store(totals + r * block + half * lanes, total[r][half]);
 }
 
 // Calls use(row, rows) for as few tiles of about as many rows.
@@ -195,16 +205,16 @@ void many_rows_of(int64_t count, const Weight& w, const float* x, int64_t from, 
     std::fill(totals.begin(), totals.end(), 0.0f);
     for (int64_t input = 0; input < w.in; input += part) {
       const int64_t inputs = std::min(part, w.in - input);
-      each_number<stored>(w, from, input, inputs, [&](int64_t i, int half, Floats found) {
-        store(numbers + (i - input) * block + half * lanes, found);
+      each_number<stored>(w, from, input, inputs, [&](int64_t i, int vector, Floats found) {
+        store(numbers + (i - input) * block + vector * lanes, found);
       });
       each_tile(count, [&](int64_t row, int64_t rows) {
         add_tile(rows, numbers, inputs, x + row * w.in + input, w.in, &totals[row * block]);
       });
     }
     for (int64_t row = 0; row < count; row++)
-      for (int half = 0; half < 2; half++)
-        put(w, to, row, from * block + half * lanes, load(&totals[row * block + half * lanes]));
+      for (int at = 0; at < block; at += lanes)
+        put(w, to, row, from * block + at, load(&totals[row * block + at]));
   }
 }
 
@@ -243,8 +253,8 @@ inline void product(int64_t count, const Weight& w, const float* x, int64_t from
 // A block of a weight as float32 [out][in].
 inline void unpack(const Weight& w, int64_t number, float* out) {
   by_kind(w, [&](auto stored) {
-    each_number<stored>(w, number, 0, w.in, [&](int64_t input, int half, Floats numbers) {
-      const int64_t first = number * block + half * lanes;
+    each_number<stored>(w, number, 0, w.in, [&](int64_t input, int vector, Floats numbers) {
+      const int64_t first = number * block + vector * lanes;
       for (int64_t i = 0; i < lanes && first + i < w.out; i++) out[(first + i) * w.in + input] = numbers[i];
     });
   });
@@ -252,10 +262,10 @@ inline void unpack(const Weight& w, int64_t number, float* out) {
 
 // The first inputs of a row of a weight, float32.
 inline void one_row(const Weight& w, int64_t row, int64_t inputs, float* out) {
-  const int half = row % block / lanes, lane = row % lanes;
+  const int own = row % block / lanes, lane = row % lanes;
   by_kind(w, [&](auto stored) {
-    each_number<stored>(w, row / block, 0, w.in, [&](int64_t input, int of, Floats numbers) {
-      if (of == half && input < inputs) out[input] = numbers[lane];
+    each_number<stored>(w, row / block, 0, w.in, [&](int64_t input, int vector, Floats numbers) {
+      if (vector == own && input < inputs) out[input] = numbers[lane];
     });
   });
 }

@@ -1,13 +1,26 @@
-// Vectors of 16 numbers; the compiler makes of them what the processor has.
+// Vectors of as many numbers as the processor has in one, up to 16.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
-#ifdef __AVX512F__
+#include <utility>
+#if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
+#if defined(__AVX512F__)
 constexpr int lanes = 16;
+#elif defined(__AVX2__)
+constexpr int lanes = 8;
+#else
+constexpr int lanes = 4;
+#endif
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int registers = 32;
+#else
+constexpr int registers = 16;
+#endif
+
 typedef float Floats __attribute__((vector_size(4 * lanes)));
 typedef int32_t Ints __attribute__((vector_size(4 * lanes)));
 typedef uint16_t Halves __attribute__((vector_size(2 * lanes)));
@@ -32,6 +45,8 @@ inline Floats floats(Ints numbers) { return __builtin_convertvector(numbers, Flo
 inline Floats halves(const uint8_t* at) {
 #ifdef __AVX512F__
   return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)at));
+#elif defined(__AVX2__) && defined(__F16C__)
+  return (Floats)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)at));
 #else
   const Ints bits = __builtin_convertvector(load<Halves>(at), Ints);
   const Floats size = (Floats)((bits & 0x7fff) << 13) * 0x1p112f;  // the exponents differ by 112
@@ -43,6 +58,8 @@ inline Floats halves(const uint8_t* at) {
 inline Floats upper_halves(const uint8_t* at) {
 #ifdef __AVX512F__
   return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)at)), 16);
+#elif defined(__AVX2__)
+  return (Floats)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)at)), 16);
 #else
   return (Floats)(__builtin_convertvector(load<Halves>(at), Ints) << 16);
 #endif
@@ -51,6 +68,8 @@ inline Floats upper_halves(const uint8_t* at) {
 inline Floats of_bytes(const uint8_t* at) {
 #ifdef __AVX512F__
   return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)at)));
+#elif defined(__AVX2__)
+  return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)at)));
 #else
   return floats(__builtin_convertvector(load<Bytes>(at), Ints));
 #endif
@@ -97,19 +116,51 @@ inline Floats exponential(Floats x) {
 #define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
 #endif
 
-// The sum of each of 16 vectors, all in one order. The vector of place k is given at the index of k's bits reversed.
-constexpr int reversed[lanes] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
+// Calls use(n...) with 0, 1, ... of each lane as constants.
+template <class Use, int... n>
+inline auto of_lanes(Use use, std::integer_sequence<int, n...>) {
+  return use(std::integral_constant<int, n>()...);
+}
+template <class Use>
+inline auto of_lanes(Use use) {
+  return of_lanes(use, std::make_integer_sequence<int, lanes>());
+}
+
+// 0, 1, ...
+inline Ints numbered() {
+  return of_lanes([](auto... n) { return Ints{decltype(n)::value...}; });
+}
+
+// Where lane i of two vectors that are added up in parts of `size` comes from: the parts of `a`, then those of `b`.
+constexpr int from_lane(int i, int size, bool second) {
+  const int in_one = i % (lanes / 2);
+  return i / (lanes / 2) * lanes + in_one / size * 2 * size + in_one % size + second * size;
+}
+
+template <int size>
+inline Floats add_parts(Floats a, Floats b) {
+  return of_lanes([&](auto... n) {
+#ifdef __clang__
+    return __builtin_shufflevector(a, b, from_lane(decltype(n)::value, size, false)...) +
+           __builtin_shufflevector(a, b, from_lane(decltype(n)::value, size, true)...);
+#else
+    return __builtin_shuffle(a, b, Ints{from_lane(decltype(n)::value, size, false)...}) +
+           __builtin_shuffle(a, b, Ints{from_lane(decltype(n)::value, size, true)...});
+#endif
+  });
+}
+
+// The bits of a lane's number, the other way round.
+constexpr int reversed(int n) {
+  int found = 0;
+  for (int bit = 1; bit < lanes; bit *= 2) found = 2 * found + (n & bit ? 1 : 0);
+  return found;
+}
+
+// The sum of each of as many vectors as there are lanes, all in one order. That of lane n is given at reversed(n).
+template <int size = lanes / 2>
 inline Floats sums(Floats (&v)[lanes]) {
-#define ADD_PAIRS(n, low, high) \
-  for (int i = 0; i < n; i++) v[i] = SHUFFLED(v[i], v[i + n], low) + SHUFFLED(v[i], v[i + n], high);
-#define EACH(...) __VA_ARGS__
-  ADD_PAIRS(8, EACH(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
-            EACH(8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
-  ADD_PAIRS(4, EACH(0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27),
-            EACH(4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31))
-  ADD_PAIRS(2, EACH(0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29),
-            EACH(2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31))
-  ADD_PAIRS(1, EACH(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
-            EACH(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31))
+  for (int i = 0; i < size; i++) v[i] = add_parts<size>(v[i], v[i + size]);
+  if constexpr (size > 1) return sums<size / 2>(v);
   return v[0];
 }

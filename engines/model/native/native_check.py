@@ -1,0 +1,84 @@
+"""Whether there is native code here that is right, and of use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from time import perf_counter
+
+import torch
+from torch import nn
+
+from engines import folders
+from engines.errors import first_line
+from engines.machine import measured_file
+from engines.model.native.native_code import digest, library
+from engines.model.native.native_linear import NativeLinear
+from engines.model.quantised_linear import quantised
+
+_SLOWER = 1.5  # than torch
+_REPEATS = 5
+
+
+def unavailable(progress: Callable[[], None] = lambda: None) -> str:
+    """Why there is no native code here, "" where there is and it computes what it should. Compiles it where that was
+    not done before, and then calls ``progress`` first."""
+    try:
+        library(progress)
+    except Exception as error:  # no compiler, one that fails, a cache that cannot be written, symbols that torch lacks
+        return first_line(error)
+    if not _right():
+        return "what the compiler made computes something else"
+    return "what the compiler made is slower than torch's operations" if _slow() else ""
+
+
+@cache
+def _right() -> bool:
+    """Whether what was compiled computes what it should, however the weight is stored."""
+    return all(_right_product(kind) for kind in (4, 8, torch.bfloat16, torch.float16, torch.float32))
+
+
+@torch.inference_mode()
+def _right_product(kind: int | torch.dtype) -> bool:
+    """Whether products are those of the weight, to rounding, for a few and for many rows."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        linear, x = nn.Linear(96, 72), torch.randn(80, 96)
+    grid = None
+    if isinstance(kind, int):
+        grid = quantised(linear.weight, kind)
+    else:
+        linear.weight.data = linear.weight.data.to(kind).float()
+    layer, weight = NativeLinear(linear, grid), linear.weight if grid is None else grid.unpacked
+    expected = (x.double() @ weight.double().t() + linear.bias).float()
+    return torch.equal(layer.weight, weight) and all(
+        torch.allclose(layer(x[:rows]), expected[:rows], rtol=0, atol=1e-5) for rows in (1, 3, 80))
+
+
+@cache
+@torch.inference_mode()
+def _slow() -> bool:
+    """Whether one row and several take clearly longer than by torch: measured once, with float32 weights that no cache
+    near the processor holds."""
+    file = measured_file("native", [digest(), "times"])
+    with suppress(OSError, ValueError, TypeError):
+        native, plain = json.loads(file.read_text("utf-8"))
+        return native > _SLOWER * plain
+    linear = nn.Linear(2048, 2048, bias=False)
+    layers = NativeLinear(linear), linear
+    best = [0.0, 0.0]
+    for rows in (1, 8):
+        x = torch.randn(rows, 2048)
+        times = [[_seconds(layer, x) for layer in layers] for _ in range(_REPEATS)]
+        best = [total + min(one) for total, one in zip(best, zip(*times))]
+    with suppress(OSError):
+        folders.write_json(file, best)
+    return best[0] > _SLOWER * best[1]
+
+
+def _seconds(layer: nn.Module, x: torch.Tensor) -> float:
+    clock = perf_counter()
+    layer(x)
+    return perf_counter() - clock
