@@ -142,8 +142,8 @@ def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
     """Devices that torch can compute on, with their back ends."""
     if not torch["works"]:
         return []
-    linear = f"linear layers: {', '.join(['plain', *torch['layouts']])}"
-    found = [{"device": "cpu", "detail": f"{torch['threads']} threads, {linear}"}]
+    how = f"linear layers: {', '.join(['plain', *torch['layouts']])}" if torch["no_native_code"] else "native code"
+    found = [{"device": "cpu", "detail": f"{torch['threads']} threads, {how}"}]
     found += [{"device": f"cuda:{i}", "detail": name} for i, name in enumerate(torch["cuda"])]
     return found + ([{"device": "mps", "detail": "Apple GPU"}] if torch["mps"] else [])
 
@@ -163,6 +163,8 @@ def _missing(facts: dict[str, Any]) -> list[str]:
     ]
     if libraries["torch"]["works"] and not (libraries["torch"]["cuda"] or libraries["torch"]["mps"]):
         found.append("no GPU that torch can use: models run on the CPU")
+    if libraries["torch"]["works"] and (why := libraries["torch"]["no_native_code"]):
+        found.append(f"no native code ({why}): models run slower on the CPU; it needs a C++ compiler, such as g++")
     if not (libraries["scann"]["works"] or libraries["faiss"]["works"]):
         found.append("neither scann nor faiss works: searching dense datastores will be exact, and slow")
     if not facts["datastores"]:

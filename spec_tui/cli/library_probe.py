@@ -59,11 +59,12 @@ def _torch(torch: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cuda": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
         "mps": bool(getattr(torch.backends, "mps", None) and torch.backends.mps.is_available()),
-        "layouts": [],
+        "layouts": [], "no_native_code": "",
     }
     with contextlib.suppress(ImportError):
         layouts = importlib.import_module("engines.model.weight_layouts")
         found["layouts"] = [name for name in layouts.LAYOUTS if layouts.available(name)]
+        found["no_native_code"] = importlib.import_module("engines.model.native.native_check").unavailable()
     return found
 
 

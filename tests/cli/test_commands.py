@@ -93,7 +93,7 @@ def test_engines_as_text(cli, monkeypatch):
 @pytest.fixture
 def no_probe(monkeypatch):
     works = {name: {"works": True, "problem": None} for name in probe.LIBRARIES}
-    works["torch"] |= {"threads": 2, "cuda": [], "mps": False, "layouts": ["packed"]}
+    works["torch"] |= {"threads": 2, "cuda": [], "mps": False, "layouts": ["packed"], "no_native_code": ""}
     monkeypatch.setattr("spec_tui.cli.doctor.probe", lambda: works)
     return works
 
@@ -101,7 +101,7 @@ def no_probe(monkeypatch):
 def test_doctor_as_json(cli, no_probe):
     found = json.loads(cli("doctor", "--format", "json").out)
     assert found["versions"]["python"] and found["versions"]["torch"]
-    assert found["devices"][0]["device"] == "cpu" and "packed" in found["devices"][0]["detail"]
+    assert found["devices"][0] == {"device": "cpu", "detail": "2 threads, native code"}
     assert [model["role"] for model in found["samples"]] == ["target", "draft", "draft"], "the pair, and smollm2's"
     assert all(model["problem"] is None and model["parameters"] > 1e6 for model in found["samples"])
     assert any(store["name"] == "sample" and store["problem"] is None for store in found["datastores"])
@@ -112,6 +112,13 @@ def test_doctor_as_text(cli, no_probe):
     text = cli("doctor").out
     for word in ("torch", "devices", "sample models", "hub cache", "datastores", "Nothing is sent anywhere"):
         assert word in text
+
+
+def test_doctor_says_why_there_is_no_native_code(cli, no_probe):
+    no_probe["torch"]["no_native_code"] = "no C++ compiler was found"
+    text = " ".join(cli("doctor").out.split())
+    assert "2 threads, linear layers: plain, packed" in text
+    assert "no native code (no C++ compiler was found): models run slower" in text
 
 
 def test_doctor_survives_what_is_broken(cli, no_probe, monkeypatch):
