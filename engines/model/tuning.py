@@ -30,6 +30,7 @@ from engines.model.native.native_linear import NATIVE
 from engines.model.weight_layouts import LAYOUTS, available
 
 _THREADS_MUST_GAIN = 0.9
+_SCREEN_MUST_GAIN = 0.7  # those that a screen draws on, too, and slows down meanwhile
 _LAYOUT_MUST_GAIN = 0.95  # over each simpler one
 _LONG = 0.03  # seconds of a forward: what a screen takes of it hardly matters
 _REPEATS = 5
@@ -76,7 +77,7 @@ def tune(
         model: a causal language model of transformers on the CPU.
         threads: a count to keep; None measures 1, 2, 4, ... up to torch's own default, as long as each gains enough
             over the one before; unless OMP_NUM_THREADS is set. A negative number leaves so many of the default to
-            whatever else runs (a screen that draws), unless a forward is long.
+            whatever else runs (a screen that draws), unless a forward is long or they gain much.
         forward: one row through the model, linear layers as loaded; None takes the module's own.
         progress: told the share that is done.
         once: no layout that has the weights in memory twice.
@@ -92,10 +93,11 @@ def tune(
     chosen, best = 0, None
     counts = [default] if is_given(threads) else _counts(default)
     for number, count in enumerate(counts):
-        if best is not None and count > free and best.total < _LONG:
-            break
         cost = measure(model, count, layouts, forward, lambda done, n=number: progress((n + done) / len(counts)))
-        if best is not None and cost.total >= _THREADS_MUST_GAIN * best.total:
+        must_gain = _THREADS_MUST_GAIN
+        if best is not None and count > free and best.total < _LONG:
+            must_gain = _SCREEN_MUST_GAIN
+        if best is not None and cost.total >= must_gain * best.total:
             break
         chosen, best = count, cost
     use_threads(chosen)

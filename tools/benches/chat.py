@@ -87,7 +87,7 @@ def _rows(engine: str, pairs: list[tuple[dict, dict]]) -> list[Row]:
 
 
 class Chat:
-    """The application in a pseudo-terminal, typed into; ``other``: a backend and a model instead of the sample."""
+    """The application in a pseudo-terminal, typed into; ``other``: a backend and a model instead of ours."""
 
     def __init__(self, *other: str) -> None:
         self.requests: dict[str, dict] = {}
@@ -95,7 +95,11 @@ class Chat:
         self._reports = os.fdopen(out, "rb")
         self._terminal = Terminal([sys.executable, str(HERE / "chat_app.py"), str(into), *other], pass_fds=(into,))
         os.close(into)
-        self.about = self._report()
+        try:
+            self.about = self._report()
+        except BaseException:
+            self.close()
+            raise
 
     def choose(self, engine: str) -> None:
         self._enter(f"/engine {engine}")

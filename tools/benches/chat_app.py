@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benches.headless import MODEL
 from engines.report import encoding
 from engines.report.events import Failed, Finished, Prefilled, Ready, Round
 from engines.report.metrics import measure
@@ -77,9 +78,11 @@ def cpu_of(pid: int) -> float:
 
 if __name__ == "__main__":
     from spec_tui.tui.app import SpecTui
+    from spec_tui.tui.own_terminal import restored
 
     pipe, other = int(sys.argv[1]), sys.argv[2:]
-    if other:
-        SpecTui(Witness(pipe, LOADER), LoadRequest(backend=other[0], model=other[1])).run()
-    else:
-        SpecTui(Witness(pipe, "headless:load_alike"), LoadRequest("sample")).run()
+    with restored():  # and the application ends where its terminal does
+        if other:
+            SpecTui(Witness(pipe, LOADER), LoadRequest(backend=other[0], model=other[1])).run()
+        else:
+            SpecTui(Witness(pipe, "headless:load_alike"), LoadRequest(MODEL)).run()

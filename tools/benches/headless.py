@@ -9,19 +9,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from engines.hub.known_models import KNOWN
 from spec_tui.session.environment import prepare_this_process
 
+MODEL = "smollm2" if KNOWN["smollm2"].present else "sample"  # that writes slower than a screen is told of it
 LAYOUT = "both"  # of linear layers, where there is a choice
 
 
 def load_alike(**wanted):
-    """``engines.load``, but for the layout of linear layers, which is otherwise chosen by a measurement at load: two
-    processes are compared, and that shall not be what differs."""
-    from engines import load
+    """As the application loads, but for the layout of linear layers, which without native code is chosen by a
+    measurement at load: two processes are compared, and that shall not be what differs."""
     from engines.model import tuning
+    from spec_tui.session.loader import load
 
     tuning.Cost.layout = property(lambda cost: LAYOUT if LAYOUT in cost.linears else min(cost.linears))
-    return load(**{"model": "sample"} | wanted)
+    return load(**{"model": MODEL} | wanted)
 
 
 def main() -> None:
