@@ -196,12 +196,13 @@ def test_tuning_picks_what_it_measured_and_respects_a_given_thread_count(monkeyp
     assert tuning.tune(make_llama(1)) == "packed", "3 is, 2.9 is not a tenth below that"
     assert tuning.tune(make_llama(1), threads=1) == "transposed"
     assert tuning.tune(make_llama(1), threads=4) == "plain"
+    costs[1], costs[2], costs[4] = (Cost(0.0, {"plain": 0.02 / n**0.5}) for n in (1, 2, 4))
+    tuning.tune(make_llama(1), threads=-1)
+    costs[1], costs[2], costs[4] = (Cost(0.0, {"plain": 0.2 / n**0.5}) for n in (1, 2, 4))
+    tuning.tune(make_llama(1), threads=-3)
     costs[1], costs[2], costs[4] = (Cost(0.0, {"plain": 0.02 / n}) for n in (1, 2, 4))
     tuning.tune(make_llama(1), threads=-1)
-    costs[1], costs[2], costs[4] = (Cost(0.0, {"plain": 0.2 / n}) for n in (1, 2, 4))
-    tuning.tune(make_llama(1), threads=-1)
-    tuning.tune(make_llama(1), threads=-3)
-    assert used[-3:] == [2, 4, 4], "a core is left to others, not where a forward is long"
+    assert used[-3:] == [2, 4, 4], "a core is left to others, not where a forward is long or gains much"
     costs[1] = Cost(1.0, {"plain": 1.0, "transposed": 0.99})
     assert tuning.tune(make_llama(1), threads=1) == "plain", "it has to gain enough"
     assert used == [1, 2, 1, 4, 2, 4, 4, 1]
