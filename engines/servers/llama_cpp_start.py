@@ -97,6 +97,7 @@ class LlamaCppServer:
         name = Path(settings.file).name
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
+        progress(Loading(f"llama.cpp reads {name}"))
         while not select.select([pipe], [], [], _LOOK)[0]:
             progress(Loading(f"llama.cpp reads {name}"))
             if monotonic() - since > _PATIENCE:
