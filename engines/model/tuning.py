@@ -39,6 +39,7 @@ _SAMPLE_BYTES = 128 << 20
 _TWICE_BYTES, _TWICE_SHARE = 128 << 20, 8  # linear weights that may lie in memory twice: so many, 1/8 of what is free
 _FORWARDS = 6  # of which the median counts
 _SLOW = 1.5  # times the expected seconds: something else is using the cores
+_LASTING = 0.25  # seconds of that until there is a trial: a frame that a screen draws is no reason
 _GAIN = 0.9  # several threads have to be this much faster than one to come back
 _STAY = 2.0  # seconds, at least, until the number that lost a trial is tried again
 _TRIALS = 0.1  # of all time at most, however long a forward is
@@ -219,6 +220,7 @@ class ThreadGovernor:
         self._recent: deque[float] = deque(maxlen=_FORWARDS)
         self._other: float | None = None  # slowness on the other number of threads, while one is on trial
         self._began = self._until = 0.0  # when the trial began; until when no trial begins
+        self._slow_since: float | None = None
 
     def record(self, rows: int, seconds: float) -> None:
         """Take note of a forward over so many rows, and change the number of threads where that is due."""
@@ -230,9 +232,16 @@ class ThreadGovernor:
         slowness, now = median(self._recent), self._clock()
         if self._other is not None:
             self._end_trial(slowness, now)
-        elif now >= self._until and (self.threads == 1 or slowness > _SLOW):
+        elif now >= self._until and (self.threads == 1 or self._lastingly_slow(slowness, now)):
             self._other, self._began = slowness, now
             self._change()
+
+    def _lastingly_slow(self, slowness: float, now: float) -> bool:
+        if slowness <= _SLOW:
+            self._slow_since = None
+        elif self._slow_since is None:
+            self._slow_since = now
+        return self._slow_since is not None and now - self._slow_since >= _LASTING
 
     def _end_trial(self, slowness: float, now: float) -> None:
         """Keep the number of threads that is faster: one, unless several are clearly faster."""
@@ -244,6 +253,7 @@ class ThreadGovernor:
     def _change(self) -> None:
         self.threads = 1 if self.threads > 1 else self._most
         self._recent.clear()
+        self._slow_since = None
         self._set(self.threads)
 
     def restore(self) -> None:
@@ -251,4 +261,4 @@ class ThreadGovernor:
         if self.threads != self._most:
             self._change()
         self._recent.clear()
-        self._other = None
+        self._other = self._slow_since = None

@@ -10,11 +10,11 @@ from benches.shapes import decode, random_tokens
 
 MODEL = "smollm2"
 PROMPT, ROWS = 64, (4, 8)
-_KINDS = {
-    "float32": ("float32", "none"), "bfloat16": ("bfloat16", "none"), "int8": ("float32", "int8"),
-    "as stored": ("float32", "auto"), "as stored, compiled": ("float32", "auto"),
+_KINDS = {  # dtype, --quantize, --native
+    "float32": ("float32", "none", True), "bfloat16": ("bfloat16", "none", True), "int8": ("float32", "int8", True),
+    "int4": ("float32", "int4", True), "as stored": ("float32", "stored", True),
+    "float32 by torch": ("float32", "none", False), "as stored by torch": ("float32", "stored", False),
 }
-_COMPILED = {"as stored, compiled"}
 
 
 def bench_quantised(repeats: int) -> list[Row]:
@@ -40,7 +40,7 @@ def bench_quantised(repeats: int) -> list[Row]:
     rates, several = ({name: samples[1:] for name, samples in found.items()} for found in (rates, several))
     rows = [Row(f"{MODEL}, {name}", rates[name], "tokens/s") for name in models]
     pairs = (("int8", "bfloat16", ">= 1.5"), ("as stored", "bfloat16", ""), ("as stored", "float32", ""),
-             ("as stored, compiled", "as stored", ""))
+             ("float32", "float32 by torch", ""), ("as stored", "as stored by torch", ""))
     for name, other, bound in pairs:
         ratios = [a / b for a, b in zip(rates[name], rates[other])]
         rows.append(Row(f"{MODEL}, {name} / {other}", ratios, "x", bound))
@@ -54,10 +54,10 @@ def _load(name: str):
 
     from engines.model.loading import load_model
 
-    dtype, quantize = _KINDS[name]
+    dtype, quantize, native = _KINDS[name]
     threads = min(2, torch.get_num_threads())
     model = load_model(
-        MODEL, getattr(torch, dtype), torch.device("cpu"), threads, quantize=quantize, compile=name in _COMPILED
+        MODEL, getattr(torch, dtype), torch.device("cpu"), threads, quantize=quantize, native=native
     )
     size = model.weight_bytes / 1e6
     print(f"{MODEL}, {name}: {threads} threads, {model.backend}, {size:.0f} MB", file=sys.stderr, flush=True)
