@@ -10,7 +10,7 @@ decode: our autoregressive loop and each engine against transformers.generate on
 peers:  prompt lookup and the draft model against transformers.generate with the same method.
 qwen:   autoregressive decoding of a model in the shape of Qwen2-0.5B against transformers.generate.
 context: a round at context 2048 against one at 256.
-quantised: smollm2 in float32, bfloat16, int8, int4 and as its file holds it, natively and by torch, on two threads.
+quantised: smollm2 in float32, bfloat16, int8 and as its file holds it, natively and by torch, on two threads.
 race:   lanes of spec-tui compare against spec-tui run alone, and a lane against itself.
 loop:   the loop's own time a round (everything but drafting and the forward), at temperature 0 and 0.8.
 paint:  from the start of the process to the first full screen, in a pseudo-terminal.

@@ -1,8 +1,10 @@
-"""smollm2 by how its weights lie in memory: what a token and a forward of several rows cost."""
+"""smollm2 by how its weights lie in memory: what a token and a forward of several rows cost, and how a text is read."""
 
 from __future__ import annotations
 
 import sys
+from math import exp
+from pathlib import Path
 from time import perf_counter
 
 from benches.rows import Row, shuffled
@@ -10,16 +12,17 @@ from benches.shapes import decode, random_tokens
 
 MODEL = "smollm2"
 PROMPT, ROWS = 64, (4, 8)
+TEXT = Path(__file__).parents[2] / "docs" / "architecture.md"
 _KINDS = {  # dtype, --quantize, --native
     "float32": ("float32", "none", True), "bfloat16": ("bfloat16", "none", True), "int8": ("float32", "int8", True),
-    "int4": ("float32", "int4", True), "as stored": ("float32", "stored", True),
+    "as stored": ("float32", "stored", True),
     "float32 by torch": ("float32", "none", False), "as stored by torch": ("float32", "stored", False),
 }
 
 
 def bench_quantised(repeats: int) -> list[Row]:
     """Autoregressive decoding of each kind of weights against bfloat16 and float32, forwards of several rows against
-    one of their own, and the memory's bandwidth by a copy; nothing where the model is not here."""
+    one of their own, the memory's bandwidth by a copy, and how a text is read; nothing where the model is not here."""
     from engines.hub.known_models import KNOWN
 
     if not KNOWN[MODEL].path.is_file():
@@ -46,7 +49,30 @@ def bench_quantised(repeats: int) -> list[Row]:
         rows.append(Row(f"{MODEL}, {name} / {other}", ratios, "x", bound))
     rows += [Row(f"{MODEL}, {name}: a forward of {count} rows / a round", samples, "x")
              for (name, count), samples in several.items()]
-    return [*rows, Row("memory, by a copy (read and written)", copies[1:], "GB/s")]
+    rows.append(Row("memory, by a copy (read and written)", copies[1:], "GB/s"))
+    return [*rows, *_readings(models)]
+
+
+def _readings(models: dict) -> list[Row]:
+    """Of each kind of weights: their size, the perplexity of a text of this project, and how often the most probable
+    token after its tokens is that of the first kind."""
+    from engines.model.loading import load_tokenizer
+
+    tokens = load_tokenizer(MODEL).encode(TEXT.read_text("utf-8"))
+    rows, favourites = [], None
+    for name, model in models.items():
+        logits = model.forward(tokens, range(-1, len(tokens) - 1))[:-1].float()
+        model.drop()
+        of_next = logits.log_softmax(-1)[range(len(tokens) - 1), tokens[1:]]
+        own = logits.argmax(-1)
+        favourites = own if favourites is None else favourites
+        same = (own == favourites).float().mean().item()
+        rows += [
+            Row(f"{MODEL}, {name}: weights", [model.weight_bytes / 1e6], "MB"),
+            Row(f"{MODEL}, {name}: perplexity of {len(tokens)} tokens", [exp(-of_next.mean().item())], ""),
+            Row(f"{MODEL}, {name}: the most probable token of float32", [100 * same], "%"),
+        ]
+    return rows
 
 
 def _load(name: str):

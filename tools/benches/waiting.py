@@ -1,4 +1,4 @@
-"""How threads wait for each other: forwards of the sample target under each policy, alone and beside a busy process."""
+"""How threads wait for each other: forwards of the default model under each policy, alone and beside a busy process."""
 
 from __future__ import annotations
 
