@@ -26,6 +26,8 @@ _DRAFT_MODEL = 0.7  # acceptance expected of a draft model before any is seen
 _RIVAL = 1 / 3  # the same where copies beside it promise less: over all tasks of the suite one in three came true
 _COPY = 1 / 3  # the same of a copy after a match of one token
 _AT_RISK = 0.01  # of the time, what a draft model may lose where there are copies beside it
+_SEARCHING = 0.03  # the same of each source of copies
+_AT_FIRST = 1.0  # passes of one row that a search may lose before any round paid for it
 _SMOOTH = 0.2  # weight of the last round's time
 _MEANING = "meaning"
 _SLOWEST = 8.0  # times what the curve says: more is an accident
@@ -78,11 +80,13 @@ class Acceptance:
     Attributes:
         to_lose: passes of one row that a draft model beside copies may lose from here on: a share of what all rounds
             took, and what its own drafts won. Old ones fade.
+        to_search: the same of each source of copies, by its name.
     """
 
     def __init__(self) -> None:
         self._counts: dict[Kind, AcceptanceCounts] = {}
         self.to_lose = 0.0
+        self.to_search: dict[str, float] = {}
 
     def chances(self, kind: Kind, copied: bool, unseen: float = _DRAFT_MODEL) -> list[float]:
         """For each column the probability that a node is accepted once its parent is; ``unseen``: what is expected of a
@@ -247,6 +251,20 @@ class Budget:
         seconds = [self._verify(1 + n) + self._draft(draft_seconds, n) for n in range(len(expected) + 1)]
         return best_rate(expected, seconds)
 
+    def affords(self, source: str) -> bool:
+        """Whether one of several sources of copies is to search in this round: not where its searches took more time
+        than they won, beyond a small share of all. Each does where the rounds' own times may not be learned from."""
+        return not self.timed or self.acceptance.to_search.setdefault(source, _AT_FIRST) > 0
+
+    def searched(self, source: str, seconds: float, won: float) -> None:
+        """What a search of such a source took, and what it ``won``."""
+        if self.timed:
+            self.acceptance.to_search[source] += won - seconds / self._verify(1)
+
+    def won(self, accepted: int, rows: int) -> float:
+        """Passes of one row that a round saved which verified so many drafted rows and accepted so many of them."""
+        return accepted + 1 - self._verify(1 + rows) / self._verify(1)
+
     def compete(self) -> None:
         """Expect less of a draft model before any is seen: there are copies, which cost next to nothing."""
         self.unseen = _RIVAL
@@ -314,6 +332,8 @@ class Budget:
         one, took = self._verify(1), self._verify(1 + len(tree)) + self._draft_scale * self._expected_drafting
         won = (1 + accepted) * one - took if self._expected_drafting else 0.0
         self.acceptance.to_lose = _MEMORY * self.acceptance.to_lose + (_AT_RISK * took + won) / one
+        for source, credit in self.acceptance.to_search.items():
+            self.acceptance.to_search[source] = _MEMORY * credit + _SEARCHING * took / one
 
     def _seconds(self, most: int, drafting: float = 0.0) -> list[float]:
         """Seconds of a round that verifies 0 to so many drafted nodes."""

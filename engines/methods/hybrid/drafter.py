@@ -1,13 +1,14 @@
-"""Sources that cost next to nothing draft every round, and the draft that promises most is verified; where a draft head
-promises more than that, the head drafts instead.
+"""Sources that cost little draft, and the draft that promises most is verified; where a draft head promises more than
+that, the head drafts instead.
 
 What DReSD's authors leave as future work. Score and turn to a model are those of SuffixDecoding (Oliaro et al. 2024):
 the sum of the probabilities of a draft's paths is the number of tokens expected to be accepted; below a threshold a
 model drafts. With ``budget=auto`` each source's probabilities count as far as they came true, and expected tokens a
-second are compared. All sources draft in every round, so the text that is written judges each of them, verified or not:
-none has to be tried. A head costs a pass, and is judged only where it drafts, so before that less is expected of it
-than where it drafts alone, and it may lose no more than a small share of the time. The turn to the head is decided
-before it draws anything, so that the rejection law stays exact.
+second are compared. The text that is written judges the draft of each source, verified or not. A search takes time, a
+tenth of a small model's pass: a source whose drafts do not win that back searches only now and then, so that it loses
+no more than a small share of all time. A head costs more, and is judged only where it drafts: less is expected of it
+than where it drafts alone, and it may lose less. The turn to the head is decided before it draws anything, so that the
+rejection law stays exact.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
+from time import perf_counter
 
 from engines import methods
 from engines.core.outcome import DraftLimits, Outcome
@@ -31,7 +33,7 @@ class Hybrid(Drafter):
     """The methods that say they can be a part of others, as far as what they need is at hand.
 
     Attributes:
-        sources: by the id of the method, those that draft every round.
+        sources: by the id of the method, those that search.
         model: the one that drafts in their place, with its method's id; None where there is none.
     """
 
@@ -53,6 +55,8 @@ class Hybrid(Drafter):
                 self.model = spec.id, kind(resources, **given)
                 if self.budget is not None:
                     self.budget.compete()
+        self._offers: dict[str, tuple[DraftTree, float]] = {}  # of this round, with the seconds that each took
+        self._taken: str | None = None  # the source whose offer is verified
         self._all = [*self.sources.values(), *([self.model[1]] if self.model else [])]
         self.datastores = tuple(dict.fromkeys(name for part in self._all for name in part.datastores))
         self.datastore_bytes = sum(part.datastore_bytes for part in self._all)
@@ -68,22 +72,48 @@ class Hybrid(Drafter):
             part.follow(outcome)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
-        offers = {name: part.propose(context, limits) for name, part in self.sources.items()}
+        offers = self._search(context, limits)
         score = self.budget.score if self.budget else expected
         scores = {name: score(tree) for name, tree in offers.items()}
-        best = max(scores, key=scores.__getitem__)  # of equal ones the first
-        tree, modelled = offers[best], False
-        if self.model is not None and self._model_promises_more(tree, scores[best], context, limits):
+        best = max(scores, key=scores.__getitem__, default="")  # of equal ones the first
+        tree, modelled = offers.get(best, DraftTree()), False
+        if self.model is not None and self._model_promises_more(tree, scores.get(best, 0.0), context, limits):
             drafted = self.model[1].propose(context, limits)
             if len(drafted):
                 best, tree, modelled = self.model[0], drafted, True
                 scores[best] = expected(drafted)
+        self._taken = best
         match, hits = getattr(tree.note, "match", None), getattr(tree.note, "hits", None)
         lookup = tree.retrieval or Retrieval(0.0, match=match, hits=hits or 0, used=hits or 0)
         seconds = sum(offer.retrieval.seconds for offer in offers.values() if offer.retrieval is not None)
         tree.retrieval = replace(lookup, seconds=seconds)
         tree.note = _note(tree, best if len(tree) else None, scores)
         return self.budget.prune(tree) if self.budget and not modelled else tree
+
+    def learn(self, outcome: Outcome) -> None:
+        if self.budget is not None:
+            self._settle(outcome)
+        super().learn(outcome)
+
+    def _search(self, context: Sequence[int], limits: DraftLimits) -> dict[str, DraftTree]:
+        """The drafts of the sources that search in this round."""
+        self._offers.clear()
+        for name, part in self.sources.items():
+            if self.budget is None or self.resources.detail or self.budget.affords(name):
+                clock = perf_counter()
+                tree = part.propose(context, limits)
+                self._offers[name] = tree, perf_counter() - clock
+        return {name: tree for name, (tree, _) in self._offers.items()}
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Say what each search of the round took, and what the one whose draft was verified won over the others."""
+        right = {name: reach(tree, outcome.verdict.tokens) for name, (tree, _) in self._offers.items()}
+        for name, (_, seconds) in self._offers.items():
+            won = 0.0
+            if name == self._taken:
+                others = [self.budget.won(depth, depth) for other, depth in right.items() if other != name]
+                won = self.budget.won(len(outcome.verdict.path), len(outcome.tree)) - max(others, default=0.0)
+            self.budget.searched(name, seconds, won)
 
     def _model_promises_more(
         self, tree: DraftTree, score: float, context: Sequence[int], limits: DraftLimits
@@ -129,6 +159,16 @@ def _names(resources: Resources, dense: bool) -> tuple[str, ...]:
     stores = resources.open_datastores
     fitting = stores.fitting(dense) if resources.datastores else stores.default(dense)
     return tuple(name for name in resources.datastores or fitting if name in fitting)
+
+
+def reach(tree: DraftTree, said: Sequence[int]) -> int:
+    """How many tokens of a text a draft begins with."""
+    depth = {-1: 0}
+    for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens)):
+        before = depth.get(parent)
+        if before is not None and before < len(said) and said[before] == token:
+            depth[node] = before + 1
+    return max(depth.values())
 
 
 def expected(tree: DraftTree) -> float:
