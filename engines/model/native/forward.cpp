@@ -30,15 +30,15 @@ struct Rows {
   int64_t count, first;               // how many, and the column of the first
   const int64_t *tokens, *positions;  // [count]
   const float *cos, *sin;             // of all positions [positions][dim]
-  float* stream;                      // the residual stream [count][width]: made of the tokens, or kept from before
+  float* stream;                      // the residual stream [count][width]
   float *last, *logits;  // what the last ones leave: after the final norm [count - first_last][width]; and their logits
   int64_t first_last, first_logits;  // [count - first_logits][vocabulary]
   float* cache;                      // [layers][2 kv heads][capacity][dim], keys first
   int64_t capacity;
   const float* const* masks;  // of each kind [count][first + count], 0 where a column is seen; or null: all before
   int64_t kinds;
-  const uint8_t* skipped;  // of each sublayer, or null
-  int64_t from, to;        // sublayers: attention and MLP of each layer; before the first the tokens are looked up
+  const uint8_t* skipped;   // of each sublayer (attention and MLP of each layer), or null
+  float* const* watched;    // where the stream [count][width] goes: before the first sublayer, after each; or null
 };
 
 // What a product reads is followed by zeros up to the inputs that its weight has.
@@ -78,11 +78,14 @@ class Pass {
       : m(model), rows(rows), b(buffers), member(member) {}
 
   void run() {
-    if (rows.from == 0) embed();
+    embed();
     look();
-    for (int64_t i = rows.from; i < rows.to; i++)
+    show(0);
+    for (int64_t i = 0; i < 2 * m.count; i++) {
       if (!rows.skipped || !rows.skipped[i]) i % 2 ? mlp(m.layers[i / 2]) : attention(m.layers[i / 2], i / 2);
-    if (rows.to == 2 * m.count) finish();
+      show(i + 1);
+    }
+    finish();
   }
 
  private:
@@ -103,6 +106,11 @@ class Pass {
       if (m.embedding) std::copy_n(m.embedding + rows.tokens[row] * m.width, m.width, to);
       else one_row(*m.head, rows.tokens[row], m.width, to);
     });
+  }
+
+  void show(int64_t place) {
+    float* to = rows.watched ? rows.watched[place] : nullptr;
+    if (to) each(rows.count, [&](int64_t row) { std::copy_n(rows.stream + row * m.width, m.width, to + row * m.width); });
   }
 
   void finish() {
@@ -254,7 +262,7 @@ int32_t native_rows(const Weight* weight, int64_t count, const int64_t* numbers,
   return !done;
 }
 
-// Rows through sublayers, and what is before the first and after the last. 0: done.
+// From token ids to logits. 0: done.
 int32_t native_forward(const Model* model, const Rows* rows, int64_t threads) {
   Buffers buffers(*model, *rows, threads);
   const bool done = together(threads, [&](Member& member) { Pass(*model, *rows, buffers, member).run(); });

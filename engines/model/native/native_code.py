@@ -54,7 +54,7 @@ class NativeRows(ctypes.Structure):
     _fields_ = [("count", _COUNT), ("first", _COUNT),
                 *((name, _ANY) for name in ("tokens", "positions", "cos", "sin", "stream", "last", "logits")),
                 ("first_last", _COUNT), ("first_logits", _COUNT), ("cache", _ANY), ("capacity", _COUNT),
-                ("masks", _ANY), ("kinds", _COUNT), ("skipped", _ANY), ("begin", _COUNT), ("end", _COUNT)]
+                ("masks", _ANY), ("kinds", _COUNT), ("skipped", _ANY), ("watched", _ANY)]
 
 
 def compiler() -> str | None:

@@ -62,42 +62,39 @@ class NativeForward(LeanForward):
         stream, last = new(count, self.width), new(count - first_last, self.width)
         logits = new(count - first_logits, self.vocab_size)
         masks, skipped = self._masks(mask), self._skipped()
+        states = self._watched(count)
+        watched = (ctypes.c_void_p * (2 * len(self.layers) + 1))() if states else None
+        for place, stream_there in states.items():
+            watched[place] = stream_there.data_ptr()
         call = native_code.NativeRows(
             count, cache.offset, ctypes.addressof(ids), ctypes.addressof(places), self._cos.data_ptr(),
             self._sin.data_ptr(), stream.data_ptr(), last.data_ptr(), logits.data_ptr(), first_last, first_logits,
             cache.pairs(self.kv_heads, self.head_dim, self.like).data_ptr(), cache.capacity,
             masks and ctypes.addressof(masks), len(self._kinds), skipped and ctypes.addressof(skipped),
-            0, 2 * len(self.layers),
+            watched and ctypes.addressof(watched),
         )
-        if self._layer_observer is None:
-            self._call(call)
-        else:
-            self._watched(call, stream)
+        native_code.check(native_code.library().native_forward(
+            ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads()))
+        self._tell(states)
         if observer is not None:
             observer.see_last(last)
         return logits
 
-    def _call(self, call: native_code.NativeRows) -> None:
-        native_code.check(native_code.library().native_forward(
-            ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads()))
+    def _watched(self, count: int) -> dict[int, torch.Tensor]:
+        """Room for the residual stream where the observer wants it: before the first sublayer, and after each."""
+        observer = self._layer_observer
+        if observer is None:
+            return {}
+        every = observer.sublayers is not None
+        places = range(2 * len(self.layers) + 1) if every else [2 * layer for layer in sorted(observer.layers)]
+        return dict(zip(places, self.like.new_empty(len(places), count, self.width)))
 
-    def _watched(self, call: native_code.NativeRows, stream: torch.Tensor) -> None:
-        """The same in parts, between which the observer is told of the residual stream."""
-        observer, end = self._layer_observer, call.end
-        watches = observer.sublayers is not None
-        stops = range(1, end + 1) if watches else sorted({2 * layer for layer in observer.layers} | {end})
-        call.end, before = 0, None
-        if watches:
-            before = self.embed(torch.tensor(list((ctypes.c_int64 * call.count).from_address(call.tokens))))
-        for stop in stops:
-            call.begin, call.end = call.end, stop
-            self._call(call)
-            after = stream.clone()
-            if watches:
-                observer.see_sublayer(before, after)
-            if stop % 2 == 0 and stop // 2 in observer.layers:
-                observer.see_layer(stop // 2, after)
-            before = after
+    def _tell(self, states: dict[int, torch.Tensor]) -> None:
+        for place, stream in states.items():
+            if place - 1 in states:
+                self._layer_observer.see_sublayer(states[place - 1], stream)
+            if place and place % 2 == 0:
+                self._layer_observer.see_layer(place // 2, stream)
 
     def _masks(self, mask: Mask) -> ctypes.Array | None:
         """Where the mask of each kind lies."""
