@@ -108,6 +108,7 @@ def test_the_weights_are_counted_while_they_are_read(saved, monkeypatch):
 def test_a_run_gives_back_the_threads_it_gave_up_and_begins_with_its_own(tiny, monkeypatch, end):
     monkeypatch.setattr(tuning, "_FORWARDS", 1)
     monkeypatch.setattr(tuning, "_SLOW", 0.0)
+    monkeypatch.setattr(tuning, "_LASTING", 0.0)
     monkeypatch.setattr(tuning, "_GAIN", 0.0)  # however long the forwards take, one thread is kept
     runtime, before, over = Runtime(tiny.target, tiny.tokenizer), torch.get_num_threads(), [False]
     runtime.ready = replace(runtime.ready, threads=2)
