@@ -97,9 +97,10 @@ class LlamaCppServer:
         name = Path(settings.file).name
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
-        progress(Loading(f"llama.cpp reads {name}"))
-        while not select.select([pipe], [], [], _LOOK)[0]:
+        while True:
             progress(Loading(f"llama.cpp reads {name}"))
+            if select.select([pipe], [], [], _LOOK)[0]:
+                break
             if monotonic() - since > _PATIENCE:
                 raise ModelUnavailable(f"llama.cpp has not loaded {name} in {_PATIENCE:.0f} seconds", "try it again")
         try:

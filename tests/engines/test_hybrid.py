@@ -213,6 +213,9 @@ def test_named_datastores_are_searched_by_what_they_hold(tiny):
     assert started.datastores == ("tiny-texts",)
     rounds = [e for e in events if isinstance(e, Round)]
     assert set().union(*(r.note["scores"] for r in rounds)) >= {"suffix", "rest", "dresd"}
+    _, *published = tiny.run(
+        Request(TURN, "hybrid", {"budget": "paper"}, datastores=("tiny-texts",), max_new_tokens=30))
+    assert all({"suffix", "rest", "dresd"} <= r.note["scores"].keys() for r in published if isinstance(r, Round))
     assert {r.note.get("drafted_by") for r in rounds} & {"rest", "dresd"}
     with pytest.raises(SpecError, match="nowhere"):
         next(tiny.run(Request(TURN, "hybrid", datastores=("nowhere",))))

@@ -48,6 +48,12 @@ def test_a_neighbour_comes_and_goes(rows):
     assert machine.threads == 2 == machine.governor.threads
 
 
+def test_a_hiccup_changes_nothing():
+    machine = Machine(lambda now: int(now * 10) % 10 == 0 and int(now * 100) % 10 < 2)
+    machine.until(5)
+    assert machine.threads == 2
+
+
 @pytest.mark.parametrize("forward", [0.003, 0.010])
 @pytest.mark.parametrize("frame", [0.02, 0.06, 0.12])
 def test_the_frames_of_a_screen_change_nothing(frame, forward):

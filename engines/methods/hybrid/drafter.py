@@ -56,7 +56,7 @@ class Hybrid(Drafter):
                 if self.budget is not None:
                     self.budget.compete()
         self._offers: dict[str, tuple[DraftTree, float]] = {}  # of this round, with the seconds that each took
-        self._taken: str | None = None  # the source whose offer is verified
+        self._taken = ""  # who drafted what is verified: a source, or the model
         self._all = [*self.sources.values(), *([self.model[1]] if self.model else [])]
         self.datastores = tuple(dict.fromkeys(name for part in self._all for name in part.datastores))
         self.datastore_bytes = sum(part.datastore_bytes for part in self._all)
@@ -107,7 +107,7 @@ class Hybrid(Drafter):
 
     def _settle(self, outcome: Outcome) -> None:
         """Say what each search of the round took, and what the one whose draft was verified won over the others."""
-        right = {name: reach(tree, outcome.verdict.tokens) for name, (tree, _) in self._offers.items()}
+        right = {name: matched(tree, outcome.verdict.tokens) for name, (tree, _) in self._offers.items()}
         for name, (_, seconds) in self._offers.items():
             won = 0.0
             if name == self._taken:
@@ -161,8 +161,8 @@ def _names(resources: Resources, dense: bool) -> tuple[str, ...]:
     return tuple(name for name in resources.datastores or fitting if name in fitting)
 
 
-def reach(tree: DraftTree, said: Sequence[int]) -> int:
-    """How many tokens of a text a draft begins with."""
+def matched(tree: DraftTree, said: Sequence[int]) -> int:
+    """How many tokens of a text a path of a draft gives."""
     depth = {-1: 0}
     for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens)):
         before = depth.get(parent)

@@ -37,8 +37,8 @@ struct Rows {
   int64_t capacity;
   const float* const* masks;  // of each kind [count][first + count], 0 where a column is seen; or null: all before
   int64_t kinds;
-  const uint8_t* skipped;   // of each sublayer (attention and MLP of each layer), or null
-  float* const* watched;    // where the stream [count][width] goes: before the first sublayer, after each; or null
+  const uint8_t* skipped;  // of each sublayer (attention and MLP of each layer), or null
+  float* const* watched;   // where the stream [count][width] goes: before the first sublayer, after each; or null
 };
 
 // What a product reads is followed by zeros up to the inputs that its weight has.
@@ -110,7 +110,8 @@ class Pass {
 
   void show(int64_t place) {
     float* to = rows.watched ? rows.watched[place] : nullptr;
-    if (to) each(rows.count, [&](int64_t row) { std::copy_n(rows.stream + row * m.width, m.width, to + row * m.width); });
+    if (!to) return;
+    each(rows.count, [&](int64_t row) { std::copy_n(rows.stream + row * m.width, m.width, to + row * m.width); });
   }
 
   void finish() {
