@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from engines import methods
 from engines.audit.check import audit
@@ -30,6 +29,7 @@ from engines.datastores.service import DatastoreService
 from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerprint
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.heads.find_heads import heads_for
+from engines.hf import Tokenizer, text_config
 from engines.hub.model_source import TrustPolicy
 from engines.laws import make_law
 from engines.methods.drafter import Resources
@@ -106,7 +106,7 @@ class Runtime:
     """
 
     def __init__(
-        self, target: CausalModel, tokenizer: PreTrainedTokenizerBase, draft: CausalModel | None = None,
+        self, target: CausalModel, tokenizer: Tokenizer, draft: CausalModel | None = None,
         seconds: float = 0.0, warnings: tuple[str, ...] = (), progress: Callable[[Loading], None] = lambda _: None,
         heads: Mapping[str, Head] = MappingProxyType({}), translation: Translation | None = None,
         load_draft: Callable[[str], tuple[LoadedDraft, tuple[str, ...]]] | None = None,
@@ -118,7 +118,7 @@ class Runtime:
         self._set_prices(progress=progress)
         self._acceptance: dict[str, Acceptance] = {}
         self._memory: dict[Any, Any] = {}
-        width = target.model.config.get_text_config(decoder=True).hidden_size
+        width = text_config(target.model.config).hidden_size
         self.identity = ModelIdentity(Path(target.name).name, target.fingerprint, width)
         offered = {STANDARD_LIBRARY: lambda: open_standard_library(tokenizer)}
         self.open_datastores = OpenDatastores(tokenizer_fingerprint(tokenizer), self.identity, offered)
@@ -454,7 +454,7 @@ def _parsed(spec: methods.MethodSpec, given: Mapping[str, Any], model: str, draf
     return spec.with_named_model(options, methods.DRAFT_MODEL) if draft_model else options
 
 
-def _end_tokens(target: CausalModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def _end_tokens(target: CausalModel, tokenizer: Tokenizer) -> frozenset[int]:
     """End tokens of the generation config, else of the configuration, else of the tokenizer."""
     for holder in (target.model.generation_config, target.model.config, tokenizer):
         end = getattr(holder, "eos_token_id", None)

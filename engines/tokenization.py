@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 from jinja2 import Environment, TemplateError, nodes
-from transformers import PreTrainedTokenizerBase
 
 from engines.errors import UsageProblem, first_line
+from engines.hf import Tokenizer
 from engines.machine import limited
 from engines.request import Request
 from engines.vocabularies import byte_alphabet
@@ -24,7 +24,7 @@ _SIMPLE = (
 
 
 def encode(
-    tokenizer: PreTrainedTokenizerBase, request: Request, vocab_size: int
+    tokenizer: Tokenizer, request: Request, vocab_size: int
 ) -> tuple[list[int], tuple[str, ...]]:
     """Token ids of the prompt, and warnings.
 
@@ -52,7 +52,7 @@ def encode(
     return list(ids), warnings
 
 
-def _render(tokenizer: PreTrainedTokenizerBase, request: Request) -> list[int]:
+def _render(tokenizer: Tokenizer, request: Request) -> list[int]:
     """A template is a program of the model's author: it may run for ever, or fill the memory. Limits take a process,
     and most templates show that they need none."""
     messages = [{"role": role, "content": content} for role, content in request.conversation]
@@ -110,7 +110,7 @@ def _is_simple(node: nodes.Node) -> bool:
 class Detokenizer:
     """A tokenizer's way back: ``stream()`` for an answer, ``piece()`` for a label."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._special = set(tokenizer.all_special_ids)
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -188,7 +188,7 @@ class ByteStream:
 class SlowStream:
     """The same for any other tokenizer: decode a short window again with each token."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer, self._ids, self._start, self._done = tokenizer, [], 0, 0
 
     def step(self, token: int) -> str:

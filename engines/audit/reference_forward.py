@@ -13,11 +13,10 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from transformers import DynamicCache, PreTrainedModel
 
 from engines.core.sampling import to_numpy
+from engines.hf import Cache, ForwardCall, PreTrainedModel, growing_cache
 from engines.model.causal_model import CausalModel
-from engines.model.forward import takes
 from engines.model.sublayers import layer_lists
 from engines.model.weight_layouts import LaidOut
 
@@ -89,7 +88,7 @@ def without_cache(
     for span in spans(model, rows):
         end += span
         with _counting_layers(model.model, progress, cost(end)):
-            logits = _logits(model, tokens[:end], span, use_cache=False)
+            logits = _logits(model, tokens[:end], span)
         yield logits
 
 
@@ -113,15 +112,13 @@ def steps(rows: int, most: int) -> list[int]:
 def stepwise(model: CausalModel, tokens: Sequence[int], rows: int, progress: AuditProgress) -> Iterator[np.ndarray]:
     """The same as ``without_cache`` by other sums: the text before the rows in one forward, then a few rows at a time,
     over a cache of transformers' own."""
-    cache, done = DynamicCache(), 0  # of no configuration: one that names a window may have none, and drop rows
+    cache, done = growing_cache(), 0
     before = len(tokens) - rows
     for size in (*((before,) if before else ()), *steps(rows, spans(model, rows)[0])):
         where = torch.arange(done, done + size, device=model.device)[None]
         wanted = 1 if done < before else size
         with _counting_layers(model.model, progress, cost(size)):
-            logits = _logits(
-                model, tokens[done : done + size], wanted, position_ids=where, past_key_values=cache, use_cache=True
-            )
+            logits = _logits(model, tokens[done : done + size], wanted, cache, where)
         done += size
         if done > before:
             yield logits
@@ -134,15 +131,15 @@ def work(model: CausalModel, length: int, rows: int) -> float:
     return sum(cost(int(end)) for end in ends) + sum(cost(size) for size in few) + cost(length - rows)
 
 
-def _logits(model: CausalModel, tokens: Sequence[int], rows: int, **how) -> np.ndarray:
-    """float32 logits [rows, vocabulary] of the last rows of one forward. One that has no ``logits_to_keep`` gives all
-    rows; one that has no ``position_ids`` counts from the cache."""
-    how["logits_to_keep"] = rows
-    for name in {"logits_to_keep", "position_ids"} - takes(model.model):
-        how.pop(name, None)
+def _logits(
+    model: CausalModel, tokens: Sequence[int], rows: int, cache: Cache | None = None,
+    positions: torch.Tensor | None = None,
+) -> np.ndarray:
+    """float32 logits [rows, vocabulary] of the last rows of one forward."""
+    ids = torch.tensor([list(tokens)], device=model.device)
     with _whole_products(model.model):
-        out = model.model(input_ids=torch.tensor([list(tokens)], device=model.device), **how)
-    return to_numpy(out.logits[0, -rows:])
+        logits = ForwardCall(model.model)(ids, cache, positions, last=rows)
+    return to_numpy(logits[0, -rows:])
 
 
 @contextmanager

@@ -10,11 +10,10 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel
-from transformers.generation.streamers import BaseStreamer
 
 from engines.bench.hf_generate import GenerateLane, TokenTimes
 from engines.errors import RunFailed, UsageProblem, first_line
+from engines.hf import BaseStreamer, GenerationConfig, PreTrainedModel
 from engines.hub.model_source import TrustPolicy, locate
 from engines.methods.spec import GenerateCall
 from engines.model.loading import read_model, resolve_device

@@ -27,12 +27,9 @@ class Sampling:
 
     @cached_property
     def _filters(self):
-        from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+        from engines import hf
 
-        filters = [TopKLogitsWarper(self.top_k)] if self.top_k else []
-        filters += [TopPLogitsWarper(self.top_p)] if self.top_p < 1 else []
-        filters += [MinPLogitsWarper(self.min_p)] if self.min_p else []
-        return [] if self.greedy else filters
+        return [] if self.greedy else hf.filters(self.top_k, self.top_p, self.min_p)
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
         """Logits [rows, vocabulary] after temperature and filters, float32; -inf where filtered out."""

@@ -26,6 +26,7 @@ from engines.heads.shape import HeadShape
 from engines.heads.tap_cache import TappedText, Text, states_of
 from engines.heads.training import agreement, simulated
 from engines.heads.unrolled import EagleStudent
+from engines.hf import rope, text_config
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
 
@@ -97,15 +98,15 @@ def as_read(file: HeadFile, reading: HeadReading, folder: Path) -> HeadFile:
 
 
 def _of_eagle(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> Iterator[HeadReading]:
-    shape, count = head.shape, target.model.config.get_text_config(decoder=True).num_hidden_layers
+    shape, count = head.shape, text_config(target.model.config).num_hidden_layers
     layerings = [shape.layers or (LAST,)]
     for shift in (1, -1) if shape.layers else ():
         moved = tuple(layer + shift for layer in shape.layers)
         if min(moved) >= 1 and max(moved) <= count:
             layerings.append(moved)
     orders = (True, False) if shape.layers else (False,)
-    rope = getattr(target.model.config, "rope_parameters", None) or {}
-    thetas = dict.fromkeys([shape.rope_theta, float(rope.get("rope_theta") or shape.rope_theta)])
+    settings = rope(target.model.config)
+    thetas = dict.fromkeys([shape.rope_theta, float(settings.get("rope_theta") or shape.rope_theta)])
     for layers in layerings:
         read = _tapped(target, texts, layers)
         for normed, theta in product(orders, thetas):
@@ -120,7 +121,7 @@ def _of_eagle(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> It
 
 
 def _of_medusa(head: MedusaHeads, target: CausalModel, texts: Sequence[Text]) -> Iterator[HeadReading]:
-    last = target.model.config.get_text_config(decoder=True).num_hidden_layers
+    last = text_config(target.model.config).num_hidden_layers
     read, steps = _tapped(target, texts, (last,)), min(STEPS, head.shape.heads)
     rows = rows_for(head.file, target).detach().float().cpu()
 

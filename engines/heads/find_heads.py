@@ -10,6 +10,7 @@ from engines.errors import ModelUnavailable, SpecError
 from engines.heads.at_hand import AUTO, NONE, at_hand, may_be_on_hub, place_of
 from engines.heads.checkpoint import names_needed, read
 from engines.heads.shape import MEDUSA_HEADS
+from engines.hf import text_config
 from engines.progress import Loading
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _loaded(name: str, folder: Path, target: CausalModel, allow_pickle: bool) ->
     from engines.heads.draft_head import DraftHead
     from engines.heads.medusa_heads import MedusaHeads
 
-    config = target.model.config.get_text_config(decoder=True)
+    config = text_config(target.model.config)
     file = read(name, folder, config.num_hidden_layers, config.hidden_size, allow_pickle)
     return (MedusaHeads if file.shape.kind == MEDUSA_HEADS else DraftHead)(file, target)
 

@@ -10,6 +10,7 @@ from torch import nn
 from engines.errors import UsageProblem
 from engines.heads.head_file import HeadFile
 from engines.heads.shape import EAGLE, MEDUSA
+from engines.hf import text_config
 from engines.model.causal_model import CausalModel
 from engines.model.native.native_linear import NATIVE
 from engines.model.quantise import PLAIN, quantise_drafting
@@ -35,7 +36,7 @@ def check_fit(file: HeadFile, target: CausalModel) -> None:
 
 def reads_of(file: HeadFile, target: CausalModel) -> HeadReads:
     """What the head reads of the target."""
-    layers = target.model.config.get_text_config(decoder=True).num_hidden_layers
+    layers = text_config(target.model.config).num_hidden_layers
     return HeadReads(file.shape.title, file.shape.layers, layers, not file.shape.layers)
 
 

@@ -29,6 +29,7 @@ from engines.heads.training import (
     split,
 )
 from engines.heads.unrolled import EagleStudent
+from engines.hf import text_config
 
 if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
@@ -84,7 +85,7 @@ class TrainingEstimate:
 
 def shape_for(target: CausalModel, spec: HeadSpec, draft_vocabulary: int) -> HeadShape | MedusaShape:
     """The shape of a head for a target: of EAGLE the sizes of one of its layers. Raises UsageProblem."""
-    config = target.model.config.get_text_config(decoder=True)
+    config = text_config(target.model.config)
     if spec.family == MEDUSA:
         return MedusaShape(heads=spec.heads, blocks=1, width=config.hidden_size, vocabulary=target.vocab_size,
                            draft_vocabulary=draft_vocabulary)

@@ -85,20 +85,19 @@ def tokenizer(file: GgufFile, context: int) -> Any:
         ValueError: a kind of tokenizer, or a way to cut text, that is not known here.
     """
     from tokenizers import pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-    from transformers.integrations.gguf import GGUF_TOKENIZER_MAPPING, convert_gguf_tokenizer
-    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+    from engines import hf
 
     vocabulary(file)
-    parts = {name: file.metadata.get(f"tokenizer.{key}") for key, name in GGUF_TOKENIZER_MAPPING["tokenizer"].items()}
+    parts = {name: file.metadata.get(f"tokenizer.{key}") for key, name in hf.gguf_tokenizer_names().items()}
     parts = {name: value for name, value in parts.items() if value is not None}
     kind, cut = parts.get("tokenizer_type"), parts.get("pre_tokenizer_type", "default")
-    if kind == "gpt2" and cut not in (*GGUF_PRE_TOKENIZER_SPLITS, *_EACH_DIGIT, *_GPT2):
+    if kind == "gpt2" and cut not in (*hf.gguf_splits(), *_EACH_DIGIT, *_GPT2):
         raise Unsupported(f"its tokenizer cuts text in a way that is not known here ({str(cut)[:40]!r})")
     if kind not in ("gpt2", "llama"):
         raise Unsupported(f"its tokenizer is of a kind that is not known here ({str(kind)[:40]!r})")
     try:
-        backend, _ = convert_gguf_tokenizer(file.architecture, parts)
+        backend = hf.gguf_tokenizer(file.architecture, parts)
     except Exception as error:  # of the Rust library, which has no class for it
         raise Unsupported(f"its tokenizer is damaged: {first_line(error)}") from None
     if kind == "gpt2" and cut in _EACH_DIGIT:
@@ -110,7 +109,7 @@ def tokenizer(file: GgufFile, context: int) -> Any:
     tokens = parts["tokens"]
     special = {f"{ours}_token": token_id(file, theirs) for ours, theirs in SPECIAL_TOKENS.items()}
     add_bos = file.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama")
-    made = PreTrainedTokenizerFast(
+    made = hf.PreTrainedTokenizerFast(
         tokenizer_object=backend,
         **{name: tokens[number] for name, number in special.items() if number is not None},
         model_max_length=context, clean_up_tokenization_spaces=False,

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
 
+from engines import hf
 from engines.errors import UsageProblem
+from engines.hf import PreTrainedModel
 from engines.model.features import Features
 from engines.model.forward import Forward, GenericForward
 from engines.model.kv_buffer import KVBuffer
@@ -63,7 +64,7 @@ class CausalModel:
         self.name, self.fingerprint, self.layout = name, fingerprint, layout
         self.compute = compute or GenericForward(model)
         self.parameters = parameters or model.num_parameters()
-        config = model.config.get_text_config(decoder=True)
+        config = hf.text_config(model.config)
         self.vocab_size: int = config.vocab_size
         self.context_limit, self.remarks = usable_context(config, name)
         self.device, self.dtype = model.device, model.dtype
@@ -331,7 +332,7 @@ def usable_context(config, name: str) -> tuple[int, tuple[str, ...]]:
 def _longrope_switch(config) -> int | None:
     """Where longrope changes its table: once a forward reaches past the original length, so rows verified together
     would be rotated otherwise than the same rows one by one."""
-    rope = getattr(config, "rope_parameters", None) or {}
+    rope = hf.rope(config)
     tables = [rope, *(table for table in rope.values() if isinstance(table, dict))]  # one, or one a kind of layer
     original = getattr(config, "original_max_position_embeddings", None)
     found = [t.get("original_max_position_embeddings") or original for t in tables if t.get("rope_type") == "longrope"]

@@ -16,9 +16,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import torch
-from transformers import PreTrainedModel
 
 from engines.errors import first_line
+from engines.hf import PreTrainedModel
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward
 from engines.model.masks import Mask, moved

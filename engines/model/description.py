@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
-from transformers.utils import logging as transformers_logging
 
-from engines import machine
+from engines import hf, machine
 from engines.errors import SpecError, first_line
 from engines.hub.local_models import Candidate, candidates
 from engines.hub.model_checks import read_config
@@ -152,25 +150,24 @@ def describe(
     )
 
 
-def _config(source: ModelSource, terms: TrustPolicy) -> tuple[PreTrainedConfig | None, str | None, str | None]:
+def _config(source: ModelSource, terms: TrustPolicy) -> tuple[hf.PreTrainedConfig | None, str | None, str | None]:
     """The decoder's configuration, and why the model will be refused, with what to do about it."""
     problem = hint = None
     if source.choice.pickled and not terms.allow_pickle:
         problem, hint = "its weights are pickled, there are no safetensors", "--allow-pickle reads them"
     try:
-        return load_config(source).get_text_config(decoder=True), problem, hint
+        return hf.text_config(load_config(source)), problem, hint
     except SpecError as error:
         problem, hint = error.message, error.hint
-    transformers_logging.set_verbosity_error()
+    hf.be_quiet()
     try:  # what is refused is described as far as it goes
         read_config(source.folder)
-        config = AutoConfig.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code)
-        return config.get_text_config(decoder=True), problem, hint
+        return hf.text_config(hf.read_config(source.folder, source.terms.trust_remote_code)), problem, hint
     except Exception:
         return None, problem, hint
 
 
-def _warnings(source: ModelSource, config: PreTrainedConfig | None, shape: ModelSizes) -> tuple[str, ...]:
+def _warnings(source: ModelSource, config: hf.PreTrainedConfig | None, shape: ModelSizes) -> tuple[str, ...]:
     found = source.remarks
     if auto_map(source.folder) and not source.terms.trust_remote_code:
         found += ("it comes with code of its own, which is not run unless --trust-remote-code is given",)
@@ -211,7 +208,7 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def sizes_of(folder: Path, config: PreTrainedConfig | None) -> ModelSizes:
+def sizes_of(folder: Path, config: hf.PreTrainedConfig | None) -> ModelSizes:
     """The sizes of a decoder; without a configuration that transformers understands, what its file calls itself. Raises
     Exception: transformers took a configuration that makes no sense, of whatever kind; not without one."""
     try:
@@ -233,20 +230,18 @@ def sizes_of(folder: Path, config: PreTrainedConfig | None) -> ModelSizes:
     )
 
 
-def _number(config: PreTrainedConfig, name: str) -> int | None:
+def _number(config: hf.PreTrainedConfig, name: str) -> int | None:
     value = getattr(config, name, None)
     return value if is_count(value) and value > 0 else None
 
 
-def _layer_configs(config: PreTrainedConfig, layers: int | None) -> list[PreTrainedConfig]:
+def _layer_configs(config: hf.PreTrainedConfig, layers: int | None) -> list[hf.PreTrainedConfig]:
     """The configuration of each layer that keeps rows of its own; at least one, the same one where all are alike."""
     kept = max((layers or 1) - (_number(config, "num_kv_shared_layers") or 0), 1)
-    if getattr(config, "is_heterogeneous", False):
-        return list(config.per_layer_config)[:kept]
-    return [config] * kept
+    return hf.layer_configs(config, kept)
 
 
-def _heads(config: PreTrainedConfig) -> tuple[int | None, int | None, int | None]:
+def _heads(config: hf.PreTrainedConfig) -> tuple[int | None, int | None, int | None]:
     """Heads, heads for keys and values, and the size of one."""
     heads, hidden = _number(config, "num_attention_heads"), _number(config, "hidden_size")
     size = _number(config, "head_dim") or (hidden // heads if heads and hidden else None)
@@ -254,7 +249,7 @@ def _heads(config: PreTrainedConfig) -> tuple[int | None, int | None, int | None
     return heads, kv_heads, size
 
 
-def _rows(config: PreTrainedConfig, layers: int | None) -> int | None:
+def _rows(config: hf.PreTrainedConfig, layers: int | None) -> int | None:
     """Numbers kept of a token: keys and values of every layer, windows or not (the buffer is one length for all)."""
     if not layers:
         return None
@@ -269,8 +264,8 @@ def _rows(config: PreTrainedConfig, layers: int | None) -> int | None:
     return found
 
 
-def _attention(config: PreTrainedConfig, layers: int | None) -> dict[str, int]:
-    kinds, sizes = getattr(config, "layer_types", None), spans(config)
+def _attention(config: hf.PreTrainedConfig, layers: int | None) -> dict[str, int]:
+    kinds, sizes = hf.layer_kinds(config), spans(config)
     counts = Counter(kinds or {next(iter(sizes or {"unknown": None})): layers or 0})
     words = {}
     for kind, count in counts.items():
@@ -280,7 +275,7 @@ def _attention(config: PreTrainedConfig, layers: int | None) -> dict[str, int]:
     return words
 
 
-def drafts(config: PreTrainedConfig | None) -> str | None:
+def drafts(config: hf.PreTrainedConfig | None) -> str | None:
     """Whether whole trees of drafts can be verified on such a model, or chains only; the test at loading may say
     otherwise. None where nothing is known."""
     if config is None:
@@ -320,8 +315,7 @@ def laid_out_memory(
     native, half = room["compiler"], bool(stored) and set(stored) <= {"BF16", "F16"}
     first, *others = plain
     try:
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(load_config(source), dtype=torch.float32)
+        model = hf.empty_model(load_config(source), torch.float32)
         grids = StoredGrids(source.gguf, model) if source.gguf is not None else None
         if fits(model):
             fuse(model)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from inspect import signature
 from typing import Protocol
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
+from engines.hf import ForwardCall, PreTrainedModel
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import Mask
 from engines.model.sublayers import (
@@ -84,11 +83,6 @@ class Forward(Protocol):
         one of them cannot be left out."""
 
 
-def takes(model: PreTrainedModel) -> frozenset[str]:
-    """Names of the arguments of a model's forward; not every model's own code has all of them."""
-    return frozenset(signature(model.forward).parameters)
-
-
 class GenericForward:
     """The ``Forward`` of a module of transformers. Where it takes no explicit positions it counts from the cache."""
 
@@ -100,22 +94,18 @@ class GenericForward:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        self._takes = takes(model)
+        self._call = ForwardCall(model)
         self._hooks: _ObserverHooks | None = None
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int] | None, mask: Mask, cache: KVBuffer, last_only: bool
     ) -> torch.Tensor:
         device, hooks = self.model.device, self._hooks
-        kwargs = {"attention_mask": mask} if mask is not None else {}
-        if positions is not None:
-            kwargs["position_ids"] = torch.tensor([list(positions)], device=device)
+        where = None if positions is None else torch.tensor([list(positions)], device=device)
+        last = 1 if last_only else None
         if hooks is not None and not hooks.paused:
-            hooks.last_only = last_only  # families leave out more than the head for rows that give no logits
-        elif last_only and "logits_to_keep" in self._takes:
-            kwargs["logits_to_keep"] = 1
-        ids = torch.tensor([list(tokens)], device=device)
-        logits = self.model(input_ids=ids, past_key_values=cache, use_cache=True, **kwargs).logits[0]
+            hooks.last_only, last = last_only, None  # families leave out more than the head for rows without logits
+        logits = self._call(torch.tensor([list(tokens)], device=device), cache, where, mask, last)[0]
         return logits[-1:] if last_only else logits
 
     def observe(self, observer: Observer | None) -> None:

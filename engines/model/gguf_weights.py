@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
+from engines.hf import PreTrainedModel
 from engines.hub.gguf_config import family
 from engines.hub.gguf_file import GgufFile, GgufTensor
 from engines.model.quantised_linear import GROUP, GridForm, WeightGrid

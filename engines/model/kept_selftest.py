@@ -9,9 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import torch
-import transformers
 
-from engines import folders
+from engines import folders, hf, versions
 from engines.machine import measured_file
 from engines.model.causal_model import CausalModel
 from engines.model.kept_tuning import settings_of
@@ -40,8 +39,8 @@ def _file(model: CausalModel) -> Path:
     config = model.model.config
     return measured_file("selftests", [
         type(model.model).__name__, type(model).__name__, settings_of(model.model), model.fingerprint, model.parameters,
-        str(model.dtype), model.quantised, model.layout, model.backend, config._attn_implementation,
-        torch.get_num_threads(), transformers.__version__, code_digest(),
+        str(model.dtype), model.quantised, model.layout, model.backend, hf.attention_name(config),
+        torch.get_num_threads(), versions.installed("transformers"), code_digest(),
     ])
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from engines import folders
+from engines.hf import PreTrainedModel
 from engines.machine import OtherLoad, measured_file
 from engines.model.tuning import is_given, layouts_of, own_threads, tune, use_threads
 from engines.model.weight_layouts import LaidOut

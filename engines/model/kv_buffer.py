@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+
+from engines.hf import Cache, CacheLayerMixin
 
 _STEP = 256  # rows; buffers grow in multiples of it
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by element size

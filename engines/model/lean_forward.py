@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
 
+from engines import hf
+from engines.hf import PreTrainedModel
 from engines.model.forward import Observer
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import FULL, Mask
@@ -41,8 +42,7 @@ def fits(model: PreTrainedModel) -> bool:
         return False
     if not kind.__module__.startswith("transformers.models."):
         return False
-    rope = getattr(config, "rope_parameters", None) or {}
-    return rope.get("rope_type") in _STATIC_ROPE and config.hidden_act in _ACTIVATIONS and fusible(model)
+    return hf.rope(config).get("rope_type") in _STATIC_ROPE and config.hidden_act in _ACTIVATIONS and fusible(model)
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class LeanForward:
         if hasattr(attention, "q_norm"):
             both = [attention.q_norm.weight] * self.heads + [attention.k_norm.weight] * self.kv_heads
             norms = torch.stack([weight.detach() for weight in both])
-        kinds = getattr(config, "layer_types", None)
+        kinds = hf.layer_kinds(config)
         return Layer(
             norm=self.norm.weight(layer.input_layernorm), head_norms=norms,
             rope=bool(getattr(attention, "use_rope", True)), kind=kinds[index] if kinds else FULL,

@@ -5,26 +5,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sized
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
-from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
-from transformers import PreTrainedTokenizerBase as Tokenizer
-from transformers.utils import logging as transformers_logging
 
+from engines import hf
 from engines.errors import ModelUnavailable, SpecError, UsageProblem, first_line
+from engines.hf import PreTrainedConfig, PreTrainedModel, Tokenizer
 from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import default_model
 from engines.hub.local_models import shipped_draft
@@ -51,7 +40,6 @@ from engines.vocabularies import Translation
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
-_REPORT_SECONDS = 0.25
 _SAMPLES = 8  # numbers of each weight that its fingerprint is taken of
 _SHORT = {"f32": "float32", "fp32": "float32", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -225,33 +213,27 @@ def load_tokenizer(source: ModelSource | str) -> Tokenizer:
     source = _located(source)
     if source.gguf is None:  # else its files were written here, from a checked header
         _guarded(source, "tokenizer", lambda: check_tokenizer(source.folder))
-    # AutoTokenizer would take the family's own class, which cuts text in its own way, not in the file's
-    kind = PreTrainedTokenizerFast if source.gguf is not None else AutoTokenizer
-    return _guarded(
-        source, "tokenizer",
-        lambda: kind.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code),
-    )
+    return _guarded(source, "tokenizer", lambda: hf.read_tokenizer(
+        source.folder, source.terms.trust_remote_code, as_stored=source.gguf is not None))
 
 
 def load_config(source: ModelSource) -> PreTrainedConfig:
     """The configuration of a causal language model; needs no weights. Raises ModelUnavailable: unreadable, another kind
     of model, one that no cache of keys and values serves, or one that needs code of its own which is not trusted."""
-    transformers_logging.set_verbosity_error()
+    hf.be_quiet()
     _guarded(source, "configuration", lambda: read_config(source.folder))
     config = _guarded(
-        source, "configuration",
-        lambda: AutoConfig.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code),
-    )
+        source, "configuration", lambda: hf.read_config(source.folder, source.terms.trust_remote_code))
     own_class = source.terms.trust_remote_code and "AutoModelForCausalLM" in auto_map(source.folder)
-    if config.is_encoder_decoder or not (own_class or type(config) in AutoModelForCausalLM._model_mapping):
+    kind = None if own_class else hf.model_class(config)
+    if config.is_encoder_decoder or not (own_class or kind):
         if "AutoModelForCausalLM" in auto_map(source.folder):
             raise _untrusted(source.name)
         raise ModelUnavailable(
             f"{source.name} is not a causal language model (its type is {config.model_type})",
             "choose a decoder-only model such as a Llama, Qwen or Mistral",
         )
-    kind = AutoModelForCausalLM._model_mapping[type(config)] if not own_class else None
-    reason = _guarded(source, "configuration", lambda: unfit(kind, config)) if isinstance(kind, type) else None
+    reason = _guarded(source, "configuration", lambda: unfit(kind, config)) if kind else None
     if reason:
         raise _unusable(source.name, reason)
     return config
@@ -312,17 +294,16 @@ def read_model(
     of them need not be read. Raises ModelUnavailable."""
     config = load_config(source)
     source.fetch_weights()
-    transformers_logging.disable_progress_bar()
     progress(Loading("loading the weights", 0.0))
-    with _weights_counted(progress):
-        model, report = _guarded(source, "weights", lambda: _with_weights(source, config, dtype, transposed, replaced))
-    lacking = sorted([*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])])
+    with hf.counted(lambda share: progress(Loading("loading the weights", 0.6 * share))):
+        model, lacking, unused = _guarded(
+            source, "weights", lambda: _with_weights(source, config, dtype, transposed, replaced))
     if lacking:  # transformers would draw them at random
         raise ModelUnavailable(
             f"{source.name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
             "it is not a language model, or its download is incomplete",
         )
-    if unused := sorted(report["unexpected_keys"]):
+    if unused:
         source.notes += (f"{source.name}: weights that are not used: {len(unused)}, the first is {unused[0]}",)
     return _guarded(source, "weights", lambda: model.to(device))
 
@@ -330,42 +311,13 @@ def read_model(
 def _with_weights(
     source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype, transposed: Callable[[PreTrainedModel], bool],
     replaced: Callable[[PreTrainedModel], list[str]],
-) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """The model on the CPU, and what transformers reports of its weights."""
-    # transformers ignores a damaged file, or fails at it
-    ends = {"generation_config": GenerationConfig()} if generation_problem(source.folder) else {}
-    if source.gguf is None:
-        return AutoModelForCausalLM.from_pretrained(
-            source.folder, dtype=dtype, use_safetensors=not source.choice.pickled, weights_only=True,
-            trust_remote_code=source.terms.trust_remote_code, output_loading_info=True, **ends,
-        )
-    with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    weights = unpacked(source.gguf, empty, dtype, transposed(empty), replaced(empty))
-    return type(empty).from_pretrained(None, config=config, state_dict=weights, dtype=dtype, output_loading_info=True)
-
-
-@contextmanager
-def _weights_counted(progress: Progress) -> Iterator[None]:
-    """Inside, ``progress`` is told while transformers reads weight after weight."""
-
-    def counted(weights: Sized) -> Iterator:
-        clock = perf_counter()
-        for number, weight in enumerate(weights):
-            if perf_counter() - clock > _REPORT_SECONDS:
-                clock = perf_counter()
-                progress(Loading("loading the weights", 0.6 * number / len(weights)))
-            yield weight
-
-    def hook(bar: Callable, args: tuple, kwargs: dict):
-        weights = args and isinstance(args[0], Sized) and kwargs.get("desc") == "Loading weights"
-        return counted(args[0]) if weights else bar(*args, **kwargs)
-
-    before = transformers_logging.set_tqdm_hook(hook)
-    try:
-        yield
-    finally:
-        transformers_logging.set_tqdm_hook(before)
+) -> hf.ReadWeights:
+    """The model on the CPU."""
+    if source.gguf is None:  # transformers ignores a damaged generation_config.json, or fails at it
+        return hf.read_folder(source.folder, dtype, source.choice.pickled, source.terms.trust_remote_code,
+                              ends=not generation_problem(source.folder))
+    empty = hf.empty_model(config, dtype)
+    return hf.fill(empty, unpacked(source.gguf, empty, dtype, transposed(empty), replaced(empty)), dtype)
 
 
 def wrap(

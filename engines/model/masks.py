@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from engines.hf import layer_kinds
+
 Mask = torch.Tensor | Mapping[str, torch.Tensor] | None
 """Additive, [1, 1, rows, columns]; by kind of layer where there are several; None: what plain text sees."""
 FULL = "full_attention"
@@ -28,7 +30,7 @@ def spans(config) -> dict[str, int | None] | None:
     Returns:
         None where the configuration has layers that these masks don't describe.
     """
-    named = getattr(config, "layer_types", None)
+    named = layer_kinds(config)
     found = {kind: size_of(config, name) for kind, name in SIZES.items()}
     kinds = set(named) if named else {next((kind for kind in SIZES if found[kind]), FULL)}
     if not named and kinds == {FULL} and _other_window(config):

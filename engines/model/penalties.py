@@ -31,11 +31,9 @@ class Penalties:
 
     @cached_property
     def _processors(self) -> list:
-        from transformers import NoRepeatNGramLogitsProcessor, RepetitionPenaltyLogitsProcessor
+        from engines import hf
 
-        penalty, size = float(self.repetition_penalty), self.no_repeat_ngram_size
-        penalties = [RepetitionPenaltyLogitsProcessor(penalty)] if penalty != 1 else []
-        return [*penalties, NoRepeatNGramLogitsProcessor(size)] if size else penalties
+        return hf.penalties(float(self.repetition_penalty), self.no_repeat_ngram_size)
 
     def apply(self, logits: torch.Tensor, texts: Iterable[Sequence[int]]) -> torch.Tensor:
         """Logits [rows, vocabulary], each row for the token ids before it, as float32."""

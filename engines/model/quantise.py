@@ -8,9 +8,9 @@ from typing import Protocol
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from engines.errors import UsageProblem
+from engines.hf import PreTrainedModel
 from engines.model.native.native_linear import NativeLinear
 from engines.model.quantised_linear import (
     GROUP,

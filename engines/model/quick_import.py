@@ -26,11 +26,9 @@ def import_quickly() -> None:
         import torch
 
         with _stand_ins(torch):
-            from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM  # noqa: F401
+            from engines import hf
 
-            # A model without memory, as each is made before its weights are read, asks for the compiler once.
-            with torch.device("meta"):
-                LlamaForCausalLM(LlamaConfig(vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
+            hf.make_tiny_model()  # each model that is made before its weights are read asks for the compiler once
 
 
 @contextmanager

@@ -6,13 +6,12 @@ made a few positions small meanwhile, for the model and for our masks alike: els
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from transformers import DynamicCache
 
+from engines import hf
 from engines.errors import first_line
 from engines.model.causal_model import CausalModel
 from engines.model.masks import FULL, SIZES, size_of
@@ -35,16 +34,10 @@ _STAGES = ("past tokens come from the cache", "several tokens are fed at once", 
 
 def unfit(kind: type, config) -> str | None:
     """Why no model of this class and configuration can be decoded with, as far as these tell: no weights are needed."""
-    config = config.get_text_config(decoder=True)
-    try:
-        layers = DynamicCache(config=config).layers
-    except (AttributeError, KeyError, TypeError, ValueError):
-        layers = []  # it has kinds of layers that only the model knows
-    if getattr(kind, "_is_stateful", False) or any(hasattr(layer, "update_recurrent_state") for layer in layers):
-        return _STATE
-    if any(hasattr(layer, "update_indexer") for layer in layers):
-        return _INDEX
-    return None if "past_key_values" in inspect.signature(kind.forward).parameters else _NO_CACHE
+    kept = hf.cache_kinds(kind, hf.text_config(config))
+    if kept.state or kept.index:
+        return _STATE if kept.state else _INDEX
+    return None if hf.cache_argument(hf.arguments(kind)) else _NO_CACHE
 
 
 def selftest(model: CausalModel) -> str | None:
@@ -108,7 +101,7 @@ def _plain(model: CausalModel, tokens: list[int]) -> torch.Tensor:
     prompt, nodes, rest = tokens[:_PROMPT], tokens[_PROMPT:-1], tokens[-1:]
     shallow, deep = ([nodes[row] for row in path] for path in (_SHALLOW, _DEEP))
     texts = [prompt + shallow + 2 * rest, prompt + deep, prompt + deep[:_KEPT] + rest]
-    return model.model(input_ids=torch.tensor(texts, device=model.device), use_cache=False).logits.float()
+    return hf.ForwardCall(model.model)(torch.tensor(texts, device=model.device)).float()
 
 
 def _tokens(model: CausalModel) -> list[int]:
@@ -116,7 +109,7 @@ def _tokens(model: CausalModel) -> list[int]:
     ends the turns of many a conversation, and some families leave it out when they count positions."""
     step = max(1, model.vocab_size // 97)
     ids = [(7 + i * step) % model.vocab_size for i in range(_PROMPT + len(_PARENTS) + 1)]
-    padding = getattr(model.model.config.get_text_config(decoder=True), "pad_token_id", None)
+    padding = getattr(hf.text_config(model.model.config), "pad_token_id", None)
     ids[1] = padding if type(padding) is int and 0 <= padding < model.vocab_size else ids[1]
     return ids
 
@@ -148,7 +141,7 @@ def _windows(model: CausalModel) -> Iterator[tuple[object, str, int]]:
     holders = [model.model, *model.model.modules()]
     configs = {id(c): c for m in holders if (c := getattr(m, "config", None)) is not None}
     for config in list(configs.values()):
-        text = config.get_text_config(decoder=True)
+        text = hf.text_config(config)
         configs[id(text)] = text
     for config in configs.values():
         for name in names:

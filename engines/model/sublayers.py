@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from engines.errors import first_line
+from engines.hf import PreTrainedModel, text_config
 
 ATTENTION, MLP = "attention", "mlp"
 _ATTENTION_NAME = re.compile("att(e)?n", re.IGNORECASE)
@@ -243,7 +243,7 @@ class UnsupportedStructure(Exception):
 
 def layer_lists(model: PreTrainedModel) -> list[nn.ModuleList]:
     """Lists of modules as long as the configuration says that there are decoder layers."""
-    count = model.config.get_text_config(decoder=True).num_hidden_layers
+    count = text_config(model.config).num_hidden_layers
     return [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == count]
 
 
@@ -262,7 +262,7 @@ def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
 def find(model: PreTrainedModel) -> Sublayers:
     """The sublayers of a model, in one forward of a few tokens and some more of each layer. Raises
     UnsupportedStructure: its layers are not understood."""
-    step = max(1, model.config.get_text_config(decoder=True).vocab_size // 97)
+    step = max(1, text_config(model.config).vocab_size // 97)
     tokens = torch.tensor([[7 + i * step for i in range(_TOKENS)]], device=model.device)
     reason = UnsupportedStructure("its layers are not called one after another")
     for modules in layer_lists(model):  # more than one where a layer has lists too, or the model more than one tower

@@ -23,8 +23,8 @@ from time import perf_counter
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
+from engines.hf import PreTrainedModel
 from engines.machine import ram
 from engines.model.native.native_linear import NATIVE
 from engines.model.weight_layouts import LAYOUTS, available

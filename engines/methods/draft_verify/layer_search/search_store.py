@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines import folders
 from engines.errors import UsageProblem
+from engines.hf import text_config
 from engines.machine import processor
 from engines.model.skipped_layers import SkippedLayers
 from engines.report import encoding
@@ -151,7 +152,7 @@ def identify(target: CausalModel) -> Identity:
 
         device = torch.cuda.get_device_name(target.device)
     machine = Machine(platform.system(), processor(), os.cpu_count() or 0, device)
-    layers = target.model.config.get_text_config(decoder=True).num_hidden_layers
+    layers = text_config(target.model.config).num_hidden_layers
     return Identity(target.fingerprint, str(target.dtype).removeprefix("torch."), layers, machine)
 
 

@@ -1,0 +1,307 @@
+"""The only door to transformers.
+
+Nothing else imports it: names of arguments, cache classes, fields of configurations, loaders, logits processors and
+tokenizers of GGUF files are asked for here. What is used and is not documented by transformers stands in a function of
+its own, with what was checked. "Checked" means: the tests pass with 5.20.0, 5.23.0 and 5.24.0 (``make test-versions``).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DynamicCache,
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MinPLogitsWarper,
+    NoRepeatNGramLogitsProcessor,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    RepetitionPenaltyLogitsProcessor,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+from transformers import PreTrainedTokenizerBase as Tokenizer
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.generation.streamers import BaseStreamer
+from transformers.utils import logging
+
+__all__ = ["BaseStreamer", "Cache", "CacheLayerMixin", "GenerationConfig", "PreTrainedConfig", "PreTrainedModel",
+           "PreTrainedTokenizerFast", "Tokenizer"]
+
+_REPORT_SECONDS = 0.25
+Processor = Callable[[torch.Tensor | None, torch.Tensor], torch.Tensor]
+"""Logits [rows, vocabulary] from token ids [rows, length] and logits."""
+
+
+def be_quiet() -> None:
+    """Neither warnings nor progress bars from now on: the terminal is ours."""
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def make_tiny_model() -> None:
+    """Make a model without memory. The first one that is made imports more of torch and transformers."""
+    with torch.device("meta"):
+        LlamaForCausalLM(LlamaConfig(vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
+
+
+# -- configurations -----------------------------------------------------------------------------------------
+
+
+def read_config(folder: Path, trust_remote_code: bool) -> PreTrainedConfig:
+    """The configuration in a folder. Raises Exception: whatever transformers raises for one that it cannot read."""
+    return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+
+
+def model_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
+    """The class of causal language models for a configuration, None where there is none."""
+    try:
+        found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    except KeyError:
+        return None
+    return found if isinstance(found, type) else found[0]
+
+
+def text_config(config: PreTrainedConfig) -> PreTrainedConfig:
+    """The configuration of the decoder of text, inside one of several parts."""
+    return config.get_text_config(decoder=True)
+
+
+def rope(config: PreTrainedConfig) -> Mapping[str, Any]:
+    """The settings of rotary positions, or of each kind of layer by its name; empty where there are none."""
+    return getattr(config, "rope_parameters", None) or {}
+
+
+def layer_kinds(config: PreTrainedConfig) -> Sequence[str] | None:
+    """The kind of attention of each layer, such as "sliding_attention"; None where the configuration names none."""
+    return getattr(config, "layer_types", None)
+
+
+def layer_configs(config: PreTrainedConfig, layers: int) -> list[PreTrainedConfig]:
+    """A configuration for each of the first ``layers`` layers, the same one where all are alike.
+
+    ``per_layer_config`` is undocumented; checked: families whose layers have sizes of their own (Gemma 3n, OpenELM).
+    """
+    if getattr(config, "is_heterogeneous", False):
+        return list(config.per_layer_config)[:layers]
+    return [config] * layers
+
+
+def attention_name(config: PreTrainedConfig) -> str:
+    """Which implementation of attention a model runs. The field is private; checked: it only names measurements."""
+    return str(getattr(config, "_attn_implementation", ""))
+
+
+# -- forwards -----------------------------------------------------------------------------------------------
+
+
+def arguments(kind: type | PreTrainedModel) -> frozenset[str]:
+    """Names of the arguments of a model's (or a class's) forward; not every model's own code has all of them."""
+    return frozenset(inspect.signature(kind.forward).parameters)
+
+
+def cache_argument(names: frozenset[str]) -> str | None:
+    """Which of a forward's arguments takes the cache: "cache" since 5.24, "past_key_values" before and in models' own
+    code; None where it takes none."""
+    return next((name for name in ("cache", "past_key_values") if name in names), None)
+
+
+class ForwardCall:
+    """Calls a model's forward with the arguments that it knows.
+
+    Attributes:
+        takes_positions: whether positions can be given; else the model counts from the cache.
+        takes_logits: whether it can leave out logits.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        names = arguments(model)
+        self._model, self._cache = model, cache_argument(names)
+        self.takes_positions, self.takes_logits = "position_ids" in names, "logits_to_keep" in names
+
+    def __call__(
+        self, ids: torch.Tensor, cache: Cache | None = None, positions: torch.Tensor | None = None,
+        mask: Any = None, last: int | None = None,
+    ) -> torch.Tensor:
+        """Logits [texts, rows, vocabulary].
+
+        Args:
+            ids: token ids [texts, rows].
+            cache: keys and values of what comes before; None: nothing does, and none are kept.
+            positions: [texts, rows].
+            mask: as the model takes it (``engines.model.masks``).
+            last: of how many rows, the last ones, logits are wanted; all where the model cannot leave any out.
+        """
+        how: dict[str, Any] = {"use_cache": cache is not None}
+        if cache is not None and self._cache is not None:
+            how[self._cache] = cache
+        if mask is not None:
+            how["attention_mask"] = mask
+        if positions is not None and self.takes_positions:
+            how["position_ids"] = positions
+        if last is not None and self.takes_logits:
+            how["logits_to_keep"] = last
+        return self._model(input_ids=ids, **how).logits
+
+
+def growing_cache() -> Cache:
+    """An empty cache of transformers' own that keeps all rows: of no configuration, for one that names a window may
+    have none, and drop rows."""
+    return DynamicCache()
+
+
+class CacheKinds(NamedTuple):
+    """What a model keeps of past tokens."""
+
+    state: bool
+    """A running state."""
+    index: bool
+    """An index beside keys and values."""
+
+
+def cache_kinds(kind: type, config: PreTrainedConfig) -> CacheKinds:
+    """What a model of this class and configuration keeps of past tokens, as far as these tell.
+
+    ``_is_stateful`` and the methods of cache layers are undocumented; checked: the refused families of
+    tests/engines/families.py (Mamba, RWKV, Jamba, LFM2, Qwen3-Next, DeepSeek 3.2).
+    """
+    try:
+        layers = DynamicCache(config=config).layers
+    except (AttributeError, KeyError, TypeError, ValueError):
+        layers = []  # it has kinds of layers that only the model knows
+    state = getattr(kind, "_is_stateful", False) or any(hasattr(layer, "update_recurrent_state") for layer in layers)
+    return CacheKinds(bool(state), any(hasattr(layer, "update_indexer") for layer in layers))
+
+
+# -- loading ------------------------------------------------------------------------------------------------
+
+
+def read_tokenizer(folder: Path, trust_remote_code: bool, as_stored: bool) -> Tokenizer:
+    """The tokenizer in a folder. ``as_stored``: by its tokenizer.json alone; the family's own class may cut text in its
+    own way. Raises Exception: whatever transformers raises for one that it cannot read."""
+    kind = PreTrainedTokenizerFast if as_stored else AutoTokenizer
+    return kind.from_pretrained(folder, trust_remote_code=trust_remote_code)
+
+
+def empty_model(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """A model without memory for its weights."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, dtype=dtype)
+
+
+class ReadWeights(NamedTuple):
+    """A model on the CPU; names of weights that it lacks (or that have other sizes), and of those that it has no place
+    for, sorted."""
+
+    model: PreTrainedModel
+    lacking: list[str]
+    unused: list[str]
+
+
+def read_folder(folder: Path, dtype: torch.dtype, pickled: bool, trust_remote_code: bool, ends: bool) -> ReadWeights:
+    """A model and its weights from a folder.
+
+    Args:
+        pickled: whether weights are read that are not in safetensors.
+        ends: whether generation_config.json is read; a damaged one must not be.
+
+    Raises:
+        Exception: whatever transformers raises for what it cannot read.
+    """
+    given = {} if ends else {"generation_config": GenerationConfig()}
+    return _read(*AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, use_safetensors=not pickled, weights_only=True, trust_remote_code=trust_remote_code,
+        output_loading_info=True, **given,
+    ))
+
+
+def fill(empty: PreTrainedModel, weights: Mapping[str, torch.Tensor], dtype: torch.dtype) -> ReadWeights:
+    """A model like ``empty`` with these weights, which it takes as they are."""
+    return _read(*type(empty).from_pretrained(
+        None, config=empty.config, state_dict=weights, dtype=dtype, output_loading_info=True))
+
+
+def _read(model: PreTrainedModel, report: Mapping[str, Any]) -> ReadWeights:
+    lacking = [*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])]
+    return ReadWeights(model, sorted(lacking), sorted(report["unexpected_keys"]))
+
+
+@contextmanager
+def counted(progress: Callable[[float], None]) -> Iterator[None]:
+    """Inside, ``progress`` is told the share of what transformers has a progress bar for, such as reading weights."""
+    clock = perf_counter()
+
+    def items(things: Sized) -> Iterator:
+        nonlocal clock
+        for number, thing in enumerate(things):
+            if perf_counter() - clock > _REPORT_SECONDS:
+                clock = perf_counter()
+                progress(number / len(things))
+            yield thing
+
+    def hook(bar: Callable, args: tuple, kwargs: dict):
+        return items(args[0]) if args and isinstance(args[0], Sized) else bar(*args, **kwargs)
+
+    before = logging.set_tqdm_hook(hook)
+    try:
+        yield
+    finally:
+        logging.set_tqdm_hook(before)
+
+
+# -- logits -------------------------------------------------------------------------------------------------
+
+
+def filters(top_k: int, top_p: float, min_p: float) -> list[Processor]:
+    """The filters of sampling that are on (``engines.core.sampling.Sampling``), in the order of ``generate``."""
+    found: list[Processor] = [TopKLogitsWarper(top_k)] if top_k else []
+    found += [TopPLogitsWarper(top_p)] if top_p < 1 else []
+    return [*found, MinPLogitsWarper(min_p)] if min_p else found
+
+
+def penalties(repetition_penalty: float, no_repeat_ngram_size: int) -> list[Processor]:
+    """The penalties on repetitions that are on (``engines.model.penalties.Penalties``)."""
+    found: list[Processor] = [RepetitionPenaltyLogitsProcessor(repetition_penalty)] if repetition_penalty != 1 else []
+    return [*found, NoRepeatNGramLogitsProcessor(no_repeat_ngram_size)] if no_repeat_ngram_size else found
+
+
+# -- tokenizers of GGUF files -------------------------------------------------------------------------------
+# transformers.integrations.gguf is undocumented; checked: llama.cpp gives the same ids (tests/sources/test_gguf.py).
+
+
+@cache
+def gguf_tokenizer_names() -> Mapping[str, str]:
+    """transformers' names for the metadata of a GGUF file's tokenizer, by the file's."""
+    from transformers.integrations.gguf import GGUF_TOKENIZER_MAPPING
+
+    return GGUF_TOKENIZER_MAPPING["tokenizer"]
+
+
+@cache
+def gguf_splits() -> frozenset[str]:
+    """Ways to cut text before merges, by llama.cpp's names, that transformers knows."""
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+    return frozenset(GGUF_PRE_TOKENIZER_SPLITS)
+
+
+def gguf_tokenizer(architecture: str, parts: Mapping[str, Any]) -> Any:
+    """A ``tokenizers.Tokenizer`` of a file's metadata, by ``gguf_tokenizer_names``. Raises Exception: whatever the Rust
+    library raises for one that is damaged."""
+    from transformers.integrations.gguf import convert_gguf_tokenizer
+
+    return convert_gguf_tokenizer(architecture, dict(parts))[0]
