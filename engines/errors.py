@@ -38,6 +38,13 @@ class ModelUnavailable(SpecError):
     kind = "model"
 
 
+class LibraryProblem(SpecError):
+    """A library that is not installed, or in a version that this program cannot work with."""
+
+    exit_code = 3
+    kind = "library"
+
+
 class DatastoreProblem(SpecError):
     """A datastore that is not there, damaged, or made for another tokenizer, model or version of this program."""
 

@@ -16,28 +16,35 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
-from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    DynamicCache,
-    GenerationConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MinPLogitsWarper,
-    NoRepeatNGramLogitsProcessor,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    RepetitionPenaltyLogitsProcessor,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
-from transformers import PreTrainedTokenizerBase as Tokenizer
-from transformers.cache_utils import Cache, CacheLayerMixin
-from transformers.generation.streamers import BaseStreamer
-from transformers.utils import logging
+
+from engines import versions
+
+versions.check("transformers")
+try:
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoTokenizer,
+        DynamicCache,
+        GenerationConfig,
+        LlamaConfig,
+        LlamaForCausalLM,
+        MinPLogitsWarper,
+        NoRepeatNGramLogitsProcessor,
+        PreTrainedConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerFast,
+        RepetitionPenaltyLogitsProcessor,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+    from transformers import PreTrainedTokenizerBase as Tokenizer
+    from transformers.cache_utils import Cache, CacheLayerMixin
+    from transformers.generation.streamers import BaseStreamer
+    from transformers.utils import logging
+except ImportError as error:  # a version that moved or removed something
+    raise versions.unusable("transformers", error) from error
 
 __all__ = ["BaseStreamer", "Cache", "CacheLayerMixin", "GenerationConfig", "PreTrainedConfig", "PreTrainedModel",
            "PreTrainedTokenizerFast", "Tokenizer"]

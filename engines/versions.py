@@ -1,14 +1,18 @@
-"""Which versions of other libraries this program was tested with, and which are installed; imports none of them."""
+"""Which versions of other libraries this program was tested with, and which are installed. Imports none of them."""
 
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 
+from packaging.requirements import Requirement
 from packaging.version import Version
 
+from engines.errors import LibraryProblem
+
 TESTED = {"transformers": ("5.20.0", "5.24.0"), "torch": ("2.10.0", "2.14.1")}
-"""The oldest and the newest version that the tests were run with (``make test-versions``)."""
+"""The oldest and the newest version that passed ``make test-versions``, of the libraries that change most between
+versions."""
 
 
 @cache
@@ -20,32 +24,52 @@ def installed(package: str) -> str | None:
         return None
 
 
-def too_old(package: str) -> bool:
-    """Whether a package of ``TESTED`` is older than the oldest version that works, or not installed."""
-    found = installed(package)
-    return found is None or Version(found) < Version(TESTED[package][0])
-
-
-def too_new(package: str) -> bool:
-    """Whether a package of ``TESTED`` is newer than any version that was tested."""
-    found = installed(package)
-    return found is not None and Version(Version(found).public) > Version(TESTED[package][1])
-
-
 def untested() -> tuple[str, ...]:
-    """A sentence for each installed package whose version was not tested."""
-    return tuple(_sentence(package) for package in TESTED if too_old(package) or too_new(package))
+    """A sentence for each package of ``TESTED`` that is installed in a version that was not tested."""
+    return tuple(_sentence(package) for package in TESTED if _beyond(package))
 
 
 def command() -> str:
-    """The command that installs tested versions of all packages that are not; "" where all are."""
-    wanted = [f"'{package}>={oldest},<={newest}'" for package, (oldest, newest) in TESTED.items()
-              if too_old(package) or too_new(package)]
+    """The command that installs tested versions of the packages that ``untested`` names; "" where there are none."""
+    wanted = [f"'{package}>={TESTED[package][0]},<={TESTED[package][1]}'" for package in TESTED if _beyond(package)]
     return f"pip install {' '.join(wanted)}" if wanted else ""
+
+
+def unsatisfied() -> tuple[str, ...]:
+    """A sentence for each package that this one requires and that is missing, or installed in another version than it
+    asks for; nothing where it runs from a folder that was never installed."""
+    found = []
+    for line in (requires("spec-tui") or ()) if installed("spec-tui") else ():
+        wanted = Requirement(line)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        have = installed(wanted.name)
+        if have is None or not wanted.specifier.contains(have, prereleases=True):
+            state = f"{wanted.name} {have} is installed" if have else f"{wanted.name} is not installed"
+            found.append(f"{state}, spec-tui needs {wanted.specifier or 'it'}")
+    return tuple(found)
+
+
+def check(package: str) -> None:
+    """Raises LibraryProblem: a package of ``TESTED`` is missing, or older than the oldest that works."""
+    have = installed(package)
+    if have is None or Version(have) < Version(TESTED[package][0]):
+        raise LibraryProblem(_sentence(package), command())
+
+
+def unusable(package: str, error: Exception) -> LibraryProblem:
+    """What is said where a package of ``TESTED`` lacks something that this program uses."""
+    return LibraryProblem(f"{_sentence(package)}; this one fails: {error}",
+                          command() or f"reinstall it: pip install --force-reinstall {package}")
+
+
+def _beyond(package: str) -> bool:
+    have, (oldest, newest) = installed(package), TESTED[package]
+    return have is None or not Version(oldest) <= Version(Version(have).public) <= Version(newest)
 
 
 def _sentence(package: str) -> str:
     oldest, newest = TESTED[package]
-    found = installed(package)
-    have = f"{package} {found} is installed" if found else f"{package} is not installed"
-    return f"{have}, spec-tui was tested with {oldest} to {newest}"
+    have = installed(package)
+    state = f"{package} {have} is installed" if have else f"{package} is not installed"
+    return f"{state}; spec-tui was tested with {oldest} to {newest}"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from engines import hf
+from engines import hf, versions
 from engines.errors import ModelUnavailable, SpecError, UsageProblem, first_line
 from engines.hf import PreTrainedConfig, PreTrainedModel, Tokenizer
 from engines.hub.download_progress import in_bytes
@@ -456,6 +456,11 @@ def _row(forward: Forward, model: PreTrainedModel) -> Callable[[], torch.Tensor]
 
 
 def _unusable(name: str, reason: str) -> ModelUnavailable:
+    """A model that cannot be decoded with; where libraries were not tested, that may be the reason."""
+    if untested := versions.untested():
+        return ModelUnavailable(
+            f"{name} cannot be decoded with here: {reason}. That may be due to a library: {'; '.join(untested)}",
+            f"install a tested version: {versions.command()}")
     return ModelUnavailable(f"{name} cannot be decoded with here: {reason}", "choose another model")
 
 
@@ -485,6 +490,9 @@ def _translated(source: ModelSource, what: str, error: Exception) -> ModelUnavai
         return ModelUnavailable(
             f"the pickled weights of {name} hold more than weights, or are damaged", "they are not read; choose another"
         )
+    if isinstance(error, TypeError | AttributeError | ImportError) and (untested := versions.untested()):
+        return ModelUnavailable(f"the {what} of {name} cannot be read: {first_line(error)}; {'; '.join(untested)}",
+                                f"install a tested version: {versions.command()}")
     return ModelUnavailable(
         f"the {what} of {name} cannot be read: {first_line(error)}", "check that the download is complete"
     )

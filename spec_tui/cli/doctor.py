@@ -10,8 +10,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from engines import machine, methods
-from spec_tui.cli.library_probe import probe
+from engines import machine, methods, versions
+from spec_tui.cli.library_probe import DECODING, LIBRARIES, probe
 from spec_tui.cli.option_groups import Format, OutputFormat
 from spec_tui.cli.output import console
 from spec_tui.present.ansi import FateStyle
@@ -26,18 +26,25 @@ _PACKAGES = (
     "torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "numpy", "textual", "rich",
     "typer", "platformdirs", "pydivsufsort", "scann", "faiss-cpu", "optuna", "matplotlib",
 )
+_NATIVE = "native code: compiled, tested, as fast as torch's operations"
+_OPTIONAL = ("scann", "faiss")  # either, or an exact search, does
 _VARIABLES = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
 
 
 def doctor(format: OutputFormat = Format.text) -> int:
-    """Say what is installed, which devices and back ends work, which models are here, what is missing."""
+    """Say what is installed, which devices and back ends work, which models are here, what is missing.
+
+    Decodes a few tokens of the sample pair with three engines and compares them with transformers.generate. The exit
+    code is 1 where something is broken.
+    """
     from rich.table import Table
     from rich.text import Text
 
     facts = collect()
+    code = 1 if facts["broken"] else 0
     if format is Format.json:
         print(json.dumps(facts, indent=2))
-        return 0
+        return code
     grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for title, rows in _sections(facts).items():
         for index, (name, value) in enumerate(rows):
@@ -46,10 +53,11 @@ def doctor(format: OutputFormat = Format.text) -> int:
         grid.add_row()
     out = console()
     out.print(grid)
-    for sentence in facts["missing"]:
-        out.print(Text.assemble(("missing: ", "bold"), one_line(sentence)))
+    for title in ("broken", "missing"):
+        for sentence in facts[title]:
+            out.print(Text.assemble((f"{title}: ", "bold"), one_line(sentence)))
     out.print(Text("Nothing is sent anywhere; there is no telemetry."))
-    return 0
+    return code
 
 
 def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
@@ -68,6 +76,7 @@ def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
             ("memory", f"{machine['memory_gb']} GB, {machine['free_memory_gb']} GB free"),
         ],
         "libraries": [(n, "works" if lib["works"] else lib["problem"]) for n, lib in facts["libraries"].items()],
+        "decoding": _decoding(facts["decoding"]),
         "engines": [
             ("found", ", ".join(facts["engines"]["found"])),
             *(("not used", sentence) for sentence in facts["engines"]["problems"]),
@@ -84,6 +93,13 @@ def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
     }
 
 
+def _decoding(found: dict[str, Any]) -> Rows:
+    if "engines" not in found:
+        return [("sample pair", found["problem"])]
+    return [(check["engine"], check["problem"] or "writes the same tokens as transformers.generate")
+            for check in found["engines"]]
+
+
 def _model(model: dict[str, Any]) -> str:
     if model["problem"]:
         return f"{model['problem']} ({model['path']})"
@@ -96,6 +112,7 @@ def collect() -> dict[str, Any]:
     from engines.hub import hub_api, hub_cache, local_models
 
     libraries = probe()
+    decoding = libraries.pop(DECODING)
     size, (total, free) = shutil.get_terminal_size((0, 0)), machine.ram()
     facts = {
         "versions": {"spec-tui": _version("spec-tui"), "python": platform.python_version()}
@@ -109,6 +126,7 @@ def collect() -> dict[str, Any]:
             "free_memory_gb": None if free is None else round(free / 1e9, 1),
         },
         "libraries": libraries,
+        "decoding": decoding,
         "engines": {"found": [spec.id for spec in methods.specs()], "problems": list(methods.problems())},
         "devices": _devices(libraries["torch"]),
         "samples": list(local_models.shipped()),
@@ -122,7 +140,7 @@ def collect() -> dict[str, Any]:
         "logs": str(log_path("engine").parent),
         "telemetry": "none: nothing is sent anywhere",
     }
-    return facts | {"missing": _missing(facts)}
+    return facts | {"broken": _broken(facts), "missing": _missing(facts)}
 
 
 def _datastore(entry: CatalogEntry) -> dict[str, Any]:
@@ -142,20 +160,34 @@ def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
     """Devices that torch can compute on, with their back ends."""
     if not torch["works"]:
         return []
-    how = f"linear layers: {', '.join(['plain', *torch['layouts']])}" if torch["no_native_code"] else "native code"
+    how = f"linear layers: {', '.join(['plain', *torch['layouts']])}" if torch["no_native_code"] else _NATIVE
     found = [{"device": "cpu", "detail": f"{torch['threads']} threads, {how}"}]
     found += [{"device": f"cuda:{i}", "detail": name} for i, name in enumerate(torch["cuda"])]
     return found + ([{"device": "mps", "detail": "Apple GPU"}] if torch["mps"] else [])
 
 
+def _broken(facts: dict[str, Any]) -> list[str]:
+    """What does not work and must, each with what to do."""
+    libraries, decoding = facts["libraries"], facts["decoding"]
+    found = [f"{sentence}; pip install --upgrade spec-tui" for sentence in versions.unsatisfied()]
+    found += [
+        f"{name} does not work ({libraries[name]['problem']}); pip install --force-reinstall {name}"
+        for name in LIBRARIES
+        if name not in _OPTIONAL and not libraries[name]["works"]
+    ]
+    torch = libraries["torch"]
+    if torch["works"] and torch["compiler"] and (why := torch["no_native_code"]):
+        found.append(f"native code does not work ({why}): models run slower on the CPU; spec-tui uses none until then")
+    if not decoding["works"]:
+        found.append(f"the sample pair is not decoded as it should be ({decoding['problem']});"
+                     f" {versions.command() or 'please report this'}")
+    return found
+
+
 def _missing(facts: dict[str, Any]) -> list[str]:
     """What is not there, each with what it would be good for or how to get it."""
     libraries = facts["libraries"]
-    found = [
-        f"{name} does not work ({libraries[name]['problem']}): no model can be loaded; reinstall spec-tui"
-        for name in ("torch", "transformers")
-        if not libraries[name]["works"]
-    ]
+    found = [*versions.untested()]
     found += [
         f"the {model['name']} model is unusable ({model['problem']}): give --model"
         for model in facts["samples"]
@@ -163,7 +195,8 @@ def _missing(facts: dict[str, Any]) -> list[str]:
     ]
     if libraries["torch"]["works"] and not (libraries["torch"]["cuda"] or libraries["torch"]["mps"]):
         found.append("no GPU that torch can use: models run on the CPU")
-    if libraries["torch"]["works"] and (why := libraries["torch"]["no_native_code"]):
+    torch = libraries["torch"]
+    if torch["works"] and (why := torch["no_native_code"]) and not torch["compiler"]:
         found.append(f"no native code ({why}): models run slower on the CPU; it needs a C++ compiler, such as g++")
     if not (libraries["scann"]["works"] or libraries["faiss"]["works"]):
         found.append("neither scann nor faiss works: searching dense datastores will be exact, and slow")

@@ -8,16 +8,23 @@ import importlib
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from typing import Any
 
+from engines.errors import SpecError
 from spec_tui.session.environment import child_environment
 
-LIBRARIES = ("torch", "transformers", "scann", "pydivsufsort", "faiss")
-_SECONDS = 60
+LIBRARIES = (
+    "torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "gguf", "textual", "scann", "pydivsufsort",
+    "faiss",
+)
+DECODING = "decoding"
+"""Not a library: whether a few tokens of the sample pair come out right."""
+_SECONDS = 120
 
 
-def probe(libraries: tuple[str, ...] = LIBRARIES) -> dict[str, dict[str, Any]]:
-    """For each library ``{"works": bool, "problem": str | None, ...}``; all are tried at the same time."""
+def probe(libraries: tuple[str, ...] = (*LIBRARIES, DECODING)) -> dict[str, dict[str, Any]]:
+    """For each library, and for ``DECODING``, ``{"works": bool, "problem": str | None, ...}``, all at the same time."""
     environment = child_environment()
     running = {
         name: subprocess.Popen(
@@ -43,14 +50,24 @@ def _collect(process: subprocess.Popen) -> dict[str, Any]:
 
 def _try(name: str) -> dict[str, Any]:
     try:
+        if name == DECODING:
+            return _decoding()
         module = importlib.import_module(name)
         found = _torch(module) if name == "torch" else {}
     except ModuleNotFoundError as error:
         problem = "not installed" if error.name == name else f"needs {error.name}, which is not installed"
         return {"works": False, "problem": problem}
+    except SpecError as error:
+        return {"works": False, "problem": f"{error.message}: {error.hint}"}
     except Exception as error:  # what a broken installation raises cannot be foreseen
         return {"works": False, "problem": f"{type(error).__name__}: {str(error)[:200]}"}
     return {"works": True, "problem": None, **found}
+
+
+def _decoding() -> dict[str, Any]:
+    checks = [asdict(check) for check in importlib.import_module("engines.bench.self_check").check_engines()]
+    wrong = [f"{check['engine']}: {check['problem']}" for check in checks if check["problem"]]
+    return {"works": not wrong, "problem": "; ".join(wrong) or None, "engines": checks}
 
 
 def _torch(torch: Any) -> dict[str, Any]:
@@ -59,11 +76,12 @@ def _torch(torch: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cuda": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
         "mps": bool(getattr(torch.backends, "mps", None) and torch.backends.mps.is_available()),
-        "layouts": [], "no_native_code": "",
+        "layouts": [], "no_native_code": "", "compiler": False,
     }
     with contextlib.suppress(ImportError):
         layouts = importlib.import_module("engines.model.weight_layouts")
         found["layouts"] = [name for name in layouts.LAYOUTS if layouts.available(name)]
+        found["compiler"] = importlib.import_module("engines.model.native.native_code").compiler() is not None
         found["no_native_code"] = importlib.import_module("engines.model.native.native_check").unavailable()
     return found
 
