@@ -12,6 +12,7 @@ from importlib.metadata import version
 import pytest
 from typer.main import get_command
 
+from engines import versions
 from engines.datastores.building.build_spec import BuildSpec
 from engines.folders import sample_model
 from engines.hub import local_models as at_hand
@@ -93,7 +94,11 @@ def test_engines_as_text(cli, monkeypatch):
 @pytest.fixture
 def no_probe(monkeypatch):
     works = {name: {"works": True, "problem": None} for name in probe.LIBRARIES}
-    works["torch"] |= {"threads": 2, "cuda": [], "mps": False, "layouts": ["packed"], "no_native_code": ""}
+    works["torch"] |= {
+        "threads": 2, "cuda": [], "mps": False, "layouts": ["packed"], "no_native_code": "", "compiler": True,
+    }
+    checks = [{"engine": engine, "problem": "", "seconds": 0.1} for engine in ("autoregressive", "pld", "draft")]
+    works[probe.DECODING] = {"works": True, "problem": None, "engines": checks}
     monkeypatch.setattr("spec_tui.cli.doctor.probe", lambda: works)
     return works
 
@@ -101,7 +106,8 @@ def no_probe(monkeypatch):
 def test_doctor_as_json(cli, no_probe):
     found = json.loads(cli("doctor", "--format", "json").out)
     assert found["versions"]["python"] and found["versions"]["torch"]
-    assert found["devices"][0] == {"device": "cpu", "detail": "2 threads, native code"}
+    native = "2 threads, native code: compiled, tested, as fast as torch's operations"
+    assert found["devices"][0] == {"device": "cpu", "detail": native}
     assert [model["role"] for model in found["samples"]] == ["target", "draft", "draft"], "the pair, and smollm2's"
     assert all(model["problem"] is None and model["parameters"] > 1e6 for model in found["samples"])
     assert any(store["name"] == "sample" and store["problem"] is None for store in found["datastores"])
@@ -115,7 +121,7 @@ def test_doctor_as_text(cli, no_probe):
 
 
 def test_doctor_says_why_there_is_no_native_code(cli, no_probe):
-    no_probe["torch"]["no_native_code"] = "no C++ compiler was found"
+    no_probe["torch"] |= {"no_native_code": "no C++ compiler was found", "compiler": False}
     text = " ".join(cli("doctor").out.split())
     assert "2 threads, linear layers: plain, packed" in text
     assert "no native code (no C++ compiler was found): models run slower" in text
@@ -125,9 +131,30 @@ def test_doctor_survives_what_is_broken(cli, no_probe, monkeypatch):
     no_probe["torch"] = {"works": False, "problem": "takes its process down (exit code -4)"}
     monkeypatch.setattr(at_hand, "sample_model", lambda role: None)
     done = cli("doctor")
-    assert done.code == 0
+    assert done.code == 1
     assert "torch does not work (takes its process down" in " ".join(done.out.split())
     assert "sample target model is unusable" in " ".join(done.out.split())
+
+
+def test_doctor_fails_where_an_engine_writes_other_tokens_than_generate(cli, no_probe):
+    checks = no_probe[probe.DECODING]["engines"]
+    checks[1]["problem"] = "token 3 is another than that of transformers.generate"
+    no_probe[probe.DECODING] |= {"works": False, "problem": f"pld: {checks[1]['problem']}"}
+    done = cli("doctor")
+    assert done.code == 1
+    assert "the sample pair is not decoded as it should be (pld: token 3 is another" in " ".join(done.out.split())
+
+
+def test_doctor_fails_where_native_code_was_compiled_and_is_wrong(cli, no_probe):
+    no_probe["torch"]["no_native_code"] = "what the compiler made computes something else"
+    done = cli("doctor")
+    assert done.code == 1 and "native code does not work" in " ".join(done.out.split())
+
+
+def test_doctor_names_libraries_in_versions_that_are_not_asked_for(cli, no_probe, monkeypatch):
+    monkeypatch.setattr(versions, "unsatisfied", lambda: ("rich 13.0 is installed, spec-tui needs >=14.2",))
+    done = cli("doctor")
+    assert done.code == 1 and "broken: rich 13.0 is installed, spec-tui needs >=14.2" in " ".join(done.out.split())
 
 
 def test_probing_a_library_that_kills_its_process(tmp_path, monkeypatch):
