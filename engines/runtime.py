@@ -29,9 +29,9 @@ from engines.datastores.service import DatastoreService
 from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerprint
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.heads.find_heads import heads_for
-from engines.hf import Tokenizer, text_config
 from engines.hub.model_source import TrustPolicy
 from engines.laws import make_law
+from engines.libraries.hf import Tokenizer, text_config
 from engines.methods.drafter import Resources
 from engines.methods.shared.datastore_probe import probe
 from engines.model.causal_model import CausalModel

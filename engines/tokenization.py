@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, TemplateError, nodes
 
 from engines.errors import UsageProblem, first_line
-from engines.hf import Tokenizer
+from engines.libraries.hf import Tokenizer
 from engines.machine import limited
 from engines.request import Request
 from engines.vocabularies import byte_alphabet

@@ -181,3 +181,79 @@ def test_methods_and_laws_describe_themselves():
     listed = EXCEPTIONS["ids_in_other_rooms"]
     assert ids_in_other_rooms() == {path: sorted(entry["ids"]) for path, entry in listed.items()}
     assert all(entry["why"] for entry in listed.values())
+
+
+# -- other libraries ------------------------------------------------------------------------------------------
+
+OURS = {"engines", "spec_tui", "tests"}
+DOCUMENTED = {"_exit", "_replace", "_asdict"}
+
+
+def private(part: str) -> bool:
+    return part.startswith("_") and not part.startswith("__") and part not in DOCUMENTED
+
+
+def dotted(node: ast.AST) -> list[str]:
+    """The parts of ``a.b.c``, none of anything else."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    inner = dotted(node.value) if isinstance(node, ast.Attribute) else []
+    return [*inner, node.attr] if inner else []
+
+
+def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
+    """Names that stand for modules and names of other libraries, with what they stand for."""
+    found = {}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] not in OURS:
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            roots = {alias.asname or alias.name.partition(".")[0]: alias.name.partition(".")[0] for alias in node.names}
+            found |= {ours: theirs for ours, theirs in roots.items() if theirs not in OURS}
+    return found
+
+
+def defined_here() -> set[str]:
+    """Private names that are defined, or are given a value, anywhere in our code."""
+    found = set()
+    for _, node in everywhere(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+        if not isinstance(node, ast.ClassDef) or private(node.name):
+            found.add(node.name)
+    for _, node in everywhere(ast.Name, ast.Attribute):
+        if isinstance(node.ctx, ast.Store):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return found
+
+
+def overrides(path: Path) -> set[str]:
+    """Private methods of a base class of another library that our method of that name calls."""
+    elsewhere = {node.name for other, node in everywhere(ast.FunctionDef, ast.AsyncFunctionDef) if other != path}
+    return {node.attr for node in read(path)[1] if isinstance(node, ast.Attribute) and private(node.attr)
+            and isinstance(node.value, ast.Call) and dotted(node.value.func) == ["super"]} - elsewhere
+
+
+def inside_of_other_libraries() -> dict[str, list[str]]:
+    """What our code uses of other libraries that they keep to themselves, by file: private modules, names and methods,
+    and what is replaced in one of their modules ("... =")."""
+    found, ours = defaultdict(set), defined_here()
+    for path in SOURCES:
+        modules = imported(read(path)[1])
+        names = {full for full in modules.values() if any(map(private, full.split(".")))} | overrides(path)
+        for node in read(path)[1]:
+            if not isinstance(node, ast.Attribute):
+                continue
+            root, *rest = dotted(node) or [""]
+            if root in modules and private(node.attr):
+                names.add(".".join([modules[root], *rest]))
+            elif private(node.attr) and node.attr not in ours:
+                names.add(node.attr)
+            elif root in modules and isinstance(node.ctx, ast.Store) and modules[root].partition(".")[0] != "sys":
+                names.add(".".join([modules[root], *rest]) + " =")
+        found[name(path)] = names
+    return {path: sorted(names) for path, names in found.items() if names}
+
+
+def test_what_is_used_inside_of_other_libraries_is_listed_with_what_was_checked():
+    listed = EXCEPTIONS["inside_of_other_libraries"]
+    assert inside_of_other_libraries() == {path: sorted(entry["names"]) for path, entry in listed.items()}
+    assert all(entry["checked"] for entry in listed.values())

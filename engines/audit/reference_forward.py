@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from engines.core.sampling import to_numpy
-from engines.hf import Cache, ForwardCall, PreTrainedModel, growing_cache
+from engines.libraries.hf import Cache, ForwardCall, PreTrainedModel, growing_cache
 from engines.model.causal_model import CausalModel
 from engines.model.sublayers import layer_lists
 from engines.model.weight_layouts import LaidOut

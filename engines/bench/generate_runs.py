@@ -13,8 +13,8 @@ import torch
 
 from engines.bench.hf_generate import GenerateLane, TokenTimes
 from engines.errors import RunFailed, UsageProblem, first_line
-from engines.hf import BaseStreamer, GenerationConfig, PreTrainedModel
 from engines.hub.model_source import TrustPolicy, locate
+from engines.libraries.hf import BaseStreamer, GenerationConfig, PreTrainedModel
 from engines.methods.spec import GenerateCall
 from engines.model.loading import read_model, resolve_device
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Ready, Round, RunEvent, Started

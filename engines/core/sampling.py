@@ -27,7 +27,7 @@ class Sampling:
 
     @cached_property
     def _filters(self):
-        from engines import hf
+        from engines.libraries import hf
 
         return [] if self.greedy else hf.filters(self.top_k, self.top_p, self.min_p)
 

@@ -26,7 +26,7 @@ from engines.heads.shape import HeadShape
 from engines.heads.tap_cache import TappedText, Text, states_of
 from engines.heads.training import agreement, simulated
 from engines.heads.unrolled import EagleStudent
-from engines.hf import rope, text_config
+from engines.libraries.hf import rope, text_config
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
 

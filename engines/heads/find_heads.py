@@ -10,7 +10,7 @@ from engines.errors import ModelUnavailable, SpecError
 from engines.heads.at_hand import AUTO, NONE, at_hand, may_be_on_hub, place_of
 from engines.heads.checkpoint import names_needed, read
 from engines.heads.shape import MEDUSA_HEADS
-from engines.hf import text_config
+from engines.libraries.hf import text_config
 from engines.progress import Loading
 
 if TYPE_CHECKING:

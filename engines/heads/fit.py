@@ -10,7 +10,7 @@ from torch import nn
 from engines.errors import UsageProblem
 from engines.heads.head_file import HeadFile
 from engines.heads.shape import EAGLE, MEDUSA
-from engines.hf import text_config
+from engines.libraries.hf import text_config
 from engines.model.causal_model import CausalModel
 from engines.model.native.native_linear import NATIVE
 from engines.model.quantise import PLAIN, quantise_drafting

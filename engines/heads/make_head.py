@@ -29,7 +29,7 @@ from engines.heads.training import (
     split,
 )
 from engines.heads.unrolled import EagleStudent
-from engines.hf import text_config
+from engines.libraries.hf import text_config
 
 if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel

@@ -86,7 +86,7 @@ def tokenizer(file: GgufFile, context: int) -> Any:
     """
     from tokenizers import pre_tokenizers
 
-    from engines import hf
+    from engines.libraries import hf
 
     vocabulary(file)
     parts = {name: file.metadata.get(f"tokenizer.{key}") for key, name in hf.gguf_tokenizer_names().items()}

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from engines import hf
 from engines.errors import UsageProblem
-from engines.hf import PreTrainedModel
+from engines.libraries import hf
+from engines.libraries.hf import PreTrainedModel
 from engines.model.features import Features
 from engines.model.forward import Forward, GenericForward
 from engines.model.kv_buffer import KVBuffer

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from engines.errors import first_line
-from engines.hf import PreTrainedModel
+from engines.libraries.hf import PreTrainedModel
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward
 from engines.model.masks import Mask, moved

@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from engines import hf, machine
+from engines import machine
 from engines.errors import SpecError, first_line
 from engines.hub.local_models import Candidate, candidates
 from engines.hub.model_checks import read_config
 from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, locate
 from engines.hub.safetensors_headers import stored_in
 from engines.hub.untrusted_json import is_count, object_in, read_object, words_in
+from engines.libraries import hf
 from engines.model.causal_model import usable_context
 from engines.model.gguf_weights import StoredGrids
 from engines.model.lean_forward import fits

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from engines.hf import ForwardCall, PreTrainedModel
+from engines.libraries.hf import ForwardCall, PreTrainedModel
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import Mask
 from engines.model.sublayers import (

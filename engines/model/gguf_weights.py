@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from engines.hf import PreTrainedModel
 from engines.hub.gguf_config import family
 from engines.hub.gguf_file import GgufFile, GgufTensor
+from engines.libraries.hf import PreTrainedModel
 from engines.model.quantised_linear import GROUP, GridForm, WeightGrid
 from engines.model.weight_layouts import joined_with, room, unread
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 
-from engines import folders, hf, versions
+from engines import folders
+from engines.libraries import hf, versions
 from engines.machine import measured_file
 from engines.model.causal_model import CausalModel
 from engines.model.kept_tuning import settings_of

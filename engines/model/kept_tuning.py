@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from engines import folders
-from engines.hf import PreTrainedModel
+from engines.libraries.hf import PreTrainedModel
 from engines.machine import OtherLoad, measured_file
 from engines.model.tuning import is_given, layouts_of, own_threads, tune, use_threads
 from engines.model.weight_layouts import LaidOut

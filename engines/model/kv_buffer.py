@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from engines.hf import Cache, CacheLayerMixin
+from engines.libraries.hf import Cache, CacheLayerMixin
 
 _STEP = 256  # rows; buffers grow in multiples of it
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by element size

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from engines import hf
-from engines.hf import PreTrainedModel
+from engines.libraries import hf
+from engines.libraries.hf import PreTrainedModel
 from engines.model.forward import Observer
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import FULL, Mask

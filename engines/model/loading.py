@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import torch
 
-from engines import hf, versions
 from engines.errors import ModelUnavailable, SpecError, UsageProblem, first_line
-from engines.hf import PreTrainedConfig, PreTrainedModel, Tokenizer
 from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import default_model
 from engines.hub.local_models import shipped_draft
 from engines.hub.model_checks import check_tokenizer, generation_problem, read_config
 from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, check_room, locate
+from engines.libraries import hf, versions
+from engines.libraries.hf import PreTrainedConfig, PreTrainedModel, Tokenizer
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward

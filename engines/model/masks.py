@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from engines.hf import layer_kinds
+from engines.libraries.hf import layer_kinds
 
 Mask = torch.Tensor | Mapping[str, torch.Tensor] | None
 """Additive, [1, 1, rows, columns]; by kind of layer where there are several; None: what plain text sees."""

@@ -31,7 +31,7 @@ class Penalties:
 
     @cached_property
     def _processors(self) -> list:
-        from engines import hf
+        from engines.libraries import hf
 
         return hf.penalties(float(self.repetition_penalty), self.no_repeat_ngram_size)
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from engines.errors import UsageProblem
-from engines.hf import PreTrainedModel
+from engines.libraries.hf import PreTrainedModel
 from engines.model.native.native_linear import NativeLinear
 from engines.model.quantised_linear import (
     GROUP,

@@ -26,7 +26,7 @@ def import_quickly() -> None:
         import torch
 
         with _stand_ins(torch):
-            from engines import hf
+            from engines.libraries import hf
 
             hf.make_tiny_model()  # each model that is made before its weights are read asks for the compiler once
 

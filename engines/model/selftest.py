@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import torch
 
-from engines import hf
 from engines.errors import first_line
+from engines.libraries import hf
 from engines.model.causal_model import CausalModel
 from engines.model.masks import FULL, SIZES, size_of
 

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from engines.errors import first_line
-from engines.hf import PreTrainedModel, text_config
+from engines.libraries.hf import PreTrainedModel, text_config
 
 ATTENTION, MLP = "attention", "mlp"
 _ATTENTION_NAME = re.compile("att(e)?n", re.IGNORECASE)

@@ -24,7 +24,7 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from engines.hf import PreTrainedModel
+from engines.libraries.hf import PreTrainedModel
 from engines.machine import ram
 from engines.model.native.native_linear import NATIVE
 from engines.model.weight_layouts import LAYOUTS, available

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from engines.hf import PreTrainedModel
+from engines.libraries.hf import PreTrainedModel
 
 _ROUNDING = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}  # of the largest output
 _ROWS_HINT = 8  # rows the packed layout is chosen for: one made for 1 row is no faster there, and half as fast from 4

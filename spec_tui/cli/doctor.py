@@ -10,7 +10,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from engines import machine, methods, versions
+from engines import machine, methods
+from engines.libraries import versions
 from spec_tui.cli.library_probe import DECODING, LIBRARIES, probe
 from spec_tui.cli.option_groups import Format, OutputFormat
 from spec_tui.cli.output import console

@@ -3,7 +3,6 @@ for a server that may vanish."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,10 @@ class BrowserDriver(WebDriver):
     """Beside what Textual's does: a browser that connects again gets its terminal's modes and the whole picture
     ("attach"); without a server the application ends. Files are not handed out, links are not opened."""
 
-    def start_application_mode(self) -> None:
-        self._running_loop = asyncio.get_running_loop()
-        super().start_application_mode()
-
     def run_input_thread(self) -> None:
         super().run_input_thread()
         if not self.exit_event.is_set():  # the server is gone
-            asyncio.run_coroutine_threadsafe(self._app._post_message(messages.ExitApp()), self._running_loop)
+            self._app.post_message(messages.ExitApp())
 
     def on_meta(self, packet_type: str, payload: dict[str, object]) -> None:
         if packet_type == "attach":

@@ -12,10 +12,10 @@ from importlib.metadata import version
 import pytest
 from typer.main import get_command
 
-from engines import versions
 from engines.datastores.building.build_spec import BuildSpec
 from engines.folders import sample_model
 from engines.hub import local_models as at_hand
+from engines.libraries import versions
 from engines.methods import of_other_programs, specs
 from engines.model.quantize_choices import CHOICES
 from spec_tui.cli import library_probe as probe

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from engines import hf, versions
 from engines.errors import LibraryProblem, ModelUnavailable
+from engines.libraries import hf, versions
 from engines.model.loading import wrap
 from engines.model.selftest import unfit
 from tests.conftest import make_llama

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from engines.hf import PreTrainedModel
+from engines.libraries.hf import PreTrainedModel
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import Layer, LeanForward
 from engines.model.masks import Mask

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from engines.hf import PreTrainedModel
+from engines.libraries.hf import PreTrainedModel
 from engines.model.native.native_code import NativeWeight, check, library
 from engines.model.quantised_linear import GROUP, WeightGrid
 from engines.model.weight_layouts import LAYOUTS, NAMES, LaidOut, is_unread

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines import folders
 from engines.errors import UsageProblem
-from engines.hf import text_config
+from engines.libraries.hf import text_config
 from engines.machine import processor
 from engines.model.skipped_layers import SkippedLayers
 from engines.report import encoding

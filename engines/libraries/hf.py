@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from engines import versions
+from engines.libraries import versions
 
 versions.check("transformers")
 try:
