@@ -6,7 +6,7 @@ FILES  := pyproject.toml constraints.txt
 # Every process that the tests start reads what one has compiled.
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-all test-versions test-vllm test-browser lint bench bench-cuda reproduce samples docs clean
+.PHONY: run test test-all test-versions test-newest test-vllm test-browser lint bench bench-cuda reproduce samples docs clean
 
 run: $(VENV)/.model
 	$(BIN)/spec-tui
@@ -19,8 +19,8 @@ test test-all: $(VENV)/.test $(VENV)/.model
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(MARKED)
 
 # The wheel, in environments with the newest versions that pip gives and with the oldest that pyproject.toml allows.
-test-versions: $(VENV)/.test
-	$(BIN)/python tools/test_versions.py
+test-versions test-newest: $(VENV)/.test
+	$(BIN)/python tools/test_versions.py $(patsubst test-%,%,$(filter test-newest,$@))
 
 # A real vLLM, in an environment of its own outside of this folder: its counts and its texts against ours. Takes minutes.
 test-vllm: $(VENV)/.test
