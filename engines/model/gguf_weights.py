@@ -14,6 +14,7 @@ from torch import nn
 from engines.hub.gguf_config import family
 from engines.hub.gguf_file import GgufFile, GgufTensor
 from engines.libraries.hf import PreTrainedModel
+from engines.model.native.native_linear import StoredRows
 from engines.model.quantised_linear import GROUP, GridForm, WeightGrid
 from engines.model.weight_layouts import joined_with, room, unread
 
@@ -107,8 +108,7 @@ class StoredGrids:
                          if weight is head.weight]
             tensor = next((self._tensors[name] for name in by_weight if name in self._tensors), None)
             self._tensors |= {name: tensor for name in by_weight if tensor is not None}
-        self._path = file.path
-        self._found: dict[int, WeightGrid] = {}  # by place in the file
+        self._content = np.memmap(file.path, dtype=np.uint8, mode="r")
 
     def kind(self, name: str) -> str:
         """The type in which the weight of a layer of this name is stored, such as "Q4_1"; "" where it is not."""
@@ -123,14 +123,23 @@ class StoredGrids:
     def grid(self, name: str) -> WeightGrid:
         """The weight of a layer of this name that has a form."""
         tensor = self._tensors[f"{name}.weight"]
-        return self._found.pop(tensor.begin, None) or self._read(tensor)
+        return self._read(tensor)
+
+    def rows(self, name: str) -> StoredRows:
+        """The same as it is stored, in the mapped file."""
+        tensor = self._tensors[f"{name}.weight"]
+        (outputs, inputs), order = tensor.shape, None
+        if turned := _turned_heads(tensor, self._rotated, *self._heads):
+            order = halves_apart(torch.arange(outputs)[:, None], turned)[:, 0].contiguous().numpy()
+        content = self._content[tensor.begin : tensor.begin + tensor.size]
+        return StoredRows(tensor.kind, content, outputs, inputs, order)
 
     def numbers(self, name: str, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """Some numbers of that weight, float32; what is read for them is kept for the next ``grid``."""
-        tensor = self._tensors[f"{name}.weight"]
-        grid = self._found[tensor.begin] = self._found.get(tensor.begin) or self._read(tensor)
-        groups = columns // grid.size
-        return grid.numbers[rows, columns].float() * grid.scale[rows, groups] + grid.zero[rows, groups]
+        """Some numbers of that weight, float32."""
+        stored = self.rows(name)
+        where = rows.numpy() if stored.order is None else stored.order[rows.numpy()]
+        found = _dequantised(stored.content.reshape(stored.outputs, -1)[where], stored.kind)
+        return found[torch.arange(len(where)), columns]
 
     def replacing(self, model: PreTrainedModel) -> list[str]:
         """Names of the weights in whose place ``quantise`` needs nothing but their grids: those of linear layers, where
@@ -144,8 +153,7 @@ class StoredGrids:
 
     def _read(self, tensor: GgufTensor) -> WeightGrid:
         kind, (outputs, inputs) = _GRIDS[tensor.kind], tensor.shape
-        content = np.memmap(self._path, dtype=np.uint8, mode="r")
-        stored = torch.from_numpy(content[tensor.begin : tensor.begin + tensor.size].copy())
+        stored = torch.from_numpy(self._content[tensor.begin : tensor.begin + tensor.size].copy())
         numbers, scale, zero = kind.numbers(tensor.kind, stored.view(-1, kind.block))
         groups = (outputs, inputs // kind.form.size)
         grid = WeightGrid(numbers.reshape(outputs, inputs), scale.reshape(groups), zero.reshape(groups),

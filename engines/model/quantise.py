@@ -11,7 +11,7 @@ from torch import nn
 
 from engines.errors import UsageProblem
 from engines.libraries.hf import PreTrainedModel
-from engines.model.native.native_linear import NativeLinear
+from engines.model.native.native_linear import NativeLinear, StoredRows, stored_bytes
 from engines.model.quantised_linear import (
     GROUP,
     GridForm,
@@ -38,6 +38,9 @@ class Stored(Protocol):
     def grid(self, name: str) -> WeightGrid:
         """One that has a form."""
 
+    def rows(self, name: str) -> StoredRows:
+        """The same as it is stored."""
+
 
 def check_choice(choice: str) -> None:
     """Raises UsageProblem: there is no such choice."""
@@ -46,7 +49,9 @@ def check_choice(choice: str) -> None:
 
 
 @torch.inference_mode()
-def quantise(model: PreTrainedModel, choice: str, stored: Stored | None = None, native: bool = False) -> Counter[str]:
+def quantise(
+    model: PreTrainedModel, choice: str, stored: Stored | None = None, native: bool = False, rounds: bool = False
+) -> Counter[str]:
     """Replace linear layers of a model on the CPU by quantised ones, in place, after ``fuse``.
 
     ``auto`` and ``stored`` take what is stored on a grid, and leave the rest. ``int4`` takes that too, and quantises
@@ -57,6 +62,7 @@ def quantise(model: PreTrainedModel, choice: str, stored: Stored | None = None, 
     Args:
         native: their products are native code, and they are in float32; else they are torch's, of which int8 has one
             scale for each output.
+        rounds: inputs of native products are rounded to 8 bits (``NativeLinear``).
 
     Returns:
         How many layers are of which kind, in words; ``PLAIN`` are those that stayed.
@@ -69,6 +75,9 @@ def quantise(model: PreTrainedModel, choice: str, stored: Stored | None = None, 
         kind = _kind(linear, form, native, choice == INT8 and form is not own)
         if kind is None or kind is Int8RowsLinear:
             return kind and kind(linear)
+        if kind is NativeLinear:
+            whole = [stored.rows(part) for part in _parts(name, stored)] if form is own else _quantised(linear, form)
+            return kind(linear, whole, rounds)
         if form is not own:
             return kind(linear, quantised(linear.weight, form.bits))
         return kind(linear, WeightGrid.joined([stored.grid(part) for part in _parts(name, stored)]))
@@ -77,18 +86,25 @@ def quantise(model: PreTrainedModel, choice: str, stored: Stored | None = None, 
 
 
 @torch.inference_mode()
-def quantise_drafting(module: nn.Module, plain: str, native: bool = False) -> Counter[str]:
+def quantise_drafting(module: nn.Module, plain: str, native: bool = False, rounds: bool = False) -> Counter[str]:
     """Replace the linear layers of what only drafts, on the CPU, by layers of 4 bits, in place, but for those of the
-    name ``plain``: on drafts no text depends, so a little less agreement costs nothing but a few of them. ``native``
-    and what is returned: as of ``quantise``."""
+    name ``plain``: on drafts no text depends, so a little less agreement costs nothing but a few of them. ``native``,
+    ``rounds`` and what is returned: as of ``quantise``."""
 
     def layer_for(linear: nn.Linear, name: str) -> LaidOut | None:
         kind = _kind(linear, GridForm(4), native, rows=False)
         if kind is None or name.rpartition(".")[2] == plain:
             return None
+        if kind is NativeLinear:
+            return kind(linear, _quantised(linear, GridForm(4)), rounds)
         return kind(linear, quantised(linear.weight, 4))
 
     return _replaced(module, layer_for)
+
+
+def _quantised(linear: nn.Linear, form: GridForm) -> list[StoredRows]:
+    """The weight of a layer in whole numbers of so many bits, as a file would store them."""
+    return [StoredRows.of_grid(quantised(linear.weight, form.bits))]
 
 
 def _replaced(model: nn.Module, layer_for: Callable[[nn.Linear, str], LaidOut | None]) -> Counter[str]:
@@ -158,7 +174,10 @@ def bytes_laid_out(
         kind = _kind(linear, form, native, choice == INT8 and form is not found)
         if kind is not None:
             gone.add(linear)
-            total += _size(kind, form, linear.weight)
+            if kind is NativeLinear and form is found:
+                total += sum(stored_bytes(stored.rows(part)) for part in _parts(name, stored))
+            else:
+                total += _size(kind, form, linear.weight)
         elif native and half:
             gone.add(linear)
             total += 2 * linear.weight.numel()
@@ -178,5 +197,5 @@ def _size(kind: type[LaidOut], form: GridForm, weight: torch.Tensor) -> int:
     if kind is Int8RowsLinear:
         return numbers + 2 * len(weight)
     if kind is NativeLinear:
-        return numbers * form.bits // 8 + numbers // form.size * (8 if form.wide else 4)
+        return numbers * form.bits // 8 + numbers // GROUP * (4 if form.bits == 4 else 2)
     return (numbers // 2 + numbers // GROUP * 4) * (2 if kind is Int8GroupsLinear else 1)

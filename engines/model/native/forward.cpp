@@ -44,6 +44,7 @@ struct Rows {
 // What a product reads is followed by zeros up to the inputs that its weight has.
 struct Buffers {
   std::vector<float> normed, states, attended, gate_up, gated, weights, sums;
+  RoundedRows rounded;
   std::vector<Part> parts;
   std::vector<int32_t> columns;  // [kinds][count][first + count]
   std::vector<Seen> seen;        // [kinds][count]
@@ -59,6 +60,10 @@ struct Buffers {
         columns(rows.masks ? rows.kinds * rows.count * (rows.first + rows.count) : 0),
         seen(rows.kinds * rows.count),
         pieces((rows.first + rows.count + piece - 1) / piece) {
+    for (int64_t i = 0; i < m.count; i++)
+      for (const Weight* w : {&m.layers[i].qkv, &m.layers[i].output, &m.layers[i].gate_up, &m.layers[i].down})
+        rounded.reserve(*w, rows.count);
+    rounded.reserve(*m.head, rows.count);
     parts.resize(rows.count * m.heads * pieces);
     sums.resize(rows.count * m.heads * pieces * m.dim);
   }
@@ -124,8 +129,9 @@ class Pass {
       each(kept, [&](int64_t i) { std::copy_n(x + i * m.width, m.width, &b.normed[i * m.head->in]); });
       x = b.normed.data();
     }
+    b.rounded.fill(*m.head, kept, x, member);
     const int64_t blocks = blocks_of(*m.head);
-    product(kept, *m.head, x, member.from(blocks), member.to(blocks), {rows.logits, m.head->out, false});
+    product(kept, *m.head, {x, b.rounded}, member.from(blocks), member.to(blocks), {rows.logits, m.head->out, false});
   }
 
   // What each row sees in layers of each kind.
@@ -154,13 +160,14 @@ class Pass {
 
   void multiply(const Weight& w, const float* x, float* y, int64_t stride, bool added) {
     const int64_t blocks = blocks_of(w);
-    product(rows.count, w, x, member.from(blocks), member.to(blocks), {y, stride, added});
+    b.rounded.fill(w, rows.count, x, member);
+    product(rows.count, w, {x, b.rounded}, member.from(blocks), member.to(blocks), {y, stride, added});
     member.sync();
   }
 
   void attention(const Layer& layer, int64_t index) {
     norm(layer.norm);
-    multiply(layer.qkv, b.normed.data(), b.states.data(), layer.qkv.out, false);
+    multiply(layer.qkv, b.normed.data(), b.states.data(), (m.heads + 2 * m.kv_heads) * m.dim, false);
     rotate(layer, index);
     switch (m.dim) {
       case 64: attend_all<64>(layer, index); break;
@@ -238,16 +245,19 @@ extern "C" {
 
 // y [count][out] of x [count][in]. 0: done.
 int32_t native_product(const Weight* weight, int64_t count, const float* x, float* y, int64_t threads) {
-  const int64_t blocks = blocks_of(*weight);
+  const int64_t blocks = blocks_of(*weight), outputs = outputs_of(*weight);
+  RoundedRows rounded;
+  rounded.reserve(*weight, count);
   const bool done = together(std::min(threads, blocks), [&](Member& member) {
-    product(count, *weight, x, member.from(blocks), member.to(blocks), {y, weight->out, false});
+    rounded.fill(*weight, count, x, member);
+    product(count, *weight, {x, rounded}, member.from(blocks), member.to(blocks), {y, outputs, false});
   });
   return !done;
 }
 
-// The weight as float32 [out][in]. 0: done.
+// The part of a weight as float32 [out][in]. 0: done.
 int32_t native_unpack(const Weight* weight, float* out, int64_t threads) {
-  const int64_t blocks = blocks_of(*weight);
+  const int64_t blocks = own_blocks(*weight);
   const bool done = together(std::min(threads, blocks), [&](Member& member) {
     for (int64_t i = member.from(blocks); i < member.to(blocks); i++) unpack(*weight, i, out);
   });
@@ -259,6 +269,22 @@ int32_t native_rows(const Weight* weight, int64_t count, const int64_t* numbers,
   const bool done = together(std::min(threads, count), [&](Member& member) {
     for (int64_t i = member.from(count); i < member.to(count); i++)
       one_row(*weight, numbers[i], weight->in, out + i * weight->in);
+  });
+  return !done;
+}
+
+// Bytes of a part of a weight.
+int64_t native_size(const Weight* weight) { return own_blocks(*weight) * block_size(*weight); }
+
+// Fills the blocks of a part of a weight from the rows of a GGUF file: `order` says which row is that of each output, or
+// is null. 0: done.
+int32_t native_reorder(const Weight* weight, const uint8_t* in_file, const int64_t* order, int64_t threads) {
+  const int64_t blocks = own_blocks(*weight), size = block_size(*weight);
+  const bool done = together(std::min(threads, blocks), [&](Member& member) {
+    by_whole_kind(weight->stored, [&](auto kind) {
+      for (int64_t i = member.from(blocks); i < member.to(blocks); i++)
+        reorder_block<kind>(in_file, weight->in, weight->out, order, i, (uint8_t*)weight->blocks + i * size);
+    });
   });
   return !done;
 }

@@ -15,7 +15,7 @@ from engines import folders
 from engines.errors import first_line
 from engines.machine import measured_file
 from engines.model.native.native_code import digest, library
-from engines.model.native.native_linear import NativeLinear
+from engines.model.native.native_linear import NativeLinear, StoredRows
 from engines.model.quantised_linear import quantised
 
 _SLOWER = 1.5  # than torch
@@ -46,12 +46,13 @@ def _right_product(kind: int | torch.dtype) -> bool:
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         linear, x = nn.Linear(96, 72), torch.randn(80, 96)
-    grid = None
+    stored, weight = [], linear.weight
     if isinstance(kind, int):
         grid = quantised(linear.weight, kind)
+        stored, weight = [StoredRows.of_grid(grid)], grid.unpacked
     else:
-        linear.weight.data = linear.weight.data.to(kind).float()
-    layer, weight = NativeLinear(linear, grid), linear.weight if grid is None else grid.unpacked
+        linear.weight.data = weight = linear.weight.data.to(kind).float()
+    layer = NativeLinear(linear, stored)
     expected = (x.double() @ weight.double().t() + linear.bias).float()
     return torch.equal(layer.weight, weight) and all(
         torch.allclose(layer(x[:rows]), expected[:rows], rtol=0, atol=1e-5) for rows in (1, 3, 80))

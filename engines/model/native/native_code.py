@@ -27,10 +27,10 @@ _COUNT = ctypes.c_int64
 
 
 class NativeWeight(ctypes.Structure):
-    """``Weight`` of products.h."""
+    """``Weight`` of whole.h."""
 
     _fields_ = [("blocks", _ANY), ("bias", _ANY), ("inputs", _COUNT), ("outputs", _COUNT), ("stored", _COUNT),
-                ("wide", _COUNT), ("each", _COUNT)]
+                ("rounds", _COUNT), ("next", _ANY)]
 
 
 class NativeLayer(ctypes.Structure):
@@ -98,6 +98,8 @@ def _opened(file: Path) -> ctypes.CDLL:
     code.native_product.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_unpack.argtypes = [_ANY, _ANY, _COUNT]
     code.native_rows.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
+    code.native_size.argtypes, code.native_size.restype = [_ANY], _COUNT
+    code.native_reorder.argtypes = [_ANY, _ANY, _ANY, _COUNT]
     code.native_forward.argtypes = [_ANY, _ANY, _COUNT]
     return code
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -14,8 +18,45 @@ from engines.model.quantised_linear import GROUP, WeightGrid
 from engines.model.weight_layouts import LAYOUTS, NAMES, LaidOut, is_unread
 
 BLOCK = 32  # outputs that lie together
-_STORED = ("float32", "bfloat16", "float16", "int8", "int4")  # as products.h numbers them
+_KINDS = ("float32", "bfloat16", "float16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
+          "Q6_K", "IQ4_NL", "IQ4_XS")  # as stored.h numbers them
+_WIDER = {"Q3_K": 4, "Q4_K": 4, "Q5_K": 4, "IQ4_XS": 2}  # bytes for 256 inputs of an output, beyond those in a file
 NATIVE = "native"  # the layout of a model whose layers are these
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """A weight [outputs, inputs] as a GGUF file stores it.
+
+    Attributes:
+        kind: its type, such as "Q4_K".
+        content: uint8, its bytes; they may be a part of a mapped file.
+        order: int64 [outputs], which row is that of each output; None: they are in order.
+    """
+
+    kind: str
+    content: np.ndarray
+    outputs: int
+    inputs: int
+    order: np.ndarray | None = None
+
+    @staticmethod
+    def of_grid(grid: WeightGrid) -> StoredRows:
+        """A grid in groups of 32 whose scales float16 holds: of 4 bits as Q4_1, of 8 bits without zeros as Q8_0."""
+        scale, (outputs, inputs) = grid.scale.half()[..., None], grid.numbers.shape
+        if grid.bits == 4:
+            low, high = grid.numbers.view(outputs, -1, 2, GROUP // 2).unbind(2)
+            parts = [scale, grid.zero.half()[..., None], low | high << 4]
+        else:
+            parts = [scale, grid.numbers.view(outputs, -1, GROUP)]
+        content = torch.cat([part.contiguous().view(torch.uint8) for part in parts], 2)
+        return StoredRows("Q4_1" if grid.bits == 4 else "Q8_0", content.flatten().numpy(), outputs, inputs)
+
+
+def stored_bytes(rows: StoredRows) -> int:
+    """Bytes that a weight takes in memory: small scales are bytes there, which some types pack into fewer bits."""
+    size = rows.content.nbytes + _WIDER.get(rows.kind, 0) * rows.outputs * rows.inputs // 256
+    return size // rows.outputs * (-(-rows.outputs // BLOCK) * BLOCK)
 
 
 class NativeLinear(LaidOut):
@@ -24,39 +65,60 @@ class NativeLinear(LaidOut):
 
     Args:
         linear: the layer that it stands for, on the CPU.
-        grid: its weight as it is stored; None: its own.
+        stored: its weight as it is stored, in parts of its outputs; none: its own.
+        rounds: whether the inputs of products with what is stored as whole numbers are rounded to 8 bits.
 
     Attributes:
-        native: the weight, for native code.
+        native: the weight, for native code; the first of its parts.
+        rounds: whether inputs are rounded.
         words: how the weight is stored, for display.
     """
 
-    parts = ("blocks",)
-
-    def __init__(self, linear: nn.Linear, grid: WeightGrid | None = None) -> None:
+    def __init__(self, linear: nn.Linear, stored: Sequence[StoredRows] = (), rounds: bool = False) -> None:
         super().__init__(linear)
-        self.quantised, self.dtype = grid is not None, linear.weight.dtype
+        self.quantised, self.dtype, self.rounds = bool(stored), linear.weight.dtype, rounds and bool(stored)
         self._bias = None if linear.bias is None else linear.bias.detach().float()
-        if grid is None:
-            numbers, wide = _narrowest(linear.weight.detach()), False
-            self.words = stored = str(numbers.dtype).removeprefix("torch.")
-            self.blocks = _blocks(F.pad(numbers, (0, -self.in_features % GROUP)), 1).view(torch.uint8)
+        if stored:
+            self.words = " and ".join(dict.fromkeys(part.kind for part in stored))
+            self._natives, self._blocks = zip(*(self._reordered(part) for part in stored))
         else:
-            wide = not all(_holds(torch.float16, part) for part in (grid.scale, grid.zero))
-            stored = f"int{grid.bits}"
-            self.words = f"{stored} in groups of {grid.size}"
-            self.blocks = _stored(grid, torch.float32 if wide else torch.float16)
-        self.native = NativeWeight(
-            self.blocks.data_ptr(), None if self._bias is None else self._bias.data_ptr(),
-            self.blocks.shape[1] * GROUP, self.out_features, _STORED.index(stored), wide,
-            grid.size if grid is not None else GROUP,
-        )
+            numbers = _narrowest(linear.weight.detach())
+            self.words = str(numbers.dtype).removeprefix("torch.")
+            blocks = _blocks(F.pad(numbers, (0, -self.in_features % GROUP))).view(torch.uint8)
+            self._blocks = (blocks,)
+            self._natives = (NativeWeight(blocks.data_ptr(), None, blocks.shape[1], self.out_features,
+                                          _KINDS.index(self.words)),)
+        start = 0
+        for native in self._natives:
+            native.bias = None if self._bias is None else self._bias.data_ptr() + 4 * start
+            start += native.outputs
+        for native, following in pairwise(self._natives):
+            native.next = ctypes.addressof(following)
+        self.native = self._natives[0]
+
+    def _reordered(self, part: StoredRows) -> tuple[NativeWeight, torch.Tensor]:
+        """A part of the weight, and the memory that holds it."""
+        code = library()
+        native = NativeWeight(None, None, part.inputs, part.outputs, _KINDS.index(part.kind), self.rounds)
+        blocks = torch.empty(code.native_size(ctypes.byref(native)), dtype=torch.uint8)
+        native.blocks = blocks.data_ptr()
+        order = None if part.order is None else part.order.ctypes.data
+        check(code.native_reorder(
+            ctypes.byref(native), part.content.ctypes.data, order, torch.get_num_threads()))
+        return native, blocks
+
+    @property
+    def held(self) -> tuple[torch.Tensor, ...]:
+        """The tensors that hold the weight."""
+        return self._blocks
 
     @property
     def weight(self) -> torch.Tensor:
         """The weight as [out, in], anew each time: the numbers that it was made of, to the last bit."""
-        out = torch.empty(self.out_features, self.native.inputs)
-        check(library().native_unpack(ctypes.byref(self.native), out.data_ptr(), torch.get_num_threads()))
+        out, start = torch.empty(self.out_features, self.native.inputs), 0
+        for native in self._natives:
+            check(library().native_unpack(ctypes.byref(native), out[start:].data_ptr(), torch.get_num_threads()))
+            start += native.outputs
         return out[:, : self.in_features].to(self.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -65,26 +127,27 @@ class NativeLinear(LaidOut):
 
     def rows(self, x: torch.Tensor) -> torch.Tensor:
         """``forward`` of x [rows, in], contiguous: [rows, out]."""
-        return self._product(x, self.native)
+        return self._product(x, self.native, self.out_features)
 
     def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
         """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]."""
-        first = start // BLOCK * BLOCK
-        rows = self._product(x.reshape(-1, self.in_features).contiguous(), self._part(first, end, True))
-        return rows[:, start - first :].view(*x.shape[:-1], end - start)
+        rows, own, found = x.reshape(-1, self.in_features).contiguous(), 0, []
+        for native, blocks in zip(self._natives, self._blocks):
+            low, high = max(start - own, 0), min(end - own, native.outputs)
+            if low < high:
+                first = low // BLOCK * BLOCK
+                at = native.blocks + first * blocks.nbytes // (-(-native.outputs // BLOCK) * BLOCK)
+                bias = None if native.bias is None else native.bias + 4 * first
+                some = NativeWeight(at, bias, native.inputs, high - first, native.stored, native.rounds)
+                found.append(self._product(rows, some, high - first)[:, low - first :])
+            own += native.outputs
+        return torch.cat(found, 1).view(*x.shape[:-1], end - start)
 
-    def _part(self, first: int, end: int, bias: bool) -> NativeWeight:
-        """The outputs from the first of a block on."""
-        at = self.blocks.data_ptr() + first * self.blocks.numel() // (-(-self.out_features // BLOCK) * BLOCK)
-        own = self._bias.data_ptr() + 4 * first if bias and self._bias is not None else None
-        native = self.native
-        return NativeWeight(at, own, native.inputs, end - first, native.stored, native.wide, native.each)
-
-    def _product(self, x: torch.Tensor, weight: NativeWeight) -> torch.Tensor:
+    def _product(self, x: torch.Tensor, weight: NativeWeight, outputs: int) -> torch.Tensor:
         rows = x.float()
         if weight.inputs > self.in_features:
             rows = F.pad(rows, (0, weight.inputs - self.in_features))
-        out = rows.new_empty(len(x), weight.outputs)
+        out = rows.new_empty(len(x), outputs)
         threads = torch.get_num_threads()
         check(library().native_product(ctypes.byref(weight), len(x), rows.data_ptr(), out.data_ptr(), threads))
         return out.to(x.dtype)
@@ -148,26 +211,9 @@ def _holds(dtype: torch.dtype, numbers: torch.Tensor) -> bool:
     return torch.equal(numbers.to(dtype).float(), numbers)
 
 
-def _stored(grid: WeightGrid, dtype: torch.dtype) -> torch.Tensor:
-    """A grid in blocks: bytes."""
-    if grid.bits == 4:
-        eights = grid.numbers.view(len(grid.numbers), -1, 8).int()
-        words = eights[..., 0]
-        for place in range(1, 8):
-            words = words | eights[..., place] << 4 * place
-        numbers = _blocks(words, 8)
-    else:
-        numbers = _blocks(grid.numbers, 1)
-    each = GROUP // grid.size
-    scales = torch.stack([grid.scale, grid.zero], -1).to(dtype).flatten(1)
-    parts = [numbers, _blocks(scales, GROUP // (2 * each))]
-    return torch.cat([part.view(torch.uint8).flatten(2) for part in parts], 2)
-
-
-def _blocks(numbers: torch.Tensor, inputs: int) -> torch.Tensor:
-    """What there is for every ``inputs`` of a row, [out, in / inputs], as [blocks, groups, of a group, 32]; zeros
-    after the last row."""
+def _blocks(numbers: torch.Tensor) -> torch.Tensor:
+    """Numbers [out, in] as [blocks, in, 32]; zeros after the last row."""
     missing = -len(numbers) % BLOCK
     if missing:
         numbers = torch.cat([numbers, numbers.new_zeros(missing, numbers.shape[1])])
-    return numbers.view(-1, BLOCK, numbers.shape[1] * inputs // GROUP, GROUP // inputs).permute(0, 2, 3, 1).contiguous()
+    return numbers.view(-1, BLOCK, numbers.shape[1]).transpose(1, 2).contiguous()

@@ -75,13 +75,69 @@ inline Floats of_bytes(const uint8_t* at) {
 #endif
 }
 
-// The whole number of 4 bits at place k of each word.
-inline Floats of_four_bits(Ints words, int k) {
+// a * b + c, rounded once where the processor does that.
+inline Floats fused(Floats a, Floats b, Floats c) {
 #ifdef __AVX512F__
-  const __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  return (Floats)_mm512_permutexvar_ps((__m512i)(words >> 4 * k), table);  // which looks at the lowest 4 bits alone
+  return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
-  return floats(words >> 4 * k & 15);
+  return a * b + c;
+#endif
+}
+
+// Numbers of 4 bits, those from bit `shift` on of each byte.
+inline Floats of_whole_bytes(const uint8_t* at, int shift) {
+#ifdef __AVX512F__
+  return floats((Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)at)) >> shift & 15);
+#else
+  return floats(__builtin_convertvector(load<Bytes>(at), Ints) >> shift & 15);
+#endif
+}
+
+// Byte k of each word, without a sign.
+template <int k>
+inline Floats of_byte(Ints words) {
+#ifdef __AVX512BW__
+  const __m512i places = _mm512_set4_epi32(0x80808000 + 0x0c + k, 0x80808000 + 0x08 + k, 0x80808000 + 0x04 + k,
+                                           0x80808000 + k);
+  return floats((Ints)_mm512_shuffle_epi8((__m512i)words, places));
+#else
+  return floats(words >> 8 * k & 255);
+#endif
+}
+
+// For each byte of 4 bits the number of llama.cpp's table for it, plus 128.
+inline Ints listed(Ints fours) {
+  alignas(16) static const uint8_t table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+#ifdef __AVX512BW__
+  return (Ints)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i*)table)), (__m512i)fours);
+#elif defined(__AVX2__)
+  return (Ints)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)table)), (__m256i)fours);
+#else
+  uint8_t bytes[4 * lanes];
+  std::memcpy(bytes, &fours, sizeof bytes);
+  for (auto& byte : bytes) byte = table[byte & 15];
+  return load<Ints>(bytes);
+#endif
+}
+
+// `sums` plus, in each lane, the products of its word's four bytes (without a sign) with four bytes (signed).
+inline Ints with_products(Ints sums, Ints words, const int8_t* four) {
+  uint32_t together;
+  std::memcpy(&together, four, 4);
+#if defined(__AVX512VNNI__)
+  return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)words, _mm512_set1_epi32(together));
+#elif defined(__AVX2__) && !defined(__AVX512F__) && defined(__AVXVNNI__)
+  return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)words, _mm256_set1_epi32(together));
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+  const Ints even = words & 0x00ff00ff, odd = words >> 8 & 0x00ff00ff;
+  const __m256i first = _mm256_set1_epi32(uint16_t(int16_t(four[0])) | uint32_t(uint16_t(int16_t(four[2]))) << 16);
+  const __m256i second = _mm256_set1_epi32(uint16_t(int16_t(four[1])) | uint32_t(uint16_t(int16_t(four[3]))) << 16);
+  return sums + (Ints)_mm256_madd_epi16((__m256i)even, first) + (Ints)_mm256_madd_epi16((__m256i)odd, second);
+#else
+  for (int k = 0; k < 4; k++) sums += (words >> 8 * k & 255) * four[k];
+  return sums;
 #endif
 }
 
