@@ -74,9 +74,10 @@ $(VENV)/.run: $(FILES)
 $(VENV)/.test: $(FILES)
 	$(call install,.[test])
 
-# A model that can talk, asked for once: where it cannot be fetched, the sample pair does.
+# A model that can talk or write code, asked for once, without a terminal the smaller: where it cannot be fetched, the
+# sample pair does.
 $(VENV)/.model: $(VENV)/.run
-	$(BIN)/spec-tui model get smollm2 --skippable
+	$(BIN)/spec-tui model get --skippable
 	touch $@
 
 clean:
