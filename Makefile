@@ -15,6 +15,7 @@ run: $(VENV)/.model
 # The sweeps over every family, variant and size run in test-all: see tests/tiers.py.
 test: MARKED = -m "not thorough"
 test test-all: $(VENV)/.test $(VENV)/.model
+	-$(BIN)/python tools/get_pair.py --seconds 120
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(MARKED)
 

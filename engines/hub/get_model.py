@@ -42,7 +42,7 @@ def get(model: KnownModel, progress: Progress, given: Sequence[Path] = ()) -> st
         ModelUnavailable: no place can be reached, the network is off, no room, or other files than expected.
     """
     lacking = [file for file in model.files if not file.here]
-    _check_room(model, sum(file.size for file in lacking))
+    check_room(model, sum(file.size for file in lacking))
     if given:
         parts = parts_of(given)
         for file in lacking:
@@ -101,7 +101,7 @@ def _from_hub(model: KnownModel, progress: Progress) -> None:
         try:
             os.link(fetched.resolve(), place)
         except OSError:
-            _check_room(model, model.size)
+            check_room(model, model.size)
             shutil.copyfile(fetched, place)
         _check(model, place, progress)
     if ours:  # else the file would stay on the disk when the model is removed
@@ -215,7 +215,7 @@ def _differs(model: KnownModel) -> ModelUnavailable:
     return ModelUnavailable(f"this {model.file} is not the one that is known: its checksum differs", hint)
 
 
-def _check_room(model: KnownModel, size: int) -> None:
+def check_room(model: KnownModel, size: int) -> None:
     """Raises ModelUnavailable where the disk has less room than ``size`` bytes."""
     folder = model.path.parent
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())

@@ -118,13 +118,13 @@ def usual_draft(target: Path) -> UsualDraft | None:
 
 def known() -> list[dict[str, Any]]:
     """The models that go by a name here, as ``look_at`` with their names; what comes with its draft model has that as
-    "draft"."""
+    "drafted_by"."""
     found = []
     for model in KNOWN.values():
         if model.present:
             found.append({"name": model.name, **_look_at_gguf(model.path)})
             if model.draft is not None:
-                found[-1]["draft"] = _look_at_gguf(model.draft.path)
+                found[-1]["drafted_by"] = _look_at_gguf(model.draft.path)
         else:
             problem = f"not here: spec-tui model get {model.name} ({in_bytes(model.bytes)}, {model.licence})"
             found.append({"name": model.name, "path": None, "problem": problem})

@@ -170,7 +170,7 @@ def list_(
 
 def _in_words(found: dict[str, Any]) -> str:
     words = f"{found['type']}, {in_number(found['parameters'])}, {found['dtype']}"
-    draft = found.get("draft")
+    draft = found.get("drafted_by")
     return f"{words}; its draft model: {in_number(draft['parameters'])}, {draft['dtype']}" if draft else words
 
 
