@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 RESULTS, RUNS, TABLES = "results.json", "runs.csv", "tables.md"
 PLOTS = ("speed-ups.svg", "tasks.svg", "generate.svg")
 
-_SUITE = ("File of questions, as JSON lines with prompt or turns, and category, as in Spec-Bench; or coding: twelve tasks "
-          "to write, explain and edit code. Default: our own.")
+_SUITE = ("File of questions, as JSON lines with prompt or turns, and category, as in Spec-Bench; or coding: twelve "
+          "tasks that ship. Default: our own.")
 _TASKS = "Only these tasks of the suite: write,edit."
 _ENGINES = "Engines, with their options: pld,rest:c=16:n_max=8. Default: all. The baseline is always included."
 _REPEATS = f"How often each engine answers everything. Default: {REPEATS}, enough for 95 % intervals; 1 with --suite."
