@@ -15,6 +15,7 @@ run: $(VENV)/.model
 # The sweeps over every family, variant and size run in test-all: see tests/tiers.py.
 test: MARKED = -m "not thorough"
 test test-all: $(VENV)/.test $(VENV)/.model
+	-$(BIN)/python tools/get_pair.py --seconds 120
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(MARKED)
 
@@ -78,9 +79,10 @@ $(VENV)/.run: $(FILES)
 $(VENV)/.test: $(FILES)
 	$(call install,.[test])
 
-# A model that can talk, asked for once: where it cannot be fetched, the sample pair does.
+# A model that can talk or write code, asked for once, without a terminal the smaller: where it cannot be fetched, the
+# sample pair does.
 $(VENV)/.model: $(VENV)/.run
-	$(BIN)/spec-tui model get smollm2 --skippable
+	$(BIN)/spec-tui model get --skippable
 	touch $@
 
 clean:

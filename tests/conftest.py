@@ -23,6 +23,8 @@ from engines.hub.known_models import KNOWN
 
 # The user's own, which `make test` fetches; processes of the tests inherit where it is.
 SMOLLM2 = Path(os.environ.setdefault("SPEC_TUI_TESTS_SMOLLM2", str(KNOWN["smollm2"].path)))
+QWEN_CODER = tuple(Path(os.environ.setdefault(f"SPEC_TUI_TESTS_QWEN_CODER_{number}", str(model.path)))
+                   for number, model in enumerate(KNOWN["qwen-coder"].files))
 # What is measured or built here is not put beside what the user's own runs measured and built.
 OWN = {name: tempfile.mkdtemp(prefix="spec-tui-tests-") for name in ("SPEC_TUI_CACHE_DIR", "SPEC_TUI_DATA_DIR")}
 os.environ.update(OWN)
@@ -203,6 +205,30 @@ def smollm2():
     if not SMOLLM2.is_file():
         pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
     return load(str(SMOLLM2), threads=min(2, os.cpu_count() or 1))
+
+
+@pytest.fixture(scope="session")
+def qwen_coder():
+    """The real pair on which drafting pays, on two threads, where it is on this machine."""
+    from engines import load
+
+    if not all(file.is_file() for file in QWEN_CODER):
+        pytest.skip("it is not on this machine: tools/get_pair.py gets it, or says why it can't")
+    target, draft = map(str, QWEN_CODER)
+    return load(target, draft_model=draft, threads=min(2, os.cpu_count() or 1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Whether qwen-coder's tests ran, in the last lines."""
+    of_pair = {outcome: [report for report in reports if "test_qwen_coder.py" in getattr(report, "nodeid", "")]
+               for outcome, reports in terminalreporter.stats.items()}
+    ran = sum(len(of_pair.get(outcome, ())) for outcome in ("passed", "failed"))
+    skipped = of_pair.get("skipped")
+    if ran:
+        terminalreporter.write_line(f"qwen-coder: {ran} of its tests ran")
+    elif skipped:
+        why = skipped[0].longrepr[2] if isinstance(skipped[0].longrepr, tuple) else str(skipped[0].longrepr)
+        terminalreporter.write_line(f"qwen-coder: its tests did not run: {why.removeprefix('Skipped: ')}")
 
 
 @pytest.fixture

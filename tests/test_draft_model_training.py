@@ -199,7 +199,7 @@ def test_the_card_says_how_often_it_guesses_what_it_was_not_trained_on(work, shi
     assert "Apache-2.0" in draft_card.render(measured)
 
 
-def test_a_target_takes_the_shipped_draft_model_that_has_its_tokens(work, shipped, monkeypatch):
+def test_a_target_takes_the_usual_draft_model_that_has_its_tokens(work, shipped, monkeypatch):
     for name in folders.PAIR:
         (shipped / name).exists() or (shipped / name).symlink_to(folders.sample_model(name))
     monkeypatch.setattr(folders, "_samples", lambda kind: shipped)
@@ -207,8 +207,8 @@ def test_a_target_takes_the_shipped_draft_model_that_has_its_tokens(work, shippe
     assert folders.sample_models() == ("target", "draft", "tiny-draft")
     assert resolve("tiny-draft") == str(file) and known_name(str(file)) == known_name("tiny-draft") == "tiny-draft"
     target, sample = str(work / "target.gguf"), str(shipped / "target")
-    assert local_models.shipped_draft(Path(target)).place == file
-    assert local_models.shipped_draft(Path(sample)).title == "sample draft"
+    assert local_models.usual_draft(Path(target)).place == file
+    assert local_models.usual_draft(Path(sample)).title == "sample draft"
     found = {}
     for name in (target, sample):
         *_, draft, warnings = load_models(name, None, TrustPolicy(), torch.float32, torch.device("cpu"), threads=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engines.bench.suite import Suite, case_of, messages, parse, said, shipped, with_turns
+from engines.bench.suite import Suite, by_name, case_of, messages, parse, said, shipped, with_turns
 from engines.errors import UsageProblem
 from engines.folders import read_input
 
@@ -30,9 +30,11 @@ class PromptFile:
 
 
 def open_prompts(path: Path | None) -> PromptFile:
-    """The prompts of a file that somebody named, or without one those that ship. Raises UsageProblem."""
-    if path is None:
-        return PromptFile(shipped())
+    """The prompts of a file that somebody named, or of a suite that ships by its name (``suite.BY_NAME``), or without
+    one those of our own suite. Raises UsageProblem."""
+    found = shipped() if path is None else by_name(path)
+    if found is not None:
+        return PromptFile(found)
     _, text = read_input(path, _LARGEST, "a file of prompts")
     return read(text, str(path), path.name)
 

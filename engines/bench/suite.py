@@ -13,6 +13,8 @@ from engines.errors import UsageProblem
 SHAPE = 'a line is {"prompt": "..."}, {"turns": ["...", ...]} or {"messages": [...]} as OpenAI has them'
 _SUITE_SHAPE = SHAPE + ', with a "category" where there are several tasks'
 SHIPPED = Path(__file__).with_name("suite.jsonl")
+BY_NAME = {"coding": Path(__file__).with_name("coding.jsonl")}
+"""Other suites that ship: coding tasks of three kinds, for a model that writes code."""
 MT_BENCH = frozenset(
     ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities", "mt_bench")
 )
@@ -62,6 +64,14 @@ class Suite:
         kept = sorted(n for of_task in places for n in _spread(of_task, most))
         return replace(self, cases=tuple(self.cases[n] for n in kept))
 
+    def of_tasks(self, tasks: Iterable[str]) -> Suite:
+        """The cases of these tasks, of all where none is named. Raises UsageProblem: it has no such task."""
+        wanted = frozenset(tasks)
+        if missing := wanted.difference(self.tasks):
+            raise UsageProblem(f"there is no question of the task {min(missing)!r} in {self.name}",
+                               f"its tasks are {', '.join(self.tasks)}")
+        return self.where(lambda case: not wanted or case.task in wanted)
+
     def where(self, wanted: Callable[[Case], bool]) -> Suite:
         """The cases that are wanted."""
         return replace(self, cases=tuple(filter(wanted, self.cases)))
@@ -70,6 +80,12 @@ class Suite:
 def shipped() -> Suite:
     """The suite that ships, in our own words."""
     return parse(SHIPPED.read_text("utf-8"), SHIPPED.name, "spec-tui's own")
+
+
+def by_name(path: Path) -> Suite | None:
+    """The other suite that ships under that name; None where there is none, or a file of that name."""
+    place = None if path.exists() else BY_NAME.get(str(path))
+    return parse(place.read_text("utf-8"), place.name, f"spec-tui's {path}") if place is not None else None
 
 
 def parse(text: str, where: str, name: str = "") -> Suite:

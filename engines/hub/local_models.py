@@ -14,7 +14,7 @@ from engines.folders import PAIR, sample_model, sample_models
 from engines.hub import gguf_config, gguf_file, gguf_folder
 from engines.hub import hub_cache as cache
 from engines.hub.download_progress import in_bytes
-from engines.hub.known_models import KNOWN
+from engines.hub.known_models import KNOWN, draft_beside, known_name
 from engines.hub.model_source import ModelSource
 from engines.hub.safetensors_headers import stored, stored_in
 from engines.hub.untrusted_json import read_object, words_in
@@ -81,11 +81,11 @@ def _title(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ShippedDraft:
-    """A draft model that ships, for a target.
+class UsualDraft:
+    """The draft model that a target is given where none is named.
 
     Attributes:
-        title: for people.
+        title: for people; ``origin``: where it is, in words.
         place: its folder or file.
         fits: whether its tokens are the target's; None where the files don't tell. ``why``: that in words.
     """
@@ -94,32 +94,39 @@ class ShippedDraft:
     place: Path
     fits: bool | None
     why: str
+    origin: str = "ships with the program"
 
 
-def shipped_draft(target: Path) -> ShippedDraft | None:
-    """The draft model that a target (its folder or file) is given where none is named: of those that ship the first
-    whose tokens are the target's, else the first whose files don't tell, else the first. None where none ships."""
+def usual_draft(target: Path) -> UsualDraft | None:
+    """The draft model that a target (its folder or file) is given where none is named: the one that is fetched with it;
+    of those that ship the first whose tokens are the target's, else the first whose files don't tell, else the first.
+    None where there is none."""
+    if (place := draft_beside(target)) is not None:
+        return UsualDraft(known_name(str(place)), place, _SAME.same, _SAME.why, "came with the target")
     ours, others = _readable(target), []
     for name in sample_models()[1:]:
         if (place := sample_model(name)) is None:
             continue
         theirs = _readable(place)
         if isinstance(theirs, dict) and theirs == ours:
-            return ShippedDraft(_title(name), place, _SAME.same, _SAME.why)
+            return UsualDraft(_title(name), place, _SAME.same, _SAME.why)
         others.append((name, place, theirs))
     found = [(name, place, _fit(theirs, ours)) for name, place, theirs in others]
-    judged = [ShippedDraft(_title(name), place, fit.same, fit.why) for name, place, fit in found]
+    judged = [UsualDraft(_title(name), place, fit.same, fit.why) for name, place, fit in found]
     return min(judged, key=lambda draft: (None, False).index(draft.fits), default=None)
 
 
 def known() -> list[dict[str, Any]]:
-    """The models that go by a name here, as ``look_at`` with their names."""
+    """The models that go by a name here, as ``look_at`` with their names; what comes with its draft model has that as
+    "drafted_by"."""
     found = []
     for model in KNOWN.values():
         if model.present:
             found.append({"name": model.name, **_look_at_gguf(model.path)})
+            if model.draft is not None:
+                found[-1]["drafted_by"] = _look_at_gguf(model.draft.path)
         else:
-            problem = f"not here: spec-tui model get {model.name} ({in_bytes(model.size)}, {model.licence})"
+            problem = f"not here: spec-tui model get {model.name} ({in_bytes(model.bytes)}, {model.licence})"
             found.append({"name": model.name, "path": None, "problem": problem})
     return found
 
@@ -167,7 +174,8 @@ class Candidate:
     """A draft model on this machine.
 
     Attributes:
-        origin: "named" by the user, "shipped" or in the hub's "cache".
+        origin: "named" by the user, "fetched" with the target, in a file "beside" it, "shipped" or in the hub's
+            "cache".
         parameters: their number, None where the files don't tell.
         fits: None where the files don't tell.
         share: as of ``Fit``.
@@ -183,14 +191,16 @@ class Candidate:
 
 def candidates(target: ModelSource, named: ModelSource | None, parameters: int | None) -> tuple[Candidate, ...]:
     """The draft models on this machine for a target of so many parameters: the named one, then those that fit."""
-    ours, known = _readable(target.folder), [source.folder for source in (target, named) if source is not None]
+    ours, known = _readable(target.place), [source.place for source in (target, named) if source is not None]
     found = []
     if named is not None:
-        found.append((named.name, "named", named.folder, sum(stored_in(named).values()), None))
-    others = [(model["name"], "shipped", model) for model in shipped() if model["path"] is not None]
+        found.append((named.name, "named", named.place, sum(stored_in(named).values()), None))
+    others = [*_beside(target.place)]
+    others += [(model["name"], "shipped", model) for model in shipped() if model["path"] is not None]
     for name, origin, model in others + [(model["id"], "cache", model) for model in cached()]:
         folder = Path(model["path"])
         if not any(folder.samefile(other) for other in known):
+            known.append(folder)
             found.append((name, origin, folder, model["parameters"], model["problem"]))
     judged = []
     for name, origin, folder, size, problem in found:
@@ -201,6 +211,19 @@ def candidates(target: ModelSource, named: ModelSource | None, parameters: int |
         why = f"{why}; {problem}" if problem else why
         judged.append(Candidate(name, origin, size or None, found.fits, why, found.share))
     return tuple(sorted(judged, key=lambda c: (c.origin != "named", not c.fits, -(c.share or 0.0))))
+
+
+def _beside(target: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Name, origin and facts of what may draft for a target in a GGUF file: the one that is fetched with it, and
+    smaller GGUF files in its folder."""
+    if not target.is_file():
+        return
+    if (own := draft_beside(target)) is not None:
+        yield known_name(str(own)), "fetched", _look_at_gguf(own)
+    size = target.stat().st_size
+    for file in sorted(target.parent.glob("*.gguf")):
+        if _is_gguf(file) and file.stat().st_size < size:
+            yield file.name, "beside", _look_at_gguf(file)
 
 
 class Fit(NamedTuple):

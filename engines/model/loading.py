@@ -14,7 +14,7 @@ import torch
 from engines.errors import ModelUnavailable, SpecError, UsageProblem, first_line
 from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import default_model
-from engines.hub.local_models import shipped_draft
+from engines.hub.local_models import usual_draft
 from engines.hub.model_checks import check_tokenizer, generation_problem, read_config
 from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, check_room, locate
 from engines.libraries import hf, versions
@@ -184,14 +184,14 @@ def no_draft_fits(target: str) -> str:
 def _find_draft(
     name: str | None, revision: str | None, target: ModelSource, tokenizer: Tokenizer, progress: Progress
 ) -> tuple[_FoundDraft | None, tuple[str, ...]]:
-    """The draft model, its vocabulary compared; a shipped one that is not named must have the target's."""
+    """The draft model, its vocabulary compared; one that is not named must have the target's."""
     none_fits = None, (no_draft_fits(target.name),)
-    shipped = shipped_draft(target.place) if name is None else None
-    if name is None and (shipped is None or shipped.fits is False):
+    usual = usual_draft(target.place) if name is None else None
+    if name is None and (usual is None or usual.fits is False):
         return none_fits
-    source = locate(name or str(shipped.place), revision, target.terms, "draft model", progress, beside=target)
-    # Where the files of a shipped one say that it fits, its tokenizer need not be built.
-    theirs = None if shipped is not None and shipped.fits else load_tokenizer(source)
+    source = locate(name or str(usual.place), revision, target.terms, "draft model", progress, beside=target)
+    # Where the files of one that is not named say that it fits, its tokenizer need not be built.
+    theirs = None if usual is not None and usual.fits else load_tokenizer(source)
     if theirs is None or theirs.get_vocab() == tokenizer.get_vocab():
         load_config(source)
         return _FoundDraft(source), ()

@@ -42,7 +42,4 @@ def not_asked(asked: Asked, tasks: tuple[str, ...]) -> tuple[str, ...]:
 
 def _of_tasks(asked: Asked) -> Suite:
     whole = open_prompts(Path(asked.file)).suite if asked.file else known()
-    if missing := set(asked.tasks) - set(whole.tasks):
-        raise UsageProblem(f"there is no question of the task {sorted(missing)[0]!r} in {whole.name}",
-                           f"its tasks are {', '.join(whole.tasks)}")
-    return whole.where(lambda case: not asked.tasks or case.task in asked.tasks)
+    return whole.of_tasks(asked.tasks)

@@ -35,7 +35,8 @@ from spec_tui.session import kept_settings
 from spec_tui.session.advice_setup import prepare
 
 _PROMPTS = ("Prompts like yours: a line each, lines of JSON with prompt, turns or messages (as in Spec-Bench or a log "
-            "of OpenAI's form), or one JSON document. Default: our own.")
+            "of OpenAI's form), or one JSON document; or coding: twelve tasks that ship. Default: our own.")
+_TASKS = "Only prompts of these kinds: write,edit."
 _SAMPLE = "Take this many of them, evenly spread over each kind."
 _MINUTES = "Time for the measurements."
 _SAVE = "Use what is advised from now on with this model, where no engine is named."
@@ -49,6 +50,7 @@ _LONGEST = 24 * 60.0
 
 def advise(
     prompts: Annotated[Path | None, Option(metavar="FILE", help=_PROMPTS)] = None,
+    task: Annotated[str, Option(metavar="LIST", help=_TASKS)] = "",
     sample: Annotated[int | None, Option(metavar="N", min=1, help=_SAMPLE)] = None,
     minutes: Annotated[float, Option(metavar="T", help=_MINUTES)] = 5.0,
     html: Annotated[Path | None, Option(metavar="FILE", help=_HTML)] = None,
@@ -76,6 +78,7 @@ def advise(
     if not 0 < minutes <= _LONGEST:
         raise UsageProblem(f"minutes {minutes:g} is out of range", f"--minutes takes more than 0, up to {_LONGEST:g}")
     asked = open_prompts(prompts)
+    asked = replace(asked, suite=asked.suite.of_tasks(filter(None, map(str.strip, task.split(",")))))
     if sample is not None:
         asked = replace(asked, suite=sampled(asked.suite, sample))
     if html is not None:

@@ -25,6 +25,10 @@ def open_application(
         UsageProblem: there is no terminal, or no such method, option or datastore.
     """
     _need_terminal("run PROMPT")
+    if load.model is None and load.server is None and not load.backend:
+        from spec_tui.cli.model_fetch import fetch_first
+
+        fetch_first()
     with starting():
         from spec_tui.session.kept_settings import begin_with, with_head
         from spec_tui.session.settings import check_datastores

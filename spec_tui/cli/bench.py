@@ -14,7 +14,7 @@ from engines import methods
 from engines.bench.bench_results import BenchResults
 from engines.bench.bench_runner import BenchRunner, able, facts, fitting
 from engines.bench.hf_generate import generate_lanes
-from engines.bench.suite import Suite, parse, shipped
+from engines.bench.suite import Suite, by_name, parse, shipped
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
 from engines.hub.model_source import TrustPolicy
 from engines.race.lanes import Lane, Race
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 RESULTS, RUNS, TABLES = "results.json", "runs.csv", "tables.md"
 PLOTS = ("speed-ups.svg", "tasks.svg", "generate.svg")
 
-_SUITE = "File of questions, as JSON lines with prompt or turns, and category, as in Spec-Bench. Default: our own."
+_SUITE = ("File of questions, as JSON lines with prompt or turns, and category, as in Spec-Bench; or coding: twelve "
+          "tasks that ship. Default: our own.")
+_TASKS = "Only these tasks of the suite: write,edit."
 _ENGINES = "Engines, with their options: pld,rest:c=16:n_max=8. Default: all. The baseline is always included."
 _REPEATS = f"How often each engine answers everything. Default: {REPEATS}, enough for 95 % intervals; 1 with --suite."
 _LIMIT = "Maximum number of questions of each task."
@@ -43,6 +45,7 @@ PAUSE = 15.0  # seconds between lines of progress in a pipe
 
 def bench(
     suite: Annotated[Path | None, Option(metavar="FILE", help=_SUITE)] = None,
+    task: Annotated[str, Option(metavar="LIST", help=_TASKS)] = "",
     engines: Annotated[str, Option(metavar="LIST", help=_ENGINES)] = "",
     engine: SingleLanes = None,
     repeats: Annotated[int | None, Option(metavar="N", help=_REPEATS)] = None,
@@ -59,7 +62,7 @@ def bench(
     As compare does: one after another on the same models, warmed up, each run with empty caches and nothing learned,
     in an order that changes all the time. Numbers are medians over the repeats, by task and overall.
     """
-    questions = _questions(suite, limit)
+    questions = _questions(suite, task, limit)
     count = (REPEATS if suite is None else 1) if repeats is None else repeats
     lanes, request = _lanes(engines, engine or []), generation.request()
     asked = Race(lanes, request, questions.prompts, count, audit=generation.audit)
@@ -133,11 +136,12 @@ def _run(
     return code
 
 
-def _questions(path: Path | None, limit: int | None) -> Suite:
+def _questions(path: Path | None, tasks: str, limit: int | None) -> Suite:
     """The suite that is asked for. Raises UsageProblem."""
     if limit is not None and limit < 1:
         raise UsageProblem(f"--limit {limit} is out of range", "it is at least 1")
-    suite = shipped() if path is None else parse(read_text(path, "--suite"), str(path), path.name)
+    suite = shipped() if path is None else by_name(path) or parse(read_text(path, "--suite"), str(path), path.name)
+    suite = suite.of_tasks(filter(None, map(str.strip, tasks.split(","))))
     return suite if limit is None else suite.limited(limit)
 
 

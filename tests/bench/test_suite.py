@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.bench.suite import SHIPPED, Case, parse, shipped
+from engines.bench.suite import SHIPPED, Case, by_name, parse, shipped
 from engines.errors import UsageProblem
 
 
@@ -81,6 +83,24 @@ def test_whatever_a_file_holds_is_taken_or_refused_in_words(lines):
         assert "some" in problem.message and problem.hint
     else:
         assert suite.cases and all(case.task and case.id and all(case.turns) for case in suite.cases)
+
+
+def test_the_coding_tasks_are_four_of_each_kind_and_edits_give_the_code():
+    coding = by_name(Path("coding"))
+    assert coding.tasks == ("write", "explain", "edit") and len(coding.cases) == 12
+    assert all(len(coding.numbers(task)) == 4 for task in coding.tasks)
+    for case in coding.of_tasks(["edit"]).cases:
+        code = case.turns[0].partition("```python\n")[2].partition("```")[0]
+        assert 20 <= len(code.splitlines()) <= 60 and ast.parse(code)
+    with pytest.raises(UsageProblem, match="no question of the task 'song'"):
+        coding.of_tasks(["write", "song"])
+
+
+def test_a_file_is_taken_before_a_suite_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert by_name(Path("coding")) is not None and by_name(Path("other")) is None
+    Path("coding").write_text("{}")
+    assert by_name(Path("coding")) is None
 
 
 def test_ours_is_a_suite_of_several_tasks():

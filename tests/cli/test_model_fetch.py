@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
+from engines.hub import known_models
+from spec_tui.cli import first_run
 from spec_tui.session.environment import child_environment
 from tests.e2e.terminal import Terminal
 from tests.sources.test_get_model import asked, model  # noqa: F401  a fixture
@@ -41,7 +44,7 @@ def test_offline_fetches_nothing(cli, model, hub, tmp_path):  # noqa: F811
     done = cli("model", "get", "tiny", "--offline")
     assert done.code == 3 and "--offline fetches nothing" in done.err
     done = cli("model", "get", "tiny", "--offline", "--skippable")
-    assert done.code == 0 and "going on with the sample pair" in done.err
+    assert done.code == 0 and "going on with the sample model" in done.err
     assert not asked(tmp_path) and not hub.asked and not model.present
 
 
@@ -60,12 +63,43 @@ def test_the_flag_holds_for_what_loads_a_model_and_for_its_processes(cli, monkey
     assert child_environment()["HF_HUB_OFFLINE"] == "1"
 
 
+def test_the_first_run_asks_once_and_remembers(tmp_path):
+    where = {"SPEC_TUI_DATA_DIR": str(tmp_path), "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    command = [sys.executable, "-m", "spec_tui"]
+    with Terminal(command, **where) as terminal:
+        text = terminal.wait_for("A number and enter")
+        assert "smollm2 (98.4 MB)" in text and "needs 3 GB of memory" in text and "neither" in text
+        terminal.type("7\r")
+        terminal.wait_for("from 1 to 3")
+        terminal.type("3\r")
+        terminal.wait_for("Type a prompt")
+    with Terminal(command, **where) as terminal:
+        assert "A number and enter" not in terminal.wait_for("Type a prompt")
+
+
+def test_without_a_terminal_the_smallest_is_taken_and_a_choice_is_kept(cli, model, hub, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("spec_tui.cli.first_run.KNOWN", {"tiny": model})
+    assert "tiny came from" in cli("model", "get", "--skippable").err and known_models.chosen() == "tiny"
+    known_models.choose("sample")
+    assert "came from" not in cli("model", "get", "--skippable").err and known_models.default_label() != "tiny"
+    assert cli("model", "get", "tiny").code == 0 and known_models.default_model() == "tiny"
+    assert "the name of a model is missing" in cli("model", "get").err
+
+
+def test_a_machine_that_has_too_little_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(first_run, "ram", lambda: (4 * 10**9, 10**9))
+    monkeypatch.setattr(first_run.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10**9})())
+    said = first_run._lacking(known_models.KNOWN["qwen-coder"])
+    assert said == "Too little here: 1 GB of memory are free and 1 GB are free on the disk"
+    assert "memory" not in first_run._lacking(replace(known_models.KNOWN["smollm2"], memory=10**8))
+
+
 def test_esc_on_a_terminal_goes_on_without_it(tmp_path):
     with Terminal([sys.executable, "-c", WAITS], HF_HUB_OFFLINE="0", SPEC_TUI_DATA_DIR=str(tmp_path)) as terminal:
         terminal.wait_for("esc goes on without it")
         terminal.type("\x1b[A")  # an arrow key only begins like it
         terminal.wait_for("asking for tiny")
         terminal.type("\x1b")
-        terminal.wait_for("skipped; going on with the sample pair")
+        terminal.wait_for("skipped; going on with the sample model")
         assert terminal.exit_code() == 0
     assert not list(tmp_path.rglob("*.gguf"))

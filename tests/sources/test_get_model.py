@@ -50,14 +50,13 @@ def model(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
     tiny = replace(
         KNOWN["smollm2"], name="tiny", file="tiny.gguf", size=len(content), sha256=hashlib.sha256(content).hexdigest(),
-        hub="someone/tiny", revision="main", requirement="tiny-model==1.0", member="tiny_model/tiny.gguf",
-        wheel_size=wheel.stat().st_size,
+        hub="someone/tiny", revision="main", requirement="tiny-model==1.0", wheel_size=wheel.stat().st_size,
     )
     monkeypatch.setitem(KNOWN, "tiny", tiny)
     return tiny
 
 
-def fetched(model, given: Path | None = None) -> tuple[str, list[Loading]]:
+def fetched(model, *given: Path) -> tuple[str, list[Loading]]:
     events: list[Loading] = []
     came_from = get_model.get(model, events.append, given)
     assert model.present and {p.name for p in model.path.parent.iterdir()} == {"tiny.gguf", "ORIGIN.txt"}
@@ -66,7 +65,7 @@ def fetched(model, given: Path | None = None) -> tuple[str, list[Loading]]:
     return came_from, events
 
 
-def refused(model, given: Path | None = None) -> str:
+def refused(model, *given: Path) -> str:
     with pytest.raises(ModelUnavailable) as caught:
         get_model.get(model, lambda _: None, given)
     assert not model.present and not list(model.path.parent.glob("*")) and caught.value.hint
@@ -134,12 +133,118 @@ def test_other_files_are_refused(model, tmp_path):
     with zipfile.ZipFile(tmp_path / "other.whl", "w") as archive:
         archive.writestr("something/else", "-")
     with zipfile.ZipFile(tmp_path / "bomb.whl", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(model.member, bytes(50_000_000))
+        archive.writestr("tiny_model/tiny.gguf", b"GGUF" + bytes(50_000_000))
+    with zipfile.ZipFile(tmp_path / "wrong.whl", "w") as archive:
+        archive.writestr("tiny_model/tiny.gguf", bytes(changed))
     assert "checksum differs" in refused(model, tmp_path / "changed.gguf")
-    assert "neither" in refused(model, tmp_path / "notes.txt")
-    assert "neither" in refused(model, tmp_path / "other.whl")
-    assert "checksum differs" in refused(model, tmp_path / "bomb.whl")
+    assert "checksum differs" in refused(model, tmp_path / "wrong.whl")
+    assert "is not in what was given: 1 part, 5 bytes" in refused(model, tmp_path / "notes.txt")
+    assert "is not in what was given: 1 part, 1 bytes" in refused(model, tmp_path / "other.whl")
+    assert "is not in what was given" in refused(model, tmp_path / "bomb.whl")
     assert "no file" in refused(model, tmp_path / "missing.whl")
+
+
+def cut(content: bytes, pieces: int) -> list[bytes]:
+    length = -(-len(content) // pieces)
+    return [content[at : at + length] for at in range(0, len(content), length)]
+
+
+@pytest.fixture
+def pair(model, tmp_path, monkeypatch):
+    """The tiny model with a draft model, and the bytes of both."""
+    own = (tmp_path / "source.gguf").read_bytes()
+    draft = Tiny("qwen2", "Q8_0").write(tmp_path / "draft.gguf").read_bytes()
+    of_draft = replace(model, name="tiny-draft", file="tiny-draft.gguf", size=len(draft), hub="someone/draft",
+                       sha256=hashlib.sha256(draft).hexdigest(), requirement="")
+    both = replace(model, draft=of_draft)
+    monkeypatch.setitem(KNOWN, "tiny", both)
+    return both, own, draft
+
+
+def as_raw_pieces(folder: Path, content: bytes, stem: str) -> list[Path]:
+    """tiny.gguf.1 to .12 in the order that a shell lists them: 1, 10, 11, 12, 2 ..."""
+    places = [folder / f"{stem}.{number}" for number in range(1, 13)]
+    for place, piece in zip(places, cut(content, 12), strict=True):
+        place.write_bytes(piece)
+    return sorted(places)
+
+
+def as_wheels(folder: Path, content: bytes, stem: str) -> list[Path]:
+    """A wheel for each piece, with the code and descriptions that wheels have."""
+    places = [folder / f"{stem}_part{number}-1.0-py3-none-any.whl" for number in range(1, 13)]
+    for place, piece in zip(places, cut(content, 12), strict=True):
+        with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(f"{stem}/__init__.py", "raise SystemExit('nothing of it is imported')")
+            archive.writestr(f"{stem}/data/part.bin", piece)
+            archive.writestr(f"{stem}.dist-info/METADATA", "Name: parts")
+    return sorted(places, reverse=True)
+
+
+def unnumbered(folder: Path, content: bytes, stem: str) -> list[Path]:
+    """Names say nothing: they are given in order, but for the first, which its content tells."""
+    pieces = cut(content, 5)
+    places = [folder / f"{stem}-{word}" for word in ("zeta", "alpha", "omega", "beta", "eta")]
+    for place, piece in zip(places, pieces, strict=True):
+        place.write_bytes(piece)
+    return [*places[1:], places[0]]
+
+
+@pytest.mark.parametrize("parts", [as_raw_pieces, as_wheels, unnumbered])
+def test_parts_are_joined_to_what_the_checksum_says(pair, parts, tmp_path):
+    both, own, draft = pair
+    given = [*parts(tmp_path, draft, "draft"), *parts(tmp_path, own, "tiny")]
+    events: list[Loading] = []
+    assert "more" in get_model.get(both, events.append, given)
+    assert both.present and both.path.read_bytes() == own and both.draft.path.read_bytes() == draft
+    assert any(event.stage.startswith("joining") for event in events)
+    assert get_model.remove(both) == both.bytes == len(own) + len(draft) and not both.path.parent.exists()
+
+
+def test_a_file_and_parts_of_another_may_be_mixed(pair, tmp_path):
+    both, own, _ = pair
+    get_model.get(both, lambda _: None, [*as_wheels(tmp_path, own, "tiny"), tmp_path / "draft.gguf"])
+    assert both.present
+
+
+def test_what_lacks_is_said_and_what_was_whole_stays(pair, tmp_path):
+    both, _, draft = pair
+    with pytest.raises(ModelUnavailable, match=r"tiny-draft.gguf .* is not in what was given"):
+        get_model.get(both, lambda _: None, [tmp_path / "source.gguf", *as_raw_pieces(tmp_path, draft, "d")[1:]])
+    assert both.here and not both.present
+    get_model.get(both, lambda _: None, [tmp_path / "draft.gguf"])
+    assert both.present
+
+
+def test_parts_in_no_order_are_refused_soon(pair, tmp_path):
+    """No search through all orders, of which there are 8e67."""
+    both, own, _ = pair
+    pieces = cut(own, 50)
+    for number, piece in enumerate(pieces):
+        (tmp_path / f"{hashlib.sha256(piece).hexdigest()[:12]}{number % 7}").write_bytes(piece)
+    given = sorted(path for path in tmp_path.iterdir() if path.is_file() and path.suffix == "")
+    assert len(given) == 50
+    with pytest.raises(ModelUnavailable, match="checksum differs"):
+        get_model.get(replace(both, draft=None), lambda _: None, given)
+
+
+def test_both_files_come_from_the_hub_and_stay_on_the_disk_once(pair, hub):
+    both, own, draft = pair
+    hub.publish("someone/tiny", {"tiny.gguf": own})
+    hub.publish("someone/draft", {"tiny-draft.gguf": draft})
+    came_from = get_model.get(both, lambda _: None)
+    assert "someone/tiny" in came_from and "someone/draft" in came_from and both.present
+    from engines.hub import hub_cache
+
+    left = [path for path in hub_cache.folder().rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert both.path.stat().st_nlink == 1 and not any(path.stat().st_size in (len(own), len(draft)) for path in left)
+
+
+def test_too_little_room_is_said_before_anything_is_fetched(pair, hub, monkeypatch):
+    both, own, _ = pair
+    monkeypatch.setattr(get_model.shutil, "disk_usage", lambda _: type("Usage", (), {"free": len(own) + 1})())
+    with pytest.raises(ModelUnavailable, match=r"more, the disk of .* free"):
+        get_model.get(both, lambda _: None)
+    assert not hub.asked
 
 
 def test_a_hub_with_other_bytes_is_not_believed(model, hub, tmp_path):

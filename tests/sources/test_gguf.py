@@ -216,7 +216,7 @@ def test_what_is_no_model_is_refused_in_a_sentence(tmp_path):
 def test_a_known_model_that_is_not_here_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
     assert "spec-tui model get smollm2" in unavailable("smollm2")
-    assert default_model() == str(locate("sample").folder) and "spec-tui model get smollm2" in default_notice()
+    assert default_model() == str(locate("sample").folder) and "spec-tui model get fetches smollm2" in default_notice()
     monkeypatch.setitem(KNOWN, "smollm2", replace(KNOWN["smollm2"], size=(path := tmp_path / "tiny.gguf").write_bytes(
         Tiny("llama").write(tmp_path / "source.gguf").read_bytes()
     )))
