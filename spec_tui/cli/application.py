@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def open_application(
-    load: LoadRequest, theme: str | None = None, asked: Request | None = None, presenter: bool = False
+    load: LoadRequest, theme: str | None = None, asked: Request | None = None, presenter: bool = False,
+    rejected: bool = False,
 ) -> int:
     """Run the application with an engine; ``asked`` says with which method, options and datastores it begins.
 
@@ -40,7 +41,8 @@ def open_application(
         _check_engine(asked)
         load, asked, kept = begin_with(load, asked)
     with restored():
-        return run_app(load, theme=theme, initial_request_options=asked, presenter=presenter, kept=kept)
+        return run_app(load, theme=theme, initial_request_options=asked, presenter=presenter, rejected=rejected,
+                       kept=kept)
 
 
 def _check_engine(asked: Request) -> None:

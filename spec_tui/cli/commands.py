@@ -27,6 +27,7 @@ from spec_tui.cli.option_groups import (
     EngineSettings,
     ModelOrServerOptions,
     Presenter,
+    Rejected,
     Theme,
     command,
     engine_settings,
@@ -57,6 +58,7 @@ def tui(
     datastores: DatastoreOptions,
     theme: Theme = None,
     presenter: Presenter = False,
+    rejected: Rejected = False,
     engine: Annotated[str, typer.Option(metavar="ID", help=_ENGINE)] = "",
     set_: EngineSettings = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
@@ -64,8 +66,8 @@ def tui(
     name = context.invoked_subcommand
     if name is None:
         asked = Request((), engine=engine, options=engine_settings(set_), datastores=datastores.names)
-        return _version if version else partial(open_application, models.load, theme, asked, presenter)
-    given = (datastores.names, theme is not None, presenter, version, engine, set_)
+        return _version if version else partial(open_application, models.load, theme, asked, presenter, rejected)
+    given = (datastores.names, theme is not None, presenter, rejected, version, engine, set_)
     if models != ModelOrServerOptions() or any(given):
         raise UsageProblem("options go after the command", f"see spec-tui {name} --help")
     return None  # typer goes on to the command

@@ -13,7 +13,7 @@ from engines.errors import RunFailed, UsageProblem
 from engines.folders import typed_path, write_whole
 from engines.report.traces import Trace
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import Only, complete_trace
+from spec_tui.cli.option_groups import Only, Rejected, complete_trace
 from spec_tui.cli.replay import check_speed, runs_in
 from spec_tui.export.formats import FORMATS as DOCUMENTS
 from spec_tui.export.formats import ExportFormat, ExportOptions
@@ -23,7 +23,7 @@ from spec_tui.session.sample_traces import trace_path
 def _picture(trace: Trace, name: str, options: ExportOptions) -> str:
     from spec_tui.tui.picture import picture
 
-    return picture(trace, name, options.size or (120, 40), options.theme)
+    return picture(trace, name, options.size or (120, 40), options.theme, options.rejected)
 
 
 FORMATS = DOCUMENTS | {"svg": ExportFormat("picture of the application's screen at the end", _picture)}
@@ -48,6 +48,7 @@ def export(
     size: Annotated[str | None, Option(metavar="COLSxROWS", help=_SIZE), _to("svg", "cast")] = None,
     theme: Annotated[str | None, Option(metavar="NAME", help="Colour theme of the picture."), _to("svg")] = None,
     speed: Annotated[float, Option(metavar="X", help="Speed of a cast; 1 is the speed of the run."), _to("cast")] = 1.0,
+    rejected: Annotated[Rejected, _to("svg", "cast", "html")] = False,
 ) -> int:
     """Write a recorded run as a document. No model is loaded; a file is overwritten only with --force."""
     name = _form(to, output)
@@ -58,7 +59,7 @@ def export(
     target = None if output == "-" else typed_path(output or f"{path.stem}.{name}")
     if target is not None and target.exists() and not force:
         raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
-    options = ExportOptions(_size(size), theme, speed)
+    options = ExportOptions(_size(size), theme, speed, rejected)
     write_document(target, FORMATS[name].make(runs_in(path, tell=True), path.stem, options), force)
     return 0
 

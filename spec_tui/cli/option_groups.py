@@ -69,7 +69,8 @@ EngineSettings = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set an option of the engine. Repeatable.")
 ]
 Theme = Annotated[str | None, Option(metavar="NAME", help="Colour theme.")]
-Presenter = Annotated[bool, Option("--presenter", help="Large, for a projector.")]
+Presenter = Annotated[bool, Option("--presenter", help="Large, for a projector; with --rejected.")]
+Rejected = Annotated[bool, Option("--rejected", help="Keep rejected draft tokens in the text, struck through.")]
 
 
 def engine_settings(texts: list[str] | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from engines.errors import UsageProblem
 from engines.report import encoding
 from engines.report.events import Loading, Prefilled, Prefilling, Round, Started
 from engines.report.metrics import run_object
@@ -23,6 +24,7 @@ from spec_tui.present.audit_words import sentence
 from spec_tui.present.cautions import cautions
 from spec_tui.present.narration import narration
 from spec_tui.present.progress_text import prefill_progress
+from spec_tui.present.rejected import labels
 from spec_tui.present.speed_explained import explanation
 from spec_tui.present.text import one_line, sanitise
 
@@ -131,10 +133,19 @@ class Output:
 
 
 class TextOutput(Output):
-    """Streams the answer: marked on a terminal, exact in a pipe."""
+    """Streams the answer: marked on a terminal, exact in a pipe.
 
-    def __init__(self) -> None:
+    Args:
+        rejected: write rejected draft tokens, too, where they were rejected. Raises UsageProblem where there are no
+            marks to tell them by.
+    """
+
+    def __init__(self, rejected: bool = False) -> None:
         self._style = FateStyle.of(sys.stdout, os.environ)
+        if rejected and not self._style.marks:
+            raise UsageProblem("--rejected needs marks, and in a pipe the text is exactly the model's",
+                               "leave --rejected out, run on a terminal, or set FORCE_COLOR=1")
+        self._rejected = rejected
         self._open_line = False
         if self._style.exact:
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
@@ -145,7 +156,8 @@ class TextOutput(Output):
         tokens = (event.first,) if isinstance(event, Prefilled) else event.emitted if isinstance(event, Round) else ()
         if not tokens:
             return
-        sys.stdout.write(self._style.text(tokens))
+        gone = labels(event) if self._rejected and isinstance(event, Round) else None
+        sys.stdout.write(self._style.text(tokens, gone))
         sys.stdout.flush()
         written = "".join(token.text for token in tokens)
         self._open_line = not written.endswith("\n") if written else self._open_line
@@ -159,7 +171,7 @@ class TextOutput(Output):
         self.abandon()
         style = FateStyle.of(sys.stderr, os.environ)
         if self._style.marks and style.marks:
-            print(f"\n{style.legend()}", file=sys.stderr)
+            print(f"\n{style.legend(self._rejected)}", file=sys.stderr)
         narrate(summary(run))
         if self.explain:
             narrate("\n".join(["", *explanation(run)]))

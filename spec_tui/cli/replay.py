@@ -15,7 +15,7 @@ from engines.report.run_state import RunState, fold, fold_all
 from engines.report.traces import Trace
 from engines.wire import read_trace
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import Only, Presenter, Theme, complete_trace
+from spec_tui.cli.option_groups import Only, Presenter, Rejected, Theme, complete_trace
 from spec_tui.cli.output import JsonOutput, NarratedOutput, remark
 from spec_tui.present.narration import question
 from spec_tui.present.text import one_line
@@ -42,6 +42,7 @@ def replay(
     format: Annotated[Literal["screen", "text", "json"], Option("--format", help=_FORMAT)] = "screen",
     theme: Annotated[Theme, _OF_SCREEN] = None,
     presenter: Annotated[Presenter, _OF_SCREEN] = False,
+    rejected: Annotated[Rejected, _OF_SCREEN] = False,
 ) -> int:
     """Play a recorded run, or with --screen race several side by side. No model is loaded.
 
@@ -52,7 +53,7 @@ def replay(
     if not traces:
         return _list()
     if screen == "race":
-        return _race(traces, speed, format, theme, presenter)
+        return _race(traces, speed, format, theme, presenter, rejected)
     path = _only(traces)
     trace = runs_in(path, tell=format != "screen")
     if format == "screen":
@@ -60,7 +61,8 @@ def replay(
         from spec_tui.tui import recorded
 
         client = ReplayClient(trace, speed or 1.0, title=path.stem)
-        return open_recorded(lambda: recorded.replay(client, screen, theme, presenter), "replay FILE --format text")
+        return open_recorded(lambda: recorded.replay(client, screen, theme, presenter, rejected),
+                             "replay FILE --format text")
     _narrate(trace, speed or math.inf) if format == "text" else _summarise(trace)
     return 0
 
@@ -82,7 +84,9 @@ def runs_in(path: Path, tell: bool) -> Trace:
     return trace
 
 
-def _race(traces: list[str], speed: float | None, format: str, theme: str | None, presenter: bool) -> int:
+def _race(
+    traces: list[str], speed: float | None, format: str, theme: str | None, presenter: bool, rejected: bool
+) -> int:
     """Side by side, in the photo finish."""
     if format != "screen":
         raise UsageProblem(f"--screen race needs --format screen, not --format {format}",
@@ -92,7 +96,8 @@ def _race(traces: list[str], speed: float | None, format: str, theme: str | None
     from spec_tui.tui import recorded
 
     race = read_recorded(traces)
-    return open_recorded(lambda: recorded.race(race, speed, theme, presenter), "replay FILE --format text, one by one")
+    return open_recorded(lambda: recorded.race(race, speed, theme, presenter, rejected),
+                         "replay FILE --format text, one by one")
 
 
 def _only(traces: list[str]) -> Path:

@@ -26,8 +26,10 @@ from spec_tui.cli.option_groups import (
     Format,
     GenerationOptions,
     ModelOrServerOptions,
+    Only,
     OutputFormat,
     PromptOptions,
+    Rejected,
     engine_settings,
 )
 from spec_tui.cli.output import JsonOutput, NarratedOutput, Output, Status, TextOutput, remark
@@ -42,6 +44,8 @@ _ENGINE = "Decoding method; spec-tui engines lists them. Default: draft if a dra
 _NARRATE = "Describe the run in sentences, a line for each round, for screen readers."
 _TRACE = "Record the run in this file, as lines of JSON. Of existing files only a trace is overwritten."
 _EXPLAIN = "Then say why the answer was faster or slower than without drafts, and what to try first."
+_AS_TEXT = Only(lambda given: given["format"] is Format.text and not given["narrate"],
+                "text, not for --narrate or --format json")
 _DETAIL = "With --trace: record what the target predicts at every position, for the Step screen."
 
 
@@ -53,6 +57,7 @@ def run(
     detail: Annotated[bool, Option("--detail", help=_DETAIL)] = False,
     narrate: Annotated[bool, Option("--narrate", help=_NARRATE)] = False,
     explain: Annotated[bool, Option("--explain", help=_EXPLAIN)] = False,
+    rejected: Annotated[Rejected, _AS_TEXT] = False,
     format: OutputFormat = Format.text,
     *,
     models: ModelOrServerOptions,
@@ -65,6 +70,7 @@ def run(
     """
     if detail and trace is None:
         raise UsageProblem("--detail adds to a trace, but no trace is written", "add --trace FILE")
+    output = JsonOutput() if format is Format.json else NarratedOutput() if narrate else TextOutput(rejected)
     options = engine_settings(set_)
     if engine:
         methods.find(engine).parse(options)  # wrong ones are told before anything is loaded
@@ -73,8 +79,6 @@ def run(
     writer = TraceWriter(trace) if trace is not None else None
     decoder = load_decoder(load)
     _say_kept(kept)
-    plain = NarratedOutput if narrate else TextOutput
-    output = JsonOutput() if format is Format.json else plain()
     output.explain = explain
     return _decode(decoder, request, writer, output, generation.audit, strict=models.load.strict)
 

@@ -11,6 +11,7 @@ from engines.report.wording import seconds_of
 from spec_tui.export import about
 from spec_tui.present.ansi import FateStyle
 from spec_tui.present.narration import question
+from spec_tui.present.rejected import labels
 from spec_tui.present.text import sanitise
 
 _INK = FateStyle(marks=True, colour=True, exact=False)
@@ -18,23 +19,25 @@ _BEFORE, _AFTER = 1.0, 2.0  # seconds to read the prompt, and the numbers
 _FAINT, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
-def cast(runs: Sequence[RunState], width: int = 80, height: int = 24, speed: float = 1.0) -> str:
+def cast(runs: Sequence[RunState], width: int = 80, height: int = 24, speed: float = 1.0,
+         rejected: bool = False) -> str:
     """Lines of JSON: a header, then (seconds, "o", what the terminal is sent). What models wrote cannot steer it.
 
     Args:
         width, height: of the terminal, in cells.
         speed: how many seconds of the engine pass in one.
+        rejected: keep rejected draft tokens in the text, struck through.
     """
     header = {"version": 2, "width": width, "height": height, "title": about.title(runs[0]) if runs else "spec-tui"}
     lines, clock = [json.dumps(header)], 0.0
     for run in runs:
-        for wait, text in _written(run, speed):
+        for wait, text in _written(run, speed, rejected):
             clock += wait
             lines.append(json.dumps([round(clock, 6), "o", text.replace("\n", "\r\n")]))
     return "\n".join(lines) + "\n"
 
 
-def _written(run: RunState, speed: float) -> Iterator[tuple[float, str]]:
+def _written(run: RunState, speed: float, rejected: bool) -> Iterator[tuple[float, str]]:
     """Seconds to wait, and what is written then."""
     if run.started is not None:
         yield 0.0, f"{_FAINT}{about.title(run)}{_PLAIN}\n\n> {sanitise(question(run.started))}\n\n"
@@ -43,8 +46,8 @@ def _written(run: RunState, speed: float) -> Iterator[tuple[float, str]]:
     yield _BEFORE + prefill / speed, _INK.text(first)
     for event in run.rounds:
         seconds = seconds_of(event)
-        yield seconds / speed, _INK.text(event.emitted)
+        yield seconds / speed, _INK.text(event.emitted, labels(event) if rejected else None)
     numbers = dict(about.outcome(run))
     said = [numbers[name] for name in ("speed", "accepted", "ended") if name in numbers]
-    yield 0.0, f"\n\n{_INK.legend()}\n{_FAINT}{sanitise('; '.join(said))}{_PLAIN}\n"
+    yield 0.0, f"\n\n{_INK.legend(rejected)}\n{_FAINT}{sanitise('; '.join(said))}{_PLAIN}\n"
     yield _AFTER, "\n"

@@ -14,11 +14,13 @@ from spec_tui.export.page import page
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """How documents look: cells of the terminal, a theme (None: ours), speed of recordings."""
+    """How documents look: cells of the terminal, a theme (None: ours), speed of recordings; with ``rejected`` the
+    rejected draft tokens stay in the text."""
 
     size: tuple[int, int] | None = None
     theme: str | None = None
     speed: float = 1.0
+    rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,9 @@ FORMATS = {
     "md": ExportFormat("Markdown: the answer, its corrections, the rounds in a table",
                        lambda trace, name, options: markdown(_runs(trace))),
     "html": ExportFormat("web page: colours, views, a token's facts where you point at it",
-                         lambda trace, name, options: page(_runs(trace))),
+                         lambda trace, name, options: page(_runs(trace), options.rejected)),
     "cast": ExportFormat("recording of a terminal (asciicast v2), by the engine's clock",
-                         lambda trace, name, options: cast(_runs(trace), *(options.size or (80, 24)), options.speed)),
+                         lambda trace, name, options: cast(_runs(trace), *(options.size or (80, 24)), options.speed,
+                                                             options.rejected)),
 }
 """By name, which is the ending of the file too. A picture of the application is the application's to make."""

@@ -12,7 +12,8 @@ from spec_tui.present.narration import question
 from spec_tui.present.text import one_line, sanitise
 from spec_tui.present.token_facts import marked_text
 
-_MARKED = "As CriticMarkup: `{~~rejected~>chosen~~}` where the target corrected the draft, `{++x++}` for a bonus."
+_MARKED = ("As CriticMarkup: `{~~rejected~>chosen~~}` where the target corrected the draft, `{--rejected--}` where "
+           "another branch of it was accepted, `{++x++}` for a bonus.")
 
 
 def markdown(runs: Sequence[RunState]) -> str:

@@ -10,11 +10,11 @@ from engines.report.run_state import RunState, TokenState
 from spec_tui.export import about
 from spec_tui.present import token_styles as marks
 from spec_tui.present.narration import question
+from spec_tui.present.rejected import interleaved
 from spec_tui.present.styles import DARK, LEGEND, LIGHT, STYLES
 from spec_tui.present.text import one_line, sanitise, visible
-from spec_tui.present.token_facts import facts, fate, rivals
+from spec_tui.present.token_facts import facts, fate
 
-_VIEWS = ("outcome", "source", "confidence", "plain")
 _ATTRIBUTES = {
     "bold": "font-weight:700", "italic": "font-style:italic", "underline": "text-decoration:underline",
     "underline2": "text-decoration:underline double", "strike": "text-decoration:line-through",
@@ -35,19 +35,21 @@ label{margin-right:.8rem;white-space:nowrap} .muted,legend,td:first-child,th{col
 .t:hover::after,.t:focus::after{content:attr(data-facts);position:absolute;left:0;margin-top:1.7em;z-index:9;width:max-content;
  max-width:100%;padding:.5rem .7rem;background:var(--panel);color:var(--foreground);white-space:pre-wrap;
  border:1px solid var(--border);border-radius:.3rem;font:400 13px/1.5 ui-monospace,monospace;text-decoration:none}
-.ghost{display:none} body:has(#ghosts:checked) .ghost{display:inline}
+.ghost{display:none} .legend .ghost,body:has(#view-rejected:checked) .ghost{display:inline}
 .legend{display:none} .legend span{margin-right:1.2rem} .t{--at:0s}
-@keyframes written{from{opacity:0}} body:has(#play:checked) .t{animation:written 1ms var(--at) both}
+@keyframes written{from{opacity:0}} body:has(#play:checked) :is(.t,.ghost){animation:written 1ms var(--at) both}
 table{border-collapse:collapse;font-size:.85rem} td,th{padding:.15rem .8rem .15rem 0;text-align:left;vertical-align:top}
 td{overflow-wrap:anywhere;white-space:pre-wrap} td:first-child{white-space:nowrap} .wide{overflow-x:auto}
 @media print{fieldset{display:none}}
 """
 
 
-def page(runs: Sequence[RunState]) -> str:
-    """A whole HTML document of these runs. Everything from models, prompts and files is escaped."""
+def page(runs: Sequence[RunState], rejected: bool = False) -> str:
+    """A whole HTML document of these runs. Everything from models, prompts and files is escaped. With ``rejected`` it
+    opens in the view that keeps rejected drafts in the text."""
     title = about.title(runs[0]) if runs else "spec-tui"
-    return document(title, "".join([f"{_choices()}\n", *(part for run in runs for part in _run(run))]))
+    choices = _choices(marks.REJECTED_KEPT if rejected else marks.OUTCOME)
+    return document(title, "".join([f"{choices}\n", *(part for run in runs for part in _run(run))]))
 
 
 def document(title: str, body: str, more_style: str = "") -> str:
@@ -66,13 +68,12 @@ def _style() -> str:
     rules = [f":root{{color-scheme:light dark;{light}}}",
              f"@media(prefers-color-scheme:dark){{:root:not(:has(#light:checked)){{{dark}}}}}",
              f":root:has(#dark:checked){{color-scheme:dark;{dark}}}", ":root:has(#light:checked){color-scheme:light}"]
-    for view in _VIEWS:
+    for view in marks.VIEWS:
         rules.append(f"body:has(#view-{view}:checked) .legend.{view}{{display:block}}")
     for view, styles in _styles().items():
         for style in styles:
             rules.append(f"body:has(#view-{view}:checked) .{style}{{{declarations_of(style)}}}")
             rules.append(f".legend .{style}{{{declarations_of(style)}}}")
-    rules.append(f".ghost{{{declarations_of('ghost')}}}")
     return _LAYOUT + "\n".join(rules)
 
 
@@ -80,7 +81,8 @@ def _styles() -> dict[str, list[str]]:
     """The style names of each view that has colours."""
     names = list(LEGEND)
     sources, heat = [n for n in names if n.startswith("by-")], ["sure", "likely", "unsure", "guess"]
-    return {"outcome": [n for n in names if n not in (*sources, *heat, "ghost")], "source": sources, "confidence": heat}
+    fates = [n for n in names if n not in (*sources, *heat, "ghost")]
+    return {marks.OUTCOME: fates, marks.REJECTED_KEPT: [*fates, "ghost"], "source": sources, "confidence": heat}
 
 
 def declarations_of(name: str) -> str:
@@ -92,28 +94,28 @@ def declarations_of(name: str) -> str:
     return ";".join(out)
 
 
-def _choices() -> str:
-    views = _radios("view", {f"view-{view}": view for view in _VIEWS})
-    themes = _radios("theme", {name: name for name in ("auto", "light", "dark")})
-    ghosts, play = (f'<label><input type="checkbox" id="{name}"> {words}</label>'
-                    for name, words in (("ghosts", "rejected drafts"), ("play", "as it was written")))
-    return (f"<fieldset><legend>view</legend>{views}{ghosts}{play}</fieldset>"
+def _choices(view: str) -> str:
+    views = _radios("view", {f"view-{name}": name for name in marks.VIEWS}, f"view-{view}")
+    themes = _radios("theme", {name: name for name in ("auto", "light", "dark")}, "auto")
+    play = '<label><input type="checkbox" id="play"> as it was written</label>'
+    return (f"<fieldset><legend>view</legend>{views}{play}</fieldset>"
             f"<fieldset><legend>theme</legend>{themes}</fieldset>")
 
 
-def _radios(group: str, words: dict[str, str]) -> str:
-    """Buttons by id, of which one is chosen; the first at the beginning."""
-    return "".join(f'<label><input type="radio" name="{group}" id="{name}"{" checked" * (number == 0)}> {said}</label>'
-                   for number, (name, said) in enumerate(words.items()))
+def _radios(group: str, words: dict[str, str], first: str) -> str:
+    """Buttons by id, of which one is chosen; ``first`` at the beginning."""
+    return "".join(f'<label><input type="radio" name="{group}" id="{name}"{" checked" * (name == first)}> '
+                   f'{said}</label>' for name, said in words.items())
 
 
 def _run(run: RunState) -> Iterator[str]:
     yield f"<h1>{text_of(about.title(run))}</h1>\n"
     if run.started is not None:
         yield f'<div class="prompt">{text_of(question(run.started), lines=True)}</div>\n'
-    yield f'<div class="answer">{"".join(_token(run, index) for index in range(len(run.tokens)))}</div>\n'
+    written = list(interleaved(run))
+    yield f'<div class="answer">{"".join(_token(run, index, gone) for index, gone in written)}</div>\n'
     for view in _styles():
-        present = marks.present(run.tokens, view)
+        present = marks.present(run.tokens, view) | ({"ghost"} if any(gone for _, gone in written) else set())
         words = "".join(f'<span class="{name}">{text_of(said)}</span>'
                         for name, said in marks.legend(present, view, [run]))
         yield f'<div class="legend {view}">{words}</div>\n'
@@ -123,24 +125,20 @@ def _run(run: RunState) -> Iterator[str]:
     yield f"<h2>rounds</h2>\n{rows_as_table(about.rounds(run), about.ROUND)}"
 
 
-def _token(run: RunState, index: int) -> str:
+def _token(run: RunState, index: int, gone: Sequence[str]) -> str:
+    """A token, and before it the labels of what was rejected there."""
     token = run.tokens[index]
+    at = run.clock[token.round] if token.round >= 0 else 0.0
+    ghost = f'<del class="ghost" style="--at:{at:.3f}s">{text_of("".join(gone))}</del>' if gone else ""
     if not token.text:
-        return ""
-    classes = " ".join(["t", *(marks.style_of(token, view) for view in _VIEWS[:3])])
+        return ghost
+    classes = " ".join(["t", *(marks.style_of(token, view) for view in (marks.OUTCOME, "source", "confidence"))])
     # The blanks before a word carry no line.
     inked = token.text.lstrip(" ") or token.text
     blanks = token.text[: len(token.text) - len(inked)]
-    at = run.clock[token.round] if token.round >= 0 else 0.0
     span = (f'<span class="{classes}" style="--at:{at:.3f}s" tabindex="-1" '
             f'data-facts="{text_of(_facts(run, token), lines=True)}">')
-    return f"{_ghost(run, token)}{blanks}{span}{text_of(inked, lines=True)}</span>"
-
-
-def _ghost(run: RunState, token: TokenState) -> str:
-    """What was drafted where the target put its own token."""
-    wrong = rivals(run.rounds[token.round]) if token.kind == "corrected" else []
-    return f'<del class="ghost">{text_of(wrong[0])}</del>' if wrong else ""
+    return f"{ghost}{blanks}{span}{text_of(inked, lines=True)}</span>"
 
 
 def _facts(run: RunState, token: TokenState) -> str:

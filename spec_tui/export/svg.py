@@ -42,7 +42,7 @@ def _placed(run: re.Match[str], whole: bool) -> str:
 def _parts(text: str, whole: bool) -> Iterator[tuple[int, str]]:
     """The cell at which each word or symbol begins, and it with the blanks after it; of decorated text all that stands
     between two symbols."""
-    word = "[!-~\xa0 ]+" if whole else "[!-~]+[\xa0 ]*"
+    word = "[!-~\xa0\xb7 ]+" if whole else "[!-~]+[\xa0 ]*"
     cell = 0
     for part in re.findall(rf"[\xa0 ]+|{word}|.[\u0300-\u036f\u200d\ufe0f]*[\xa0 ]*", text):
         if part.strip("\xa0 "):

@@ -3,7 +3,7 @@ where colours are off."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, get_args
 
@@ -13,8 +13,8 @@ from spec_tui.present.text import sanitise
 
 # Of the terminal's own colours, so they are readable on its background. Both kinds that the target put right are
 # yellow; one underline or two tells them apart, with colour and without.
-_COLOURS: dict[Kind, str] = {"accepted": "36", "corrected": "33", "bonus": "33"}
-_ATTRIBUTES = {"bold": "1", "underline": "4", "underline2": "21"}
+_COLOURS = {"accepted": "36", "corrected": "33", "bonus": "33", "ghost": "31"}
+_ATTRIBUTES = {"bold": "1", "underline": "4", "underline2": "21", "strike": "9"}
 _RESET = "\x1b[0m"
 
 
@@ -41,16 +41,30 @@ class FateStyle:
         marks = able or environ.get("FORCE_COLOR", "0") not in ("", "0")
         return cls(marks, marks and not environ.get("NO_COLOR"), not (terminal or marks))
 
-    def text(self, tokens: Iterable[Emitted]) -> str:
-        """Tokens as one string for the stream; every mark is closed again."""
-        return "".join(self._paint(token.text, token.kind) for token in tokens)
+    def text(self, tokens: Iterable[Emitted], gone: Mapping[int, Sequence[str]] | None = None) -> str:
+        """Tokens as one string for the stream; every mark is closed again.
 
-    def legend(self) -> str:
+        Args:
+            gone: labels of the draft tokens that were rejected before a token, by its index among these; they are
+                written only where marks tell them from the text.
+        """
+        gone = gone if gone is not None and self.marks else {}
+        return "".join(self._struck(gone.get(index, ())) + self._paint(token.text, token.kind)
+                       for index, token in enumerate(tokens))
+
+    def legend(self, rejected: bool = False) -> str:
         """One line that names the marks, each in its own style."""
-        return "   ".join(self._paint(LEGEND[kind], kind) for kind in get_args(Kind))
+        names = (*get_args(Kind), *["ghost"] * rejected)
+        return "   ".join(self._paint(LEGEND[name], name) for name in names)
 
-    def _paint(self, text: str, kind: Kind) -> str:
+    def _struck(self, labels: Sequence[str]) -> str:
+        """A branch that was rejected; the blank before it carries no line."""
+        text = "".join(labels)
+        word = text.lstrip(" ")
+        return text[: len(text) - len(word)] + self._paint(word, "ghost")
+
+    def _paint(self, text: str, style: str) -> str:
         text = text if self.exact else sanitise(text)
-        codes = [_ATTRIBUTES[name] for name in STYLES[kind].attributes.split()]
-        codes += [_COLOURS[kind]] if self.colour and kind in _COLOURS else []
+        codes = [_ATTRIBUTES[name] for name in STYLES[style].attributes.split()]
+        codes += [_COLOURS[style]] if self.colour and style in _COLOURS else []
         return f"\x1b[{';'.join(codes)}m{text}{_RESET}" if self.marks and codes and text else text

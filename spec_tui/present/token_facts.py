@@ -9,6 +9,7 @@ from engines.laws import trying
 from engines.report.events import UNDISCLOSED, BudgetChoice, Layers, Origin, Round
 from engines.report.run_state import RunState, TokenState
 from engines.report.wording import p3
+from spec_tui.present.rejected import interleaved
 from spec_tui.present.step.nodes import origins_of
 from spec_tui.present.text import LOSSY, one_line, visible
 from spec_tui.present.token_styles import proposer
@@ -104,11 +105,15 @@ def budget_words(chosen: BudgetChoice | None) -> tuple[str, str]:
 
 
 def marked_text(run: RunState) -> str:
-    """The answer in CriticMarkup: ``{~~rejected~>chosen~~}`` for a correction, ``{++x++}`` for a bonus."""
+    """The answer in CriticMarkup: ``{~~rejected~>chosen~~}`` for a correction, ``{--rejected--}`` where another branch
+    than the drafter's first was accepted, ``{++x++}`` for a bonus."""
     out = []
-    for token in run.tokens:
+    for index, labels in interleaved(run):
+        token, gone = run.tokens[index], "".join(labels)
         if token.kind == "corrected":
-            out.append("{~~" + next(iter(rivals(run.rounds[token.round])), "") + "~>" + token.text + "~~}")
+            out.append("{~~" + gone + "~>" + token.text + "~~}")
+        elif gone:
+            out.append("{--" + gone + "--}" + token.text)
         elif token.kind == "bonus" and token.text:
             out.append("{++" + token.text + "++}")
         else:

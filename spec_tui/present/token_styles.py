@@ -1,7 +1,8 @@
 """The token language: which style a token has in which view, and what the legend says about it.
 
-Two questions must not share one colour, so there is one view for each: what became of a token (outcome), who proposed
-it (source), how sure the target was (confidence). Every style is a colour *and* an attribute.
+Two questions must not share one colour, so there is one view for each: what became of a token (outcome, without or with
+the rejected ones), who proposed it (source), how sure the target was (confidence). Every style is a colour *and* an
+attribute.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from engines.report.run_state import RunState, TokenState
 from spec_tui.present.styles import LEGEND
 from spec_tui.present.text import LOSSY
 
-VIEWS = ("outcome", "source", "confidence", "plain")
+OUTCOME, REJECTED_KEPT = "outcome", "rejected"
+VIEWS = {
+    OUTCOME: "Tokens by outcome: accepted, corrected, bonus",
+    REJECTED_KEPT: "Tokens by outcome, and rejected drafts kept in the text, struck through",
+    "source": "Tokens by source: who proposed them",
+    "confidence": "Tokens by confidence: how sure the target was",
+    "plain": "Tokens without colours",
+}
+"""What a text shows, in words, in the order of the key that goes through them (``next_view``). How rejected tokens stay
+in the text says ``spec_tui.present.rejected``."""
 
 # Styles that would also draw on the blank before a word.
 INKED_BLANKS = frozenset(
@@ -52,9 +62,15 @@ def proposer(source: str, run: RunState) -> str:
     return what_drafts(run) if source == "draft" else SOURCES.get(source, source)
 
 
+def next_view(view: str) -> str:
+    """The view after this one; after the last one the first."""
+    names = list(VIEWS)
+    return names[(names.index(view) + 1) % len(names)]
+
+
 def style_of(token: TokenState, view: str) -> str:
     """Style name of a token in a view."""
-    if view == "outcome":
+    if view in (OUTCOME, REJECTED_KEPT):
         return token.kind
     if view == "source":
         return f"by-{token.source}"

@@ -16,6 +16,7 @@ from textual.theme import Theme
 from engines.errors import UsageProblem
 from engines.request import Request
 from spec_tui.present.styles import CONTRAST, DARK, DARK_TOKENS, LIGHT, LIGHT_TOKENS
+from spec_tui.present.token_styles import OUTCOME, REJECTED_KEPT
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.history import History
@@ -46,6 +47,7 @@ class SpecTui(HasActions, App[int]):
         theme: name of a theme; None takes ours.
         initial_request_options: engine, options and sampling to begin with (its conversation gives the system prompt).
         presenter: what steps through a run begins large, light and without chrome.
+        rejected: texts begin with the rejected drafts kept in them, as they do for a presenter.
         step: the chat begins with the Step screen over it, on the first run of a recording.
         first: makes the screen to begin with, where it is not the chat; leaving it leaves the application.
         store: where conversations and races are kept; None for nowhere.
@@ -61,11 +63,12 @@ class SpecTui(HasActions, App[int]):
     def __init__(
         self, client: EngineClient, load: LoadRequest, *, theme: str | None = None,
         initial_request_options: Request | None = None, presenter: bool = False, step: bool = False,
-        first: Callable[[ChatSession], Screen] | None = None, store: History | None = None,
+        rejected: bool = False, first: Callable[[ChatSession], Screen] | None = None, store: History | None = None,
     ) -> None:
         super().__init__()
         self._step, self._first = step, first
         self.client, self.presenter = client, presenter
+        self.first_view = REJECTED_KEPT if rejected or presenter else OUTCOME
         self.session = ChatSession(client, load, ChatSettings.from_request(initial_request_options), store)
         for ours in THEMES:
             self.register_theme(ours)
@@ -166,7 +169,7 @@ def check_theme(name: str | None) -> None:
 
 def run_app(
     load: LoadRequest, *, theme: str | None = None, initial_request_options: Request | None = None,
-    presenter: bool = False, kept: KeptSettings | None = None,
+    presenter: bool = False, rejected: bool = False, kept: KeptSettings | None = None,
 ) -> int:
     """Run the application with an engine in its own process; the exit code."""
     from spec_tui.session.process import ProcessClient
@@ -176,7 +179,7 @@ def run_app(
     client = ProcessClient()
     app = SpecTui(
         client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter,
-        store=History.of_user())
+        rejected=rejected, store=History.of_user())
     app.session.kept = kept
     try:
         app.run()

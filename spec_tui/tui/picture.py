@@ -12,15 +12,16 @@ from spec_tui.session.replay_client import ReplayClient
 _FRAMES = 200
 
 
-def picture(trace: Trace, name: str, size: tuple[int, int] = (120, 40), theme: str | None = None) -> str:
+def picture(trace: Trace, name: str, size: tuple[int, int] = (120, 40), theme: str | None = None,
+            rejected: bool = False) -> str:
     """The screen as SVG, without links to fonts or sites. Raises RunFailed where it does not come to its end."""
-    return asyncio.run(_picture(trace, name, size, theme))
+    return asyncio.run(_picture(trace, name, size, theme, rejected))
 
 
-async def _picture(trace: Trace, name: str, size: tuple[int, int], theme: str | None) -> str:
+async def _picture(trace: Trace, name: str, size: tuple[int, int], theme: str | None, rejected: bool) -> str:
     from spec_tui.tui.recorded import replay
 
-    app = replay(ReplayClient(trace, float("inf"), title=name), theme=theme)
+    app = replay(ReplayClient(trace, float("inf"), title=name), theme=theme, rejected=rejected)
     async with app.run_test(size=size) as pilot:
         for _ in range(_FRAMES):
             await pilot.pause(0.02)

@@ -15,20 +15,24 @@ from spec_tui.session.replay_client import ReplayClient
 from spec_tui.tui.app import SpecTui, check_theme
 
 
-def replay(client: ReplayClient, screen: str = "chat", theme: str | None = None, presenter: bool = False) -> SpecTui:
+def replay(
+    client: ReplayClient, screen: str = "chat", theme: str | None = None, presenter: bool = False,
+    rejected: bool = False,
+) -> SpecTui:
     """The application over a trace; it begins on the screen "chat" or "step". Raises UsageProblem for an unknown
     theme, as the others do."""
     check_theme(theme)
-    return SpecTui(client, LoadRequest(), theme=theme, presenter=presenter, step=screen == "step")
+    return SpecTui(client, LoadRequest(), theme=theme, presenter=presenter, rejected=rejected, step=screen == "step")
 
 
 def race(
-    recorded: RaceState, speed: float | None = None, theme: str | None = None, presenter: bool = False
+    recorded: RaceState, speed: float | None = None, theme: str | None = None, presenter: bool = False,
+    rejected: bool = False,
 ) -> SpecTui:
     """The race screen over recorded runs; ``speed`` is as in ``RaceController``."""
     from spec_tui.tui.screens.race import RaceScreen
 
-    return _without_engine(lambda session: RaceScreen(session, recorded, speed), theme, presenter)
+    return _without_engine(lambda session: RaceScreen(session, recorded, speed), theme, presenter, rejected)
 
 
 def lessons(walk: Walk | None = None, theme: str | None = None, presenter: bool = False) -> SpecTui:
@@ -38,6 +42,9 @@ def lessons(walk: Walk | None = None, theme: str | None = None, presenter: bool 
     return _without_engine(lambda session: LessonsScreen(walk), theme, presenter)
 
 
-def _without_engine(first: Callable[[ChatSession], Screen], theme: str | None, presenter: bool) -> SpecTui:
+def _without_engine(
+    first: Callable[[ChatSession], Screen], theme: str | None, presenter: bool, rejected: bool = False
+) -> SpecTui:
     check_theme(theme)
-    return SpecTui(ReplayClient(Trace(())), LoadRequest(), theme=theme, presenter=presenter, first=first)
+    return SpecTui(ReplayClient(Trace(())), LoadRequest(), theme=theme, presenter=presenter, rejected=rejected,
+                   first=first)

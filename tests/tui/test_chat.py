@@ -370,7 +370,7 @@ async def test_views_cycle_and_colour_the_same_text(session):
         for _ in VIEWS:
             seen.append(s.chat.transcript.view)
             await s.pilot.press("v")
-        assert tuple(seen) == VIEWS and s.chat.transcript.view == "outcome" and s.shown == before
+        assert seen == list(VIEWS) and s.chat.transcript.view == "outcome" and s.shown == before
 
 
 async def test_legend_names_only_what_is_there(session):
@@ -756,3 +756,104 @@ async def test_an_answer_that_goes_round_in_circles_is_told_with_its_speed(sessi
         assert "the answer repeats itself, which is easy to draft: its speed says little" in s.status
         rows = s.chat.query_one("#speed").text_rows()
         assert any("! the answer repeats itself (2 tokens over" in row for row in rows)
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40)])
+async def test_rejected_drafts_stay_in_the_text_and_move_no_reader(session, size):
+    async with session(size=size) as s:
+        for prompt in ("one", "two", "three"):
+            await s.ask(prompt)
+        await s.pilot.press("escape")
+        transcript = s.chat.transcript
+
+        def there(place):
+            (turn, index), row = place
+            line = transcript._wrap.lines[transcript.scroll_offset.y + row]
+            return (turn, index) in [(tok.turn, tok.index) for tok in line.toks]
+
+        def own():
+            lines = transcript._wrap.lines
+            return "".join(t.text for line in lines for t in line.toks if t.style is None).replace(" ", "")
+
+        before, answer = s.shown, own()
+        for y in (3, transcript.max_scroll_y // 2, transcript.max_scroll_y - 1):
+            transcript.scroll_to(y=y, animate=False, immediate=True)
+            await s.pilot.pause()
+            seen = transcript._place()
+            await s.pilot.press("v")
+            await s.pilot.pause()
+            assert transcript.view == "rejected" and there(seen), "the reader's place"
+            assert own() == answer and "ghost" in transcript.seen, "the legend names them"
+            struck = [t for line in transcript._wrap.lines for t in line.toks if t.style == "ghost"]
+            assert struck and all(t.index >= 0 for t in struck)
+            await s.pilot.press(*"vvvv")
+            await s.pilot.pause()
+            assert transcript.view == "outcome" and s.shown == before and there(seen)
+        await s.pilot.press("end", "v")
+        assert transcript.following and transcript.scroll_offset.y == transcript.max_scroll_y
+        transcript.select((1, 20))
+        cursor, row = transcript.cursor, transcript._place()
+        await s.pilot.press(*"vvvv")
+        assert transcript.cursor == cursor and transcript._place() == row, "the cursor stays on its line of the screen"
+
+
+async def test_what_is_copied_has_no_rejected_drafts_and_a_click_on_one_explains(session):
+    from textual.geometry import Offset
+    from textual.selection import Selection
+
+    async with session() as s:
+        await s.ask("/view rejected")
+        await s.ask("one")
+        transcript, run = s.chat.transcript, s.chat.session.turns[0].run
+        copied, _ = transcript.get_selection(Selection(None, None))
+        assert run.text in copied
+        y, line = next((y, line) for y, line in enumerate(transcript._wrap.lines) if any(
+            t.style == "ghost" for t in line.toks))
+        x = 2
+        for tok in line.toks:
+            if tok.style == "ghost":
+                break
+            x += len(tok.text)
+        part, _ = transcript.get_selection(Selection(Offset(0, y), Offset(x + len(tok.text), y)))
+        assert part == "".join(t.text for t in line.toks[: line.toks.index(tok)]), "columns count what is struck, too"
+        await s.pilot.click(transcript, offset=(x, y - transcript.scroll_offset.y))
+        await s.pilot.pause()
+        assert transcript.cursor == (0, tok.index) and s.app.screen is not s.chat
+
+
+async def test_a_presenter_sees_rejected_drafts_at_once(session):
+    async with session(presenter=True) as s:
+        await s.ask("one")
+        assert s.chat.transcript.view == "rejected"
+        assert any(t.style == "ghost" for line in s.chat.transcript._wrap.lines for t in line.toks)
+        await s.pilot.press("escape", "full_stop", "right")
+        await s.pilot.pause()
+        await s.pilot.press("end")
+        await s.pilot.pause()
+        rows = s.app.screen.query_one("#doing")._rows
+        assert any(style == "ghost" for row in rows for _, style in row)
+        await s.pilot.press("v")
+        await s.pilot.pause()
+        text = [row for row in s.app.screen.query_one("#doing")._rows]
+        assert text != rows
+
+
+def test_a_long_stream_keeps_them_as_it_goes_on():
+    """What is added while it streams is what a later layout of the whole gives."""
+    from engines.report.run_state import RunState, fold
+    from engines.request import Request
+    from spec_tui.tui.widgets.transcript import Block, Transcript
+    from spec_tui.tui.widgets.wrap import Wrapper
+    from tests.tui.fakes import script
+
+    transcript, run = Transcript(), RunState()
+    transcript.view, transcript._width, transcript._wrap = "rejected", 60, Wrapper(40)
+    transcript.blocks.append(Block("", "", run))
+    transcript._wrap.start_line()
+    for event in script(Request((("user", "x"),), "draft")):
+        transcript.blocks[0].run = run = fold(run, event)
+        transcript._extend(0)
+    whole = Wrapper(40)
+    whole.start_line()
+    whole.push(transcript._toks(0, 0))
+    assert transcript._wrap.lines == whole.lines

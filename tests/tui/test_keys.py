@@ -144,7 +144,7 @@ async def test_esc_closes_what_is_open_then_stops_then_goes_to_the_text(session)
         await s.settle()
         assert s.chat.escape_does == "text" and s.chat.focused is s.chat.prompt
         await s.pilot.press("escape", "v")
-        assert s.chat.prompt.text == "/en" and s.chat.transcript.view == "source"
+        assert s.chat.prompt.text == "/en" and s.chat.transcript.view == "rejected"
 
 
 async def test_a_resize_moves_no_focus(session):

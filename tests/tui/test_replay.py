@@ -125,7 +125,7 @@ async def test_what_needs_a_model_is_not_offered_and_the_rest_works():
         footer = {key.description for key in s.chat.query("FooterKey")}
         assert {"Pause", "Faster", "Slower"} <= footer and not footer & {"Baseline", "Audit", "Engine", "Stop"}
         await s.pilot.press("v")
-        assert s.chat.transcript.view == "source"
+        assert s.chat.transcript.view == "rejected"
         await s.pilot.press("left", "enter")
         await s.pilot.pause()
         assert s.app.screen is not s.chat

@@ -119,6 +119,7 @@ class ChatScreen(HasActions, Screen):
         self.transcript = self.query_one(Transcript)
         self.prompt = self.query_one(PromptBox)
         self.query_one("#answer-title", SplitLine).heads = "transcript"
+        self.transcript.view = self.app.first_view
         self.prompt.focus()
         self._draw_title()
         self._draw_notice()
@@ -464,9 +465,8 @@ class ChatScreen(HasActions, Screen):
         self.set_focus(self.prompt)  # at once: what is typed next is for it
 
     def action_view(self, view: str = "") -> None:
-        """Colour the tokens by this, else by the next view in turn."""
-        at = marks.VIEWS.index(self.transcript.view)
-        self.transcript.set_view(view or marks.VIEWS[(at + 1) % len(marks.VIEWS)])
+        """Show the text in this view, else in the next one in turn."""
+        self.transcript.set_view(view or marks.next_view(self.transcript.view))
         self._draw_title()
         self._draw_legend()
 

@@ -79,7 +79,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         Action(id="race.numbers", run="numbers", keys="m", label="Numbers", footer=True, when=_FINISHED,
                help="The table alone, and back"),
         Action(id="race.view", run="view", keys="v", label="View",
-               help="Colour tokens by outcome, source, confidence, or not"),
+               help="Tokens by outcome, with rejected drafts kept in the text, by source, by confidence, or plain"),
         Action(id="race.repeats", run="repeats", keys="asterisk", label="Repeats", when=_IDLE,
                help="How often each lane runs; from 6 repeats on, the intervals are 95 % intervals"),
         Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_IDLE,
@@ -121,7 +121,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         self.message = ""
         self.lane = 0  # that has the focus
         self.sort = 0
-        self.view = "outcome"
+        self.view = token_styles.OUTCOME
         self.back = 0  # lines that all texts are scrolled up
         self._drawn_at = monotonic()
         self.add_class("before")
@@ -142,6 +142,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         yield Static(words.TOO_SMALL, id="race-enlarge", markup=False)
 
     def on_mount(self) -> None:
+        self.view = self.app.first_view
         self.query_one("#race-ask").display = self.controller.can_race
         self.query_one(PromptBox).put(self.controller.setup.prompt)
         self.call_after_refresh(self.changed)
@@ -404,9 +405,9 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         self.call_after_refresh(self.draw)
 
     def action_view(self) -> None:
-        views = token_styles.VIEWS
-        self.view = views[(views.index(self.view) + 1) % len(views)]
-        self.changed(f"tokens coloured by {self.view}")
+        self.view = token_styles.next_view(self.view)
+        self.back = self.query_one(RaceLanes).show_view(self.view)
+        self.changed(f"view: {self.view}")
 
     def action_export(self) -> None:
         from spec_tui.export.race_files import export

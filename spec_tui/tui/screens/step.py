@@ -20,7 +20,7 @@ from spec_tui.present.step.branching import going_on
 from spec_tui.present.step.phases import StepPosition, emits, event_of
 from spec_tui.present.step.player import SPEEDS, StepPlayer, score
 from spec_tui.present.text import one_line
-from spec_tui.present.token_styles import BUSY, spans
+from spec_tui.present.token_styles import BUSY, REJECTED_KEPT, spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
@@ -86,6 +86,8 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.mark-before", run="next_mark(-1)", keys="shift+left", label="Mark before",
                help="To the bookmark before"),
         Action(id="step.go", run="type_round", keys="number_sign", label="Go to", help="Type the number of a round"),
+        Action(id="step.view", run="view", keys="v", label="View",
+               help="Keep rejected drafts in the text, struck through, or not"),
         Action(id="step.present", run="present", keys="P", label="Present",
                help="Large, light, without frames: for a projector"),
         Action(id="step.enter", run="enter", keys="enter", label="Go", palette="",
@@ -155,6 +157,7 @@ class StepScreen(HasActions, Backdrop):
         yield SoFar(id="so-far")
 
     def on_mount(self) -> None:
+        self._keep_rejected(self.app.first_view == REJECTED_KEPT)
         if self.begins_presenting:
             self.action_present()
         self.set_interval(1 / TICKS, self._tick)
@@ -350,6 +353,17 @@ class StepScreen(HasActions, Backdrop):
         if self.player.asks:
             return f"At most {self.player.most()} tokens can be accepted: press 0 to {self.player.most()}."
         return "Nothing to guess here: . goes on to the next draft."
+
+    def _keep_rejected(self, keep: bool) -> None:
+        for panel in self.query(Doing):
+            panel.keeps_rejected = keep
+
+    def action_view(self) -> None:
+        """Rejected drafts in the text, or not."""
+        keep = not self.query_one(Doing).keeps_rejected
+        self._keep_rejected(keep)
+        self.draw()
+        self.say("rejected drafts stay in the text" if keep else "rejected drafts leave the text")
 
     def action_mark(self) -> None:
         there = self.player.mark()

@@ -12,10 +12,10 @@ from textual.events import Click
 from textual.message import Message
 
 from engines.report.run_state import RunState
-from spec_tui.present import token_styles
+from spec_tui.present import rejected, token_styles
 from spec_tui.present.text import LOSSY, one_line, sanitise
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, size, title_row
-from spec_tui.tui.widgets.wrap import Line, Tok, Wrapper
+from spec_tui.tui.widgets.wrap import GHOST, Line, Tok, Wrapper
 
 NARROWEST = 28  # columns of a lane beside others
 _PLACE = 9  # columns of a rank
@@ -60,6 +60,7 @@ class LaneText:
         self._wrap = Wrapper(0)
         self._width = -1
         self._shown = 0
+        self._keeps = False  # rejected tokens in the text
         self._first: object = None
         self._run = RunState()
 
@@ -67,18 +68,32 @@ class LaneText:
         """Lines."""
         return len(self._wrap.lines)
 
-    def follow(self, run: RunState, width: int) -> None:
-        """Take the run as it is now."""
+    def follow(self, run: RunState, width: int, keeps: bool = False) -> None:
+        """Take the run as it is now; with ``keeps`` its rejected tokens stay in the text."""
         first = run.tokens[0] if run.tokens else None
-        if width != self._width or len(run.tokens) < self._shown or (self._shown and first is not self._first):
-            self._wrap, self._width, self._shown = Wrapper(width), width, 0
+        another = len(run.tokens) < self._shown or (self._shown and first is not self._first)
+        if (width, keeps) != (self._width, self._keeps) or another:
+            self._wrap, self._width, self._keeps, self._shown = Wrapper(width), width, keeps, 0
             self._wrap.start_line()
         self._run, self._first = run, first
-        fresh = run.tokens[self._shown :]
-        self._wrap.push(
-            Tok(sanitise(token.text), None, 0, index) for index, token in enumerate(fresh, self._shown) if token.text
-        )
+        for index, gone in rejected.interleaved(run, self._shown, keeps=keeps):
+            self._wrap.push(Tok(label, GHOST, 0, index) for label in gone)
+            if text := run.tokens[index].text:
+                self._wrap.push([Tok(sanitise(text), None, 0, index)])
         self._shown = len(run.tokens)
+
+    def place(self, height: int, back: int) -> tuple[int, int]:
+        """A token that is shown so many lines before the end, and the row it stands on."""
+        lines = self._wrap.lines
+        top = max(0, len(lines) - height - back)
+        return next(((tok.index, row) for row, line in enumerate(lines[top:]) for tok in line.toks if not tok.style),
+                    (0, 0))
+
+    def back_to(self, index: int, row: int, height: int) -> int:
+        """How many lines before the end the text must be shown so that a token stands on this row."""
+        lines = self._wrap.lines
+        line = next((y for y, line in enumerate(lines) for tok in line.toks if tok.index >= index and not tok.style), 0)
+        return max(0, len(lines) - height - max(0, line - row))
 
     def rows(self, height: int, view: str, at: int | None = None, back: int = 0) -> list[Row]:
         """The end of the text, or ``back`` lines before it; with ``at`` that token stands out, and its line is among
@@ -95,12 +110,14 @@ class LaneText:
     def _row(self, line: Line, view: str, at: int | None) -> Row:
         row: list[Span] = []
         for tok in line.toks:
-            style, text = token_styles.style_of(self._run.tokens[tok.index], view), tok.text
-            if tok.index == at:
+            style, text = tok.style or token_styles.style_of(self._run.tokens[tok.index], view), tok.text
+            if tok.index == at and not tok.style:
                 row.append((text, "changed"))
                 continue
             printed = text.lstrip(" ")
-            if style in token_styles.INKED_BLANKS and len(printed) < len(text):  # no line below the blank before a word
+            within = row and style == row[-1][1] == GHOST  # a branch is one
+            if not within and style in token_styles.INKED_BLANKS and len(printed) < len(text):
+                # no line below the blank before a word
                 row.append((text[: len(text) - len(printed)], "text"))
                 text = printed
             row.append((text, style))
@@ -127,9 +144,10 @@ class RaceLanes(StripPanel):
         self.lanes: tuple[LaneView, ...] = ()
         self.order: tuple[int, ...] = ()  # in which bars stand
         self.focused_lane = 0
-        self.view = "outcome"
+        self.view = token_styles.OUTCOME
         self.back = 0  # lines that all texts are scrolled up from their ends
         self._texts: list[LaneText] = []
+        self._heights: dict[int, int] = {}  # rows of each lane's text, as they were drawn
 
     def show(
         self, lanes: tuple[LaneView, ...], focused: int, view: str, order: tuple[int, ...] = (), back: int = 0
@@ -140,6 +158,22 @@ class RaceLanes(StripPanel):
         while len(self._texts) < len(lanes):
             self._texts.append(LaneText())
         self.update_rows()
+
+    def show_view(self, view: str) -> int:
+        """Another view of the same texts, in which what the reader sees of the lane with the focus stays where it is;
+        returns ``back`` as it is then. Texts that are shown to their ends stay so."""
+        number = self.focused_lane
+        if not self.back or number not in self._heights:
+            self.view = view
+            self.update_rows()
+            return self.back
+        text, height = self._texts[number], self._heights[number]
+        index, row = text.place(height, self.back)
+        self.view = view
+        self.update_rows()
+        self.back = text.back_to(index, row, height)
+        self.update_rows()
+        return self.back
 
     @property
     def titled_focus(self) -> bool:
@@ -206,7 +240,8 @@ class RaceLanes(StripPanel):
 
     def _text(self, number: int, width: int, height: int) -> list[Row]:
         lane, text = self.lanes[number], self._texts[number]
-        text.follow(lane.run or RunState(), width)
+        text.follow(lane.run or RunState(), width, self.view == token_styles.REJECTED_KEPT)
+        self._heights[number] = height
         return text.rows(height, self.view, lane.at, self.back)
 
     # -- bars -------------------------------------------------------------------------------------

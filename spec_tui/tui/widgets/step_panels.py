@@ -13,6 +13,7 @@ from engines.report.events import Choice, Emitted, Round
 from engines.report.run_state import RunState
 from engines.report.wording import counted, prompt_length, rows_before, seconds_of, times_of
 from spec_tui.present import token_styles as marks
+from spec_tui.present.rejected import interleaved
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.nodes import TreeNode, nodes_of, order, root_of
 from spec_tui.present.step.phases import Phase, StepPosition, emits, event_of, mask, phases_of, title_of, written
@@ -23,7 +24,7 @@ from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 from spec_tui.tui.widgets.tree_panel import by_weight, tree_rows
-from spec_tui.tui.widgets.wrap import Tok, cells, wrapped
+from spec_tui.tui.widgets.wrap import GHOST, Tok, cells, wrapped
 
 BLANK: Row = [("", "text")]
 _WIDE = 72  # columns from which on there is room for long labels
@@ -78,14 +79,17 @@ class PhaseBar(StepPanel):
 
 
 class Doing(StepPanel):
-    """The text so far, and what the machine does with it in this phase."""
+    """The text so far, and what the machine does with it in this phase. ``keeps_rejected``: the text shows what became
+    of every token, and the rejected ones."""
+
+    keeps_rejected = False
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         run, place = player.run, player.place
         high = height >= 16
         head = [] if self.airy else [title_row(width, "what happens here", self._state(player))]
         lines = next(lines for rows, lines in _TEXT_ROWS if height >= rows)
-        text = text_so_far(run, place, width, lines)
+        text = text_so_far(run, place, width, lines, self.keeps_rejected)
         gap = [BLANK] if high else []
         room = height - len(head) - len(text) - len(gap)
         return [*head, *text, *gap, *phase_rows(run, place, width, max(1, room))]
@@ -237,16 +241,19 @@ class Timeline(StepPanel):
 
 
 # -- what happens here --------------------------------------------------------------------
-def text_so_far(run: RunState, place: StepPosition, width: int, height: int) -> list[Row]:
-    """The end of the text as it stands after a phase; what the phase added stands out, else the root does."""
+def text_so_far(run: RunState, place: StepPosition, width: int, height: int, rejected: bool = False) -> list[Row]:
+    """The end of the text as it stands after a phase; what the phase added stands out, else the root does. With
+    ``rejected``, what became of every token stands out, and rejected ones are struck through in the text."""
     count, fresh = written(run, place), len(emits(run, place))
     tail = max(60, width * height // 2)  # tokens looked at: long texts cost no more than short ones
     toks = []
     if count < tail and run.started is not None and (pieces := run.started.prompt_pieces[count - tail :]):
         toks = [*(Tok(visible_text(piece), "muted") for piece in pieces), Tok("\n", "muted")]
-    for index in range(max(0, count - tail), count):
+    for index, gone in interleaved(run, max(0, count - tail), count, keeps=rejected):
         token = run.tokens[index]
         style = token.kind if index >= count - fresh else "strong" if index == count - 1 and not fresh else "text"
+        style = token.kind if rejected else style
+        toks += [Tok(label, GHOST) for label in gone]
         toks.append(Tok(visible_text(token.text or ("" if index < count - 1 else token.piece)), style))
     rows = wrapped(toks, width)
     while rows and not rows[-1]:

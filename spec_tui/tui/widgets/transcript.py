@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.segment import Segment
@@ -19,12 +20,13 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from engines.report.run_state import RunState, ghosts
+from spec_tui.present import rejected
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import LOSSY, one_line, sanitise
 from spec_tui.tui.actions import Action, HasActions, can
 from spec_tui.tui.widgets.cached_scrollbar import CachedScrollbar
 from spec_tui.tui.widgets.styled_widget import StyledWidget
-from spec_tui.tui.widgets.wrap import GUTTER, Line, Tok, Wrapper, cells
+from spec_tui.tui.widgets.wrap import GHOST, GUTTER, Line, Tok, Wrapper, cells
 
 
 @dataclass(slots=True)
@@ -87,7 +89,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
         self.blocks: list[Block] = []
-        self.view = "outcome"
+        self.view = marks.OUTCOME
         self.show_ghosts = True
         self.cursor: tuple[int, int] | None = None
         self.following = True
@@ -136,15 +138,15 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         start = len(self._wrap.lines) - 1 if first is None else first
         added = len(run.tokens) > block.shown or (foot and not block.closed)
         self._extend(len(self.blocks) - 1)
-        tail = ghosts(run) if self.show_ghosts and not foot else []
+        tail = ghosts(run) if self.show_ghosts and not foot and self.view != marks.REJECTED_KEPT else []
         if not added and first is None and not tail:
             return
-        if foot:
-            self.seen.discard("ghost")
+        if foot and self.view != marks.REJECTED_KEPT:
+            self.seen.discard(GHOST)
         elif tail and self.view != "plain":
-            self.seen.add("ghost")
+            self.seen.add(GHOST)
         if tail and block.shown:
-            self._wrap.put_tail(Tok(one_line(piece), "ghost") for piece in tail)
+            self._wrap.put_tail(Tok(one_line(piece), GHOST) for piece in tail)
         if added or tail != self._tail:
             self._tail = tail
             self._changed(start)
@@ -207,9 +209,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         if not self._width:
             return
         tokens = block.run.tokens
-        wrap.push(
-            Tok(sanitise(tokens[i].text), None, number, i) for i in range(block.shown, len(tokens)) if tokens[i].text
-        )
+        wrap.push(self._toks(number, block.shown))
         self.seen |= marks.present(tokens[block.shown :], self.view)
         block.shown = len(tokens)
         if block.foot and not block.closed:
@@ -221,6 +221,17 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
             if block.badge is not None:
                 text, style = block.badge
                 wrap.push([Tok(" ·", "muted", number), Tok(" " + one_line(text), style, number)])
+
+    def _toks(self, number: int, start: int) -> Iterator[Tok]:
+        """The tokens of a turn from ``start`` on, with the rejected ones before what came instead where the view keeps
+        them."""
+        run, keeps = self.blocks[number].run, self.view == marks.REJECTED_KEPT
+        for index, gone in rejected.interleaved(run, start, keeps=keeps):
+            if gone:
+                self.seen.add(GHOST)
+            yield from (Tok(label, GHOST, number, index) for label in gone)
+            if text := run.tokens[index].text:
+                yield Tok(sanitise(text), None, number, index)
 
     def _changed(self, first: int) -> None:
         """Lines from this one on are to be drawn again; keep to the end if the view is there."""
@@ -257,11 +268,29 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         self._strips.clear()
 
     def set_view(self, view: str) -> None:
-        """Another way to colour the same text."""
-        self.view = view
-        self._strips.clear()
-        self.seen = {name for block in self.blocks for name in marks.present(block.run.tokens, view)}
-        self.refresh()
+        """Another way to show the same text. What stands at the top of the window, or the cursor where it is in the
+        window, stays on its line of the screen."""
+        before, self.view = self.view, view
+        if (before == marks.REJECTED_KEPT) == (view == marks.REJECTED_KEPT):
+            self._strips.clear()
+            self.seen = {name for block in self.blocks for name in marks.present(block.run.tokens, view)}
+            self.refresh()
+            return
+        following, (at, row) = self.following, self._place()
+        self.rewrap()
+        if not following:
+            self.scroll_to(y=max(0, self._line_of(at) - row), animate=False, immediate=True, force=True)
+            self.following = False
+
+    def _place(self) -> tuple[tuple[int, int], int]:
+        """A token that the reader sees, and the row of the window that it stands on."""
+        top, height = round(self.scroll_offset.y), self.size.height
+        if self.cursor is not None and 0 <= (row := self._line_of(self.cursor) - top) < height:
+            return self.cursor, row
+        for row, line in enumerate(self._wrap.lines[top : top + height]):
+            if first := next(((tok.turn, tok.index) for tok in line.toks if tok.style is None), None):
+                return first, row
+        return (self._wrap.lines[top].at if top < len(self._wrap.lines) else (0, 0)), 0
 
     def render_lines(self, crop: Region) -> list[Strip]:
         width, top, count = self.size.width, self.scroll_offset.y, len(self._wrap.lines)
@@ -304,7 +333,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
                 inked = text.lstrip(" ")
                 if not inked and style == "by-prompt":
                     style = "text"
-                elif inked:  # the blank before a word carries no line
+                elif inked and not style == name == GHOST:  # no line below the blank before a word; a branch is one
                     if run and name != "text":
                         out.append(Segment("".join(run), self.style_of(name)))
                         run = []
@@ -436,7 +465,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         column = event.x - GUTTER
         for tok in self._wrap.lines[y].toks:
             width = cells(tok.text)
-            if 0 <= column < width and tok.style is None:
+            if 0 <= column < width and tok.index >= 0:  # a rejected token tells of what came instead
                 self.select((tok.turn, tok.index))
                 self.post_message(self.Inspect((tok.turn, tok.index)))
                 return
@@ -452,8 +481,9 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
             start, end = span
             if out:
                 out.append("\n" if line.soft is None else line.soft)
-            text = "".join(t.text for t in line.toks if t.style != "ghost")
-            out.append(text[max(0, start - GUTTER) : None if end == -1 else max(0, end - GUTTER)])
+            own = [(char, tok.style != GHOST) for tok in line.toks for char in tok.text]
+            own = own[max(0, start - GUTTER) : None if end == -1 else max(0, end - GUTTER)]
+            out.append("".join(char for char, kept in own if kept))
         return "".join(out), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 GUTTER = 2  # columns at the left of every line, for bars
+GHOST = "ghost"  # style of what is no part of the text: rejected draft tokens
 
 
 class Tok(NamedTuple):
@@ -31,7 +32,7 @@ class Line:
     Attributes:
         toks: what stands on it, left to right.
         cells: its width.
-        soft: None where a paragraph starts; else the blanks a soft wrap swallowed.
+        soft: None where a paragraph starts; else the blanks of the text that a soft wrap swallowed.
         gutter: style name of the bar at its left, "" for none.
         at: (turn, index of the first token that may stand on it), for searching.
         copied: whether its text belongs to a selection.
@@ -112,9 +113,9 @@ class Wrapper:
         carry = self._carried(line, tok)
         line.cells = sum(cells(t.text) for t in line.toks)
         head = carry[0].text
-        soft = head[: len(head) - len(head.lstrip(" "))]
-        carry[0] = carry[0]._replace(text=head[len(soft) :])
-        self._fill(carry, self._next_line(carry[0], soft))
+        blanks = len(head) - len(head.lstrip(" "))
+        carry[0] = carry[0]._replace(text=head[blanks:])
+        self._fill(carry, self._next_line(carry[0], "" if carry[0].style == GHOST else head[:blanks]))
 
     def _carried(self, line: Line, tok: Tok) -> list[Tok]:
         """The unfinished word at the end of the line, taken off it, with the token that didn't fit."""
