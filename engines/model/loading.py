@@ -227,10 +227,12 @@ def load_tokenizer(source: ModelSource | str) -> Tokenizer:
         _guarded(source, "tokenizer", lambda: check_tokenizer(source.folder))
     # AutoTokenizer would take the family's own class, which cuts text in its own way, not in the file's
     kind = PreTrainedTokenizerFast if source.gguf is not None else AutoTokenizer
-    return _guarded(
+    found = _guarded(
         source, "tokenizer",
         lambda: kind.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code),
     )
+    found.begins_templates = source.gguf is not None  # engines.tokenization
+    return found
 
 
 def load_config(source: ModelSource) -> PreTrainedConfig:
