@@ -32,7 +32,7 @@ def unpacked(
     ``left`` are not read (``weight_layouts.unread``).
     """
     kind = family(file)
-    content = np.memmap(file.path, dtype=np.uint8, mode="r")
+    content = file.content()
     heads, kv_heads = model.config.num_attention_heads, model.config.num_key_value_heads
     names = _names(file, model)
     tensors = {names[tensor.name]: tensor for tensor in file.tensors if tensor.name in names}
@@ -107,7 +107,7 @@ class StoredGrids:
                          if weight is head.weight]
             tensor = next((self._tensors[name] for name in by_weight if name in self._tensors), None)
             self._tensors |= {name: tensor for name in by_weight if tensor is not None}
-        self._path = file.path
+        self._content = file.content()
         self._found: dict[int, WeightGrid] = {}  # by place in the file
 
     def kind(self, name: str) -> str:
@@ -144,8 +144,7 @@ class StoredGrids:
 
     def _read(self, tensor: GgufTensor) -> WeightGrid:
         kind, (outputs, inputs) = _GRIDS[tensor.kind], tensor.shape
-        content = np.memmap(self._path, dtype=np.uint8, mode="r")
-        stored = torch.from_numpy(content[tensor.begin : tensor.begin + tensor.size].copy())
+        stored = torch.from_numpy(self._content[tensor.begin : tensor.begin + tensor.size].copy())
         numbers, scale, zero = kind.numbers(tensor.kind, stored.view(-1, kind.block))
         groups = (outputs, inputs // kind.form.size)
         grid = WeightGrid(numbers.reshape(outputs, inputs), scale.reshape(groups), zero.reshape(groups),

@@ -30,6 +30,7 @@ from engines.hub.known_models import default_model
 from engines.hub.local_models import shipped_draft
 from engines.hub.model_checks import check_tokenizer, generation_problem, read_config
 from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, check_room, locate
+from engines.hub.other_kinds import check_weights
 from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
@@ -239,7 +240,7 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
     """The configuration of a causal language model; needs no weights. Raises ModelUnavailable: unreadable, another kind
     of model, one that no cache of keys and values serves, or one that needs code of its own which is not trusted."""
     transformers_logging.set_verbosity_error()
-    _guarded(source, "configuration", lambda: read_config(source.folder))
+    check_weights(source.name, _guarded(source, "configuration", lambda: read_config(source.folder)), source.folder)
     config = _guarded(
         source, "configuration",
         lambda: AutoConfig.from_pretrained(source.folder, trust_remote_code=source.terms.trust_remote_code),

@@ -58,7 +58,8 @@ def test_a_conversation_begins_as_llama_cpp_begins_it(said, template, pre, tmp_p
     for chat in CHATS:
         assert ids_of(tokenizer, *chat) == oracle.conversation(chat)
     begin = tokenizer.bos_token_id
-    assert ids_of(tokenizer, *CHATS[0]).count(begin) == (template == OWN_BOS or said or (said is None and pre != "gpt-2"))
+    wanted = template == OWN_BOS or said or (said is None and pre != "gpt-2")
+    assert ids_of(tokenizer, *CHATS[0]).count(begin) == wanted
 
 
 def test_a_raw_prompt_has_one_begin_token(tmp_path):
@@ -67,7 +68,7 @@ def test_a_raw_prompt_has_one_begin_token(tmp_path):
         begin, name = tokenizer.bos_token_id, tokenizer.bos_token
         assert ids_of(tokenizer, ("user", "ab"), raw=True) == [begin] * said + [97, 98]
         assert ids_of(tokenizer, ("user", f"{name}ab"), raw=True) == [begin, 97, 98]
-        assert ids_of(tokenizer, ("user", f"{name}{name}ab"), raw=True) == [begin, begin, 97, 98], "what was typed stays"
+        assert ids_of(tokenizer, ("user", f"{name}{name}ab"), raw=True) == [begin, begin, 97, 98], "typed"
         assert begin not in ids_of(tokenizer, ("user", f"a{name}b"))[1:], "without a template too a user's text is text"
 
 
@@ -197,7 +198,7 @@ def test_a_folder_whose_files_name_one_end_ends_at_all(tmp_path):
     over, im_end, text = tokenizer.convert_tokens_to_ids(["<|over|>", "<|im_end|>", "<|endoftext|>"])
 
     class Settings:
-        eos_token_id = [7, 9]
+        eos_token_id = (7, 9)
 
     assert end_tokens(tokenizer, Settings) == {7, 9, tokenizer.eos_token_id, over, im_end, text}
     tokenizer.chat_template = "{{ raise_exception('no') }}"
