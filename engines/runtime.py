@@ -54,7 +54,7 @@ from engines.report.events import (
 )
 from engines.report.recorder import record
 from engines.request import Request
-from engines.tokenization import Detokenizer, encode
+from engines.tokenization import Detokenizer, encode, end_tokens
 from engines.vocabularies import Translation
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Runtime:
         offered = {STANDARD_LIBRARY: lambda: open_standard_library(tokenizer)}
         self.open_datastores = OpenDatastores(tokenizer_fingerprint(tokenizer), self.identity, offered)
         self.datastore_service = DatastoreService(self, self.open_datastores, partial(probe, self))
-        ends = _end_tokens(target, tokenizer)
+        ends = end_tokens(tokenizer, target.model.generation_config, target.model.config)
         self.end_tokens = frozenset(token for token in ends if 0 <= token < target.vocab_size)
         if wrong := sorted(ends - self.end_tokens):
             warnings += (f"{target.name}: end token {wrong[0]} is beyond its vocabulary, so it ends no answer",)
@@ -452,15 +452,6 @@ def _parsed(spec: methods.MethodSpec, given: Mapping[str, Any], model: str, draf
     """All options of a run, for which a draft model may be named. Raises UsageProblem."""
     options = spec.parse(given, model)
     return spec.with_named_model(options, methods.DRAFT_MODEL) if draft_model else options
-
-
-def _end_tokens(target: CausalModel, tokenizer: Tokenizer) -> frozenset[int]:
-    """End tokens of the generation config, else of the configuration, else of the tokenizer."""
-    for holder in (target.model.generation_config, target.model.config, tokenizer):
-        end = getattr(holder, "eos_token_id", None)
-        if end is not None:
-            return frozenset([end] if isinstance(end, int) else end)
-    return frozenset()
 
 
 @cache

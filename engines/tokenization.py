@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from jinja2 import Environment, TemplateError, nodes
 
 from engines.errors import UsageProblem, first_line
+from engines.hub.gguf_folder import ends_by_name
 from engines.libraries.hf import Tokenizer
 from engines.machine import limited
 from engines.request import Request
 from engines.vocabularies import byte_alphabet
 
+if TYPE_CHECKING:
+    from tokenizers import AddedToken
+
+_ANSWER = "b"  # an answer of which only its end is of interest
 _BRIEF = 10**8  # characters put together in a fraction of a second
 _SIMPLE = (
     nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.Name, nodes.Const, nodes.Getattr, nodes.Getitem,
@@ -30,16 +38,18 @@ def encode(
 
     With a chat template the conversation is rendered with it, ready for the assistant's turn; with ``raw``, or where
     the tokenizer has no template, the contents are joined by newlines and fed as they are. What the answer was begun
-    with (``Request.continued``) follows. Raises UsageProblem: the template refuses the conversation, nothing is left to
-    feed, or a token is beyond the model's ``vocab_size``.
+    with (``Request.continued``) follows. The text of a special token in a content is text, unless ``raw`` is asked for;
+    the template's own are tokens. Raises UsageProblem: the template refuses the conversation, nothing is left to feed,
+    or a token is beyond the model's ``vocab_size``.
     """
     warnings: tuple[str, ...] = ()
     if request.raw or not tokenizer.chat_template:
+        text = "\n".join(content for _, content in request.conversation)
+        ids = plain(tokenizer, text) if not request.raw else _one_begin(tokenizer, text)
         if not request.raw:
             warnings = ("the model has no chat template: the prompt is fed as it is",)
-        ids = tokenizer("\n".join(content for _, content in request.conversation))["input_ids"]
     else:
-        ids = _render(tokenizer, request)
+        ids = _templated(tokenizer, request)
     if not ids:
         raise UsageProblem("the prompt has no tokens", "type a prompt")
     ids = [*ids, *request.continued]
@@ -52,16 +62,110 @@ def encode(
     return list(ids), warnings
 
 
-def _render(tokenizer: Tokenizer, request: Request) -> list[int]:
-    """A template is a program of the model's author: it may run for ever, or fill the memory. Limits take a process,
-    and most templates show that they need none."""
-    messages = [{"role": role, "content": content} for role, content in request.conversation]
+def plain(tokenizer: Tokenizer, text: str, begin: bool = True) -> list[int]:
+    """Token ids of somebody's text, in which the name of a special token is text. ``begin``: with what the tokenizer
+    puts before a prompt."""
+    return tokenizer(text, add_special_tokens=begin, split_special_tokens=True, verbose=False)["input_ids"]
 
-    def render() -> list[int]:
-        found = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
-        return list(found["input_ids"])
 
-    characters = sum(len(content) for _, content in request.conversation)
+def _one_begin(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Ids of a text as it is, its special tokens too, without the begin token that the tokenizer puts before one which
+    has it already."""
+    own, ids, begin = _ids(tokenizer, text), tokenizer(text, verbose=False)["input_ids"], tokenizer.bos_token_id
+    return ids[1:] if begin is not None and own[:1] == [begin] and ids[: 1 + len(own)] == [begin, *own] else ids
+
+
+def _templated(tokenizer: Tokenizer, request: Request) -> list[int]:
+    """The ids of a conversation in its template's words. A GGUF file that says so has its begin token put before them,
+    as by llama.cpp, unless the template wrote it."""
+    conversation, special = request.conversation, _special(tokenizer)
+    if not any(special.texts.search(content) for _, content in conversation):
+        ids = _ids(tokenizer, _render(tokenizer, conversation))
+    else:
+        marks = special.marks({*tokenizer.chat_template}.union(*(content for _, content in conversation)))
+        broken = tuple((role, special.broken(content, marks)) for role, content in conversation)
+        ids = special.ids(tokenizer, _render(tokenizer, broken), marks)
+    begin = plain(tokenizer, "")[:1] if getattr(tokenizer, "begins_templates", False) else []
+    return ids if ids[:1] == begin else begin + ids
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Ids of a rendered text, whose special tokens are the template's."""
+    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+class _Special:
+    """The special tokens of a tokenizer, looked for in texts. A character of no text here may stand in for the first of
+    a special token's (``marks``): what a user typed is then no token, for the template either."""
+
+    def __init__(self, tokens: Iterable[AddedToken]) -> None:
+        known = sorted((t for t in tokens if t.special and t.content), key=lambda t: -len(t.content))
+        self._first = sorted({token.content[0] for token in known})
+        self.texts = re.compile("|".join(re.escape(t.content) for t in known) or r"(?!)")
+        around = (r"\s*" * t.lstrip + re.escape(t.content) + r"\s*" * t.rstrip for t in known)
+        self._with_spaces = re.compile("|".join(around) or r"(?!)")
+
+    def marks(self, used: set[str]) -> dict[str, str]:
+        """First characters of special tokens, and for each one that isn't ``used``, of those that stand for nothing."""
+        free = (ch for ch in map(chr, range(0xE000, 0xF900)) if ch not in used)
+        return dict(zip(self._first, free))
+
+    def broken(self, text: str, marks: dict[str, str]) -> str:
+        """The text without special tokens."""
+        while self.texts.search(text):
+            text = self.texts.sub(lambda found: marks[found[0][0]] + found[0][1:], text)
+        return text
+
+    def ids(self, tokenizer: Tokenizer, text: str, marks: dict[str, str]) -> list[int]:
+        """Ids of a rendered text: stretches between two special tokens in which something is marked are text, all else
+        is cut as ever."""
+        back, marked = str.maketrans({mark: ch for ch, mark in marks.items()}), set(marks.values())
+        found, begun, at = [], 0, 0
+        for end, after in [*(m.span() for m in self._with_spaces.finditer(text)), (len(text), len(text))]:
+            if marked.intersection(text[at:end]):
+                found += _ids(tokenizer, text[begun:at]) if at > begun else []
+                with _going_on(tokenizer, at > 0):
+                    found += plain(tokenizer, text[at:end].translate(back), begin=False)
+                begun = end
+            at = after
+        return found + (_ids(tokenizer, text[begun:]) if begun < len(text) else [])
+
+
+_SPECIAL: WeakKeyDictionary[Tokenizer, _Special] = WeakKeyDictionary()
+
+
+def _special(tokenizer: Tokenizer) -> _Special:
+    found = _SPECIAL.get(tokenizer)
+    if found is None:
+        found = _SPECIAL[tokenizer] = _Special(tokenizer.added_tokens_decoder.values())
+    return found
+
+
+@contextmanager
+def _going_on(tokenizer: Tokenizer, inside: bool) -> Iterator[None]:
+    """Within, a text that stands ``inside`` another gets no space before it that only a text's begin gets."""
+    cut = getattr(getattr(tokenizer, "backend_tokenizer", None), "pre_tokenizer", None)
+    if not inside or getattr(cut, "prepend_scheme", None) != "first":
+        yield
+        return
+    cut.prepend_scheme = "never"
+    try:
+        yield
+    finally:
+        cut.prepend_scheme = "first"
+
+
+def _render(
+    tokenizer: Tokenizer, conversation: tuple[tuple[str, str], ...], answer: bool = True
+) -> str:
+    """The text of a conversation, ready for an ``answer`` or not. A template is a program of the model's author: it may
+    run for ever, or fill the memory. Limits take a process, and most templates show that they need none."""
+    messages = [{"role": role, "content": content} for role, content in conversation]
+
+    def render() -> str:
+        return tokenizer.apply_chat_template(messages, add_generation_prompt=answer, tokenize=False)
+
+    characters = sum(len(content) for _, content in conversation)
     names = _names_put_together(tokenizer.chat_template)
     brief = names is not None and names * len(messages) * characters < _BRIEF
     try:
@@ -71,6 +175,24 @@ def _render(tokenizer: Tokenizer, request: Request) -> list[int]:
             f"the model's chat template refuses this conversation: {first_line(error)}",
             "leave out the system prompt, or use --raw",
         ) from None
+
+
+def end_tokens(tokenizer: Tokenizer, *settings: Any) -> frozenset[int]:
+    """All tokens that end an answer: those that configurations and the tokenizer name, special tokens that end one by
+    their name, and what the chat template writes after an answer. A model that ends its turn by any of them would go
+    on with the user's."""
+    ends: set[int] = set()
+    for holder in (*settings, tokenizer):
+        said = getattr(holder, "eos_token_id", None)
+        ends |= {said} if isinstance(said, int) else {*(said or ())}
+    known = {token.content: number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ends |= {known[text] for text in ends_by_name(known)}
+    if tokenizer.chat_template:
+        with suppress(UsageProblem):
+            written = _render(tokenizer, (("user", "a"), ("assistant", _ANSWER)), answer=False).rpartition(_ANSWER)[2]
+            if end := _special(tokenizer).texts.match(written.lstrip()):
+                ends.add(known[end[0]])
+    return frozenset(ends)
 
 
 @lru_cache

@@ -24,7 +24,11 @@ _SIZES = {
 
 
 class Unsupported(ValueError):
-    """A model that transformers or this reader cannot carry over; the message says what of it."""
+    """A model that transformers or this reader cannot carry over; the message says what of it, ``hint`` what helps."""
+
+    def __init__(self, message: str, hint: str = "choose another model") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,8 @@ class Keys:
 
     def numbers(self, tensor: GgufTensor) -> tuple[float, ...]:
         """The numbers of a small float32 tensor."""
-        with open(self.file.path, "rb") as stream:
-            stream.seek(tensor.begin)
-            return struct.unpack(f"<{tensor.count}f", stream.read(tensor.size))
+        stored = self.file.content()[tensor.begin : tensor.begin + tensor.size]
+        return struct.unpack(f"<{tensor.count}f", stored.tobytes())
 
     @property
     def head_dim(self) -> int:
@@ -129,8 +132,32 @@ FAMILIES = {
 }
 
 
+_TYPES = {  # general.type
+    "adapter": ("it is an adapter (LoRA), no whole model",
+                "merge it into its base model (llama.cpp's llama-export-lora), and give that file"),
+    "mmproj": ("it is the part of a model that reads pictures", "give the file of the language model beside it"),
+    "imatrix": ("it is an importance matrix, which is for quantising", "give the file of the model"),
+    "vocab": ("it is a vocabulary without weights", "give the file of the model"),
+}
+_OTHERS = {  # general.architecture of what writes no text by itself
+    "clip": _TYPES["mmproj"],
+    "controlvector": ("it is a control vector, no model", "give the file of the model"),
+    "eagle3": ("it is a draft head for llama.cpp, no whole model",
+               "give it to llama.cpp; a head for use here is a folder, given with --head"),
+    **dict.fromkeys(("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "modern-bert"), (
+        "it makes vectors of texts (an embedding model) and writes none", "give a model that writes text")),
+    **dict.fromkeys(("whisper", "flux", "sd1", "sd3", "sdxl", "wan", "qwen_image", "ltxv", "hidream"), (
+        "it is for speech or pictures, no language model", "give a language model")),
+}
+
+
 def family(file: GgufFile) -> Family:
     """The family of a file. Raises Unsupported."""
+    for key, known in (("type", _TYPES), ("architecture", _OTHERS)):
+        if isinstance(value := file.metadata.get(f"general.{key}"), str) and value in known:
+            raise Unsupported(*known[value])
+    if not file.tensors:
+        raise Unsupported(*_TYPES["vocab"])
     if file.architecture not in FAMILIES:
         known = ", ".join(FAMILIES)
         raise Unsupported(f"its architecture is {file.architecture or 'not stated'}; these are read: {known}")

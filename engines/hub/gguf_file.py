@@ -10,11 +10,14 @@ import hashlib
 import mmap
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAGIC = b"GGUF"
 _MOST = {"tensors": 100_000, "entries": 20_000, "items": 10_000_000}  # the largest models have a tenth of each
@@ -50,13 +53,32 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """A checked header, shared by all who read the file: nobody changes it. ``digest``: 32 hexadecimal digits over the
-    header and the size of the file."""
+    """A checked header, shared by all who read the file: nobody changes it. A model in several files is as one file, in
+    which they lie one behind the other.
+
+    Attributes:
+        path: the file, the first of several.
+        digest: 32 hexadecimal digits over the headers and the sizes of the files.
+        parts: the files, and how many bytes each has.
+    """
 
     path: Path
     metadata: dict[str, Any]
     tensors: tuple[GgufTensor, ...]
     digest: str
+    parts: tuple[tuple[Path, int], ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(size for _, size in self.parts)
+
+    def content(self) -> np.ndarray | Joined:
+        """The bytes of the file, uint8: ``content[tensor.begin : tensor.begin + tensor.size]``. Raises OSError."""
+        import numpy as np
+
+        mapped = [np.memmap(path, dtype=np.uint8, mode="r") for path, _ in self.parts]
+        return mapped[0] if len(mapped) == 1 else Joined(mapped)
 
     @property
     def architecture(self) -> str:
@@ -72,19 +94,129 @@ class GgufFile:
         return counts
 
 
+class Joined:
+    """Bytes of files as if they were one; a slice that is asked for lies within one of them."""
+
+    def __init__(self, parts: list[np.ndarray]) -> None:
+        self._parts = parts
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        begin, end = where.start, where.stop
+        for part in self._parts:
+            if begin < len(part):
+                return part[begin:end]
+            begin, end = begin - len(part), end - len(part)
+        raise IndexError(where)
+
+
 def read(path: Path) -> GgufFile:
-    """Read and check a file's header.
+    """Read and check a file's header; of a model in several files, the first of which is named, all headers.
 
     Raises:
         OSError: unreadable.
-        ValueError: no GGUF file, damaged, cut off, or of a version or tensor type that is not known; the message names
-            the file.
+        LaterPart: the file is one of several, and not the first.
+        ValueError: no GGUF file, damaged, cut off, of a version or tensor type that is not known, or a part of the
+            model is not beside it; the message names the file.
     """
+    found = _header(path)
+    count = _split(found, "count", 1)
+    if count == 1:
+        return found
+    number = _split(found, "no", 0)
+    parts = _parts(found, count)
+    if number:
+        raise LaterPart(
+            f"{path.name} is file {number + 1} of the {count} of a model",
+            f"name the first of them, {parts[0].path.name}" if 0 in parts else "name the first; it is not beside it")
+    if lacking := [n for n in range(count) if n not in parts]:
+        usual = _usual_name(path, lacking[0], count)
+        raise ValueError(f"of the {count} files of {path.name}, file {lacking[0] + 1} is not beside it"
+                         + (f": {usual.name}" if usual else ""))
+    return _joined([parts[n] for n in range(count)])
+
+
+class LaterPart(ValueError):
+    """A file of a model that isn't its first. ``hint``: which one is, for the user."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+_NUMBERED = re.compile(r"(.*-)(\d{5})(-of-)(\d{5})(\.gguf)", re.IGNORECASE)
+_MOST_PARTS = 10_000
+
+
+def _usual_name(path: Path, number: int, count: int) -> Path | None:
+    """What llama.cpp would call a part of the model of which ``path`` is one; None where the name isn't of its form."""
+    found = _NUMBERED.fullmatch(path.name)
+    return path.with_name(f"{found[1]}{number + 1:05}{found[3]}{count:05}{found[5]}") if found else None
+
+
+def parts_by_name(file: str) -> tuple[str, ...]:
+    """The names of all files of the model that a file is of, as its name tells: ``a-00001-of-00002.gguf``; else its
+    own."""
+    found = _NUMBERED.fullmatch(file)
+    count = int(found[4]) if found else 0
+    if not 1 < count <= _MOST_PARTS or not 1 <= int(found[2]) <= count:
+        return (file,)
+    return tuple(f"{found[1]}{n:05}{found[3]}{found[4]}{found[5]}" for n in range(1, count + 1))
+
+
+def _split(file: GgufFile, name: str, otherwise: int) -> int:
+    """A number of a file's metadata on how its model is split. Raises ValueError where it can be none."""
+    value = file.metadata.get(f"split.{name}", otherwise)
+    most = _MOST_PARTS if name == "count" else _split(file, "count", 1) - 1
+    if type(value) is not int or not otherwise <= value <= most:
+        raise ValueError(f"{file.path.name} is damaged: split.{name} is no number of a file")
+    return value
+
+
+def _parts(file: GgufFile, count: int) -> dict[int, GgufFile]:
+    """The files of a model that lie beside one of them, by their numbers: under llama.cpp's names, else whatever they
+    are called. Raises ValueError where a number is there twice."""
+    usual = [name for n in range(count) if (name := _usual_name(file.path, n, count)) is not None]
+    found: dict[int, GgufFile] = {}
+    for path in usual or sorted(file.path.parent.glob("*.[gG][gG][uU][fF]")):
+        try:
+            other = _header(path) if path.name != file.path.name else file
+            same = all(other.metadata.get(f"split.{k}") == file.metadata.get(f"split.{k}") for k in _OF_ALL)
+            number = _split(other, "no", 0)
+        except (OSError, ValueError):
+            if usual and path.exists():
+                raise
+            continue
+        if same and number in found:
+            raise ValueError(f"{other.path.name} and {found[number].path.name} are both file {number + 1} of"
+                             f" the {count} of a model: keep one of them in the folder")
+        if same:
+            found[number] = other
+    return found
+
+
+_OF_ALL = ("count", "tensors.count")  # what all files of a model say of it
+
+
+def _joined(files: list[GgufFile]) -> GgufFile:
+    first, tensors, behind = files[0], [], 0
+    for file in files:
+        tensors += [replace(tensor, begin=tensor.begin + behind) for tensor in file.tensors]
+        behind += file.size
+    stated = first.metadata.get("split.tensors.count")
+    if len({tensor.name for tensor in tensors}) != len(tensors) or stated not in (None, len(tensors)):
+        raise ValueError(f"{first.path.name} and the files of its model have {len(tensors)} tensors, where it says"
+                         f" {stated}: they are not of one model")
+    digest = hashlib.sha256("".join(file.digest for file in files).encode()).hexdigest()[:32]
+    return GgufFile(first.path, first.metadata, tuple(tensors), digest, tuple(file.parts[0] for file in files))
+
+
+def _header(path: Path) -> GgufFile:
+    """One file's header. Raises OSError, ValueError."""
     about = path.stat()
     return _read(path, about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
 
 
-@lru_cache(maxsize=4)  # loading a model asks for its file three times
+@lru_cache(maxsize=8)  # loading a model asks for its file three times
 def _read(path: Path, *identity: int) -> GgufFile:
     with open(path, "rb") as stream:
         if stream.read(len(MAGIC)) != MAGIC:
@@ -139,7 +271,8 @@ class _Header:
             raise self._damaged("its alignment is no alignment")
         data = -(-self.at // alignment) * alignment
         digest = hashlib.sha256(self.content[: self.at] + str(len(self.content)).encode()).hexdigest()[:32]
-        return GgufFile(self.path, metadata, self._placed(table, data), digest)
+        whole = (self.path, len(self.content))
+        return GgufFile(self.path, metadata, self._placed(table, data), digest, (whole,))
 
     def _placed(self, table: list[tuple[str, tuple[int, ...], int, int]], data: int) -> tuple[GgufTensor, ...]:
         found, names, last = [], set(), 0

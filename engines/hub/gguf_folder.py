@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,17 @@ from engines.errors import first_line
 from engines.hub.gguf_config import SPECIAL_TOKENS, Unsupported, config_of, token_id
 from engines.hub.gguf_file import GgufFile
 
-_FORM = 2  # of what is written; a new number makes the folders again
-END_OF_ANSWER = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>",
-    "[EOT]", "[EOS]", "</s>", "<eos>",
+_FORM = 3  # of what is written; a new number makes the folders again
+_ENDS = {  # tokens that end an answer, by llama.cpp's list, the marks between files at its end
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+    "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "</s>", "<eos>", "<turn|>",
+    "<end_of_utterance>", "<｜end▁of▁sentence｜>", "[e~[", "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<|fim_repo|>",
+    "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>", "<PAD>", "[PAD]",
 }  # fmt: skip
 _CONTROL = 3  # ggml's type of a token that is no text
 # How text is cut before merges are applied, by llama.cpp's names (its src/llama-vocab.cpp).
 _EACH_DIGIT = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
-_WHOLE_WORDS = (  # a word that is a token is not merged
+_WHOLE_WORDS = (  # a word that is a token is not merged, and a begin token is added unless the file says otherwise
     "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "tekken",
 )
 _GPT2 = ("gpt-2", "gpt2", "mpt", "olmo", "jais", "phi-2", "roberta-bpe")
@@ -69,13 +72,18 @@ def _write(file: GgufFile, config: dict[str, Any], folder: Path) -> None:
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
+def ends_by_name(tokens: Collection[str]) -> set[str]:
+    """Which of the texts of tokens end an answer, as llama.cpp takes them."""
+    found = _ENDS.intersection(tokens)
+    return found - {"<|end|>"} if {"<|return|>", "<|call|>"} <= found else found  # there it ends a part of an answer
+
+
 def ends_of_answer(file: GgufFile) -> list[int]:
-    """The tokens that end an answer: those the file names, and its control tokens that end one by their name, as
-    llama.cpp takes them."""
-    tokens, types = vocabulary(file)
-    named = {token_id(file, name) for name in ("eos", "eot", "eom")} - {None}
-    by_name = {i for i, text in enumerate(tokens) if text in END_OF_ANSWER and types[i] == _CONTROL}
-    return sorted(named | by_name)
+    """The tokens that end an answer: those the file names, and those that end one by their text."""
+    tokens, _ = vocabulary(file)
+    named = {token_id(file, name) for name in ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")} - {None}
+    by_name = ends_by_name(tokens)
+    return sorted(named | {number for number, text in enumerate(tokens) if text in by_name})
 
 
 def tokenizer(file: GgufFile, context: int) -> Any:
@@ -88,9 +96,10 @@ def tokenizer(file: GgufFile, context: int) -> Any:
 
     from engines.libraries import hf
 
-    vocabulary(file)
+    _, types = vocabulary(file)
     parts = {name: file.metadata.get(f"tokenizer.{key}") for key, name in hf.gguf_tokenizer_names().items()}
     parts = {name: value for name, value in parts.items() if value is not None}
+    parts["token_type"] = types
     kind, cut = parts.get("tokenizer_type"), parts.get("pre_tokenizer_type", "default")
     if kind == "gpt2" and cut not in (*hf.gguf_splits(), *_EACH_DIGIT, *_GPT2):
         raise Unsupported(f"its tokenizer cuts text in a way that is not known here ({str(cut)[:40]!r})")
@@ -108,7 +117,7 @@ def tokenizer(file: GgufFile, context: int) -> Any:
     backend = _within(backend, len(parts["tokens"]))
     tokens = parts["tokens"]
     special = {f"{ours}_token": token_id(file, theirs) for ours, theirs in SPECIAL_TOKENS.items()}
-    add_bos = file.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama")
+    add_bos = file.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama" or cut in _WHOLE_WORDS)
     made = hf.PreTrainedTokenizerFast(
         tokenizer_object=backend,
         **{name: tokens[number] for name, number in special.items() if number is not None},
@@ -139,4 +148,5 @@ def vocabulary(file: GgufFile) -> tuple[list[str], list[int]]:
         types = [1] * len(tokens)
     if len(set(tokens)) != len(tokens):
         raise Unsupported("its vocabulary has a token twice")
-    return tokens, types
+    ends = ends_by_name(tokens)  # of whatever type a file says they are
+    return tokens, [_CONTROL if text in ends else kind for text, kind in zip(tokens, types)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.hub.gguf_config import SPECIAL_TOKENS, Unsupported
-from engines.hub.gguf_folder import END_OF_ANSWER
+from engines.hub.gguf_folder import ends_by_name
 from engines.hub.model_checks import check_tokenizer
 from engines.hub.untrusted_json import is_count, object_in, read_object
 from engines.vocabularies import byte_alphabet
@@ -162,7 +162,7 @@ def _other_ends(
     for said in (config.get("eos_token_id"), read_object(file).get("eos_token_id") if file.exists() else None):
         ends += said if isinstance(said, list) else [said]
     left = {end for end in ends if is_count(end) and end < len(tokens)} - {ids.get("eos")}
-    left = sorted(end for end in left if types[end] != _CONTROL or tokens[end] not in END_OF_ANSWER)
+    left = sorted(end for end in left if tokens[end] not in ends_by_name(tokens))
     if "eos" not in ids and left:
         ids["eos"], *left = left
     if len(left) > 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,9 +139,9 @@ def of_other_programs() -> list[dict[str, Any]]:
         variable, usual = folder if isinstance(folder, tuple) else ("", folder)
         home = Path(os.environ.get(variable) or usual).expanduser()
         for file in sorted(home.glob(pattern)):
-            looked = _look_at_gguf(file) if _is_gguf(file) else None
-            if looked is not None:
-                found.append({"name": f"{program}: {file.name}", **looked})
+            with suppress(gguf_file.LaterPart):  # its model is listed by its first file
+                if _is_gguf(file):
+                    found.append({"name": f"{program}: {file.name}", **_look_at_gguf(file)})
     return found
 
 
@@ -155,6 +156,7 @@ def _is_gguf(file: Path) -> bool:
 
 
 def _look_at_gguf(file: Path) -> dict[str, Any]:
+    """As ``look_at``. Raises LaterPart."""
     found = {"path": str(file), "problem": None, "type": None, "parameters": 0, "dtype": None}
     try:
         header = gguf_file.read(file)
@@ -162,6 +164,8 @@ def _look_at_gguf(file: Path) -> dict[str, Any]:
         found |= {"type": header.architecture, "parameters": sum(counts.values())}
         found["dtype"] = max(counts, key=counts.__getitem__, default=None)
         gguf_config.config_of(header)
+    except gguf_file.LaterPart:
+        raise
     except OSError as error:
         found["problem"] = error.strerror or str(error)
     except ValueError as error:

@@ -20,6 +20,7 @@ from engines.hub.gguf_config import Unsupported
 from engines.hub.gguf_file import GgufFile
 from engines.hub.known_models import resolve
 from engines.hub.model_checks import generation_problem
+from engines.hub.other_kinds import UNKNOWN, check_name, file_kind, folder_kind, pasted
 from engines.hub.untrusted_json import object_in, read_object
 from engines.progress import Loading
 
@@ -97,7 +98,8 @@ class ModelSource:
 
     def path(self, name: str) -> Path:
         """Where a file of the model lies."""
-        return self.gguf.path if self.gguf is not None and name == self.gguf.path.name else self.folder / name
+        parts = self.gguf.parts if self.gguf is not None else ()
+        return next((part for part, _ in parts if part.name == name), self.folder / name)
 
     def fetch_weights(self, progress: Progress = _quiet) -> None:
         """Download the weights, unless they are here. Raises ModelUnavailable, and whatever ``progress`` raises."""
@@ -141,7 +143,7 @@ def locate(
     """
     terms = terms or TrustPolicy()
     _check_revision(name, revision, role)
-    place = resolve(name)
+    place = pasted(resolve(name))
     if (path := gguf_file.at(place)) is not None:
         return _in_gguf(name, path, terms)
     name, _, file = place.partition(":") if _GGUF_ON_HUB.fullmatch(place) else (place, "", "")
@@ -153,7 +155,7 @@ def locate(
     problem = None
     try:
         if (folder := _snapshot(name, revision)) is not None:
-            if file and (folder / file).is_file():
+            if file and all((folder / part).is_file() for part in gguf_file.parts_by_name(file)):
                 return _in_gguf(place, folder / file, terms)
             if not file:
                 return _complete(name, folder, terms)
@@ -164,13 +166,13 @@ def locate(
     asking = Loading(f"asking the hub for {name}")
     progress(asking)
     listing = hub.ask(name, revision, lambda: progress(asking))
-    choice = FileChoice((), (_listed(file, listing),), False) if file else choose(name, listing.files.keys(), terms)
+    choice = FileChoice((), _listed(file, listing), False) if file else choose(name, listing.files.keys(), terms)
     ahead = beside.download if beside is not None else None
     download = Download(listing, (*choice.small, *choice.weights), _WORDS[role], ahead)
     if announce:
         download.announce(progress)
     if file:  # its configuration is in it
-        return _in_gguf(place, download.fetch((file,), progress) / file, terms)
+        return _in_gguf(place, download.fetch(choice.weights, progress) / file, terms)
     folder = download.fetch(choice.small, progress)
     source = ModelSource(name=name, folder=folder, terms=terms, choice=choice, listing=listing, download=download)
     _check_index(source)
@@ -178,27 +180,37 @@ def locate(
 
 
 def _in_gguf(name: str, path: Path, terms: TrustPolicy) -> ModelSource:
-    """A model in a GGUF file. Raises ModelUnavailable."""
+    """A model in a GGUF file, or in several of which this is the first. Raises ModelUnavailable."""
     try:
         file = gguf_file.read(path)
         folder = gguf_folder.prepared(file)
         small = tuple(sorted(found.name for found in folder.iterdir()))
     except Unsupported as error:
-        raise ModelUnavailable(f"{name} cannot be decoded with here: {error}", "choose another model") from None
+        raise ModelUnavailable(f"{name} cannot be decoded with here: {error}", error.hint) from None
+    except gguf_file.LaterPart as error:
+        raise ModelUnavailable(str(error), error.hint) from None
     except ValueError as error:
+        if (kind := file_kind(path)) is not UNKNOWN:  # another file under such a name
+            raise ModelUnavailable(f"{name} is {kind.what}", kind.help) from None
         raise ModelUnavailable(first_line(error), "its download is incomplete, or it is damaged") from None
     except OSError as error:
         raise ModelUnavailable(f"{name} cannot be read: {error.strerror or error}", "check the file") from None
-    return ModelSource(name=name, folder=folder, terms=terms, choice=FileChoice(small, (path.name,), False), gguf=file)
+    return ModelSource(name=name, folder=folder, terms=terms, gguf=file,
+                       choice=FileChoice(small, tuple(part.name for part, _ in file.parts), False))
 
 
-def _listed(file: str, listing: hub.Listing) -> str:
-    """A file that the hub has. Raises ModelUnavailable."""
+def _listed(file: str, listing: hub.Listing) -> tuple[str, ...]:
+    """A file that the hub has, and the others of its model. Raises ModelUnavailable."""
     if file not in listing.files:
         others = [n for n in sorted(listing.files) if n.endswith(".gguf")]
         hint = f"it has {', '.join(others[:8])}" if others else "it has no GGUF files"
         raise ModelUnavailable(f"{listing.name} has no file {file}", hint)
-    return file
+    needed = gguf_file.parts_by_name(file)
+    if needed[0] != file:
+        raise ModelUnavailable(f"{file} is one of the {len(needed)} files of a model", f"name the first, {needed[0]}")
+    if lacking := [name for name in needed[1:] if name not in listing.files]:
+        raise ModelUnavailable(f"{listing.name} lacks {lacking[0]}, a file of the same model", "choose another model")
+    return needed
 
 
 def check_room(*sources: ModelSource | None) -> None:
@@ -240,11 +252,17 @@ def _folder(name: str) -> Path | None:
         if not (path / "config.json").is_file():
             files = ", ".join(sorted(found.name for found in path.glob("*.gguf")))
             hint = f"give one of its GGUF files: {files}"[:300] if files else "give a folder saved by transformers"
+            if (kind := folder_kind(path)) is not None:
+                raise ModelUnavailable(f"{name} is {kind.what}", kind.help)
             raise ModelUnavailable(f"{name} is a folder without config.json", hint)
         return path
     if path.exists():
-        hint = "give a GGUF file, or the folder that holds config.json"
-        raise ModelUnavailable(f"{name} is a file, not a model", hint)
+        try:
+            kind = file_kind(path)
+        except OSError as error:
+            raise ModelUnavailable(f"{name} cannot be read: {error.strerror or error}", "check the file") from None
+        raise ModelUnavailable(f"{name} is {kind.what}", kind.help)
+    check_name(name)
     if looks_local:
         raise ModelUnavailable(f"there is no model folder {shown}", "check it, or give a hub id such as owner/name")
     return None

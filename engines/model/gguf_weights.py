@@ -33,7 +33,7 @@ def unpacked(
     ``left`` are not read (``weight_layouts.unread``).
     """
     kind = family(file)
-    content = np.memmap(file.path, dtype=np.uint8, mode="r")
+    content = file.content()
     heads, kv_heads = model.config.num_attention_heads, model.config.num_key_value_heads
     names = _names(file, model)
     tensors = {names[tensor.name]: tensor for tensor in file.tensors if tensor.name in names}
@@ -108,7 +108,7 @@ class StoredGrids:
                          if weight is head.weight]
             tensor = next((self._tensors[name] for name in by_weight if name in self._tensors), None)
             self._tensors |= {name: tensor for name in by_weight if tensor is not None}
-        self._content = np.memmap(file.path, dtype=np.uint8, mode="r")
+        self._content = file.content()
 
     def kind(self, name: str) -> str:
         """The type in which the weight of a layer of this name is stored, such as "Q4_1"; "" where it is not."""

@@ -17,6 +17,7 @@ from engines.hub.known_models import default_model
 from engines.hub.local_models import usual_draft
 from engines.hub.model_checks import check_tokenizer, generation_problem, read_config
 from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, check_room, locate
+from engines.hub.other_kinds import check_weights
 from engines.libraries import hf, versions
 from engines.libraries.hf import PreTrainedConfig, PreTrainedModel, Tokenizer
 from engines.model.batch_invariant import BatchInvariantModel
@@ -213,15 +214,17 @@ def load_tokenizer(source: ModelSource | str) -> Tokenizer:
     source = _located(source)
     if source.gguf is None:  # else its files were written here, from a checked header
         _guarded(source, "tokenizer", lambda: check_tokenizer(source.folder))
-    return _guarded(source, "tokenizer", lambda: hf.read_tokenizer(
+    found = _guarded(source, "tokenizer", lambda: hf.read_tokenizer(
         source.folder, source.terms.trust_remote_code, as_stored=source.gguf is not None))
+    found.begins_templates = source.gguf is not None  # engines.tokenization
+    return found
 
 
 def load_config(source: ModelSource) -> PreTrainedConfig:
     """The configuration of a causal language model; needs no weights. Raises ModelUnavailable: unreadable, another kind
     of model, one that no cache of keys and values serves, or one that needs code of its own which is not trusted."""
     hf.be_quiet()
-    _guarded(source, "configuration", lambda: read_config(source.folder))
+    check_weights(source.name, _guarded(source, "configuration", lambda: read_config(source.folder)), source.folder)
     config = _guarded(
         source, "configuration", lambda: hf.read_config(source.folder, source.terms.trust_remote_code))
     own_class = source.terms.trust_remote_code and "AutoModelForCausalLM" in auto_map(source.folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,16 @@ class LlamaCpp:
     def tokens(self, text: str) -> list[int]:
         """A text's tokens."""
         return self._post("/tokenize", {"content": text, "add_special": True, "parse_special": True})["tokens"]
+
+    def conversation(self, turns: Sequence[tuple[str, str]]) -> list[int]:
+        """The tokens of a conversation as its server feeds it, ready for an answer."""
+        messages = [{"role": role, "content": content} for role, content in turns]
+        return self.tokens(self._post("/apply-template", {"messages": messages})["prompt"])
+
+    def ends(self, token: int) -> bool:
+        """Whether a generation stops where this token is written."""
+        only = {"prompt": [1], "n_predict": 2, "logit_bias": [[token, 1e6]], "temperature": 0.0}
+        return self._post("/completion", only)["stop_type"] == "eos"
 
     def logprobs(self, tokens: list[int], count: int, written: int) -> dict[int, float]:
         """Log-probabilities of the ``count`` likeliest next tokens. ``written``: a token that is a whole character, the

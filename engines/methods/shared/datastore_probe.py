@@ -131,12 +131,12 @@ def context_of(tokenizer: Any, text: str, prompt: str | None, vocab_size: int) -
     Raises:
         UsageProblem: there are no tokens; see ``engines.tokenization.encode``.
     """
-    from engines.tokenization import encode
+    from engines.tokenization import encode, plain
 
     request = Request((("user", text if prompt is None else prompt),), raw=prompt is None)
     request.check()
     tokens, _ = encode(tokenizer, request, vocab_size)
-    return tokens + (tokenizer(text, add_special_tokens=False)["input_ids"] if prompt is not None and text else [])
+    return tokens + (plain(tokenizer, text, begin=False) if prompt is not None and text else [])
 
 
 def last_hidden_state(
