@@ -29,10 +29,10 @@ def untested() -> tuple[str, ...]:
     return tuple(_sentence(package) for package in TESTED if _beyond(package))
 
 
-def command() -> str:
-    """The command that installs tested versions of the packages that ``untested`` names; "" where there are none."""
+def advice() -> str:
+    """What installs tested versions of the packages that ``untested`` names, as a hint; "" where there are none."""
     wanted = [f"'{package}>={TESTED[package][0]},<={TESTED[package][1]}'" for package in TESTED if _beyond(package)]
-    return f"pip install {' '.join(wanted)}" if wanted else ""
+    return f"install a tested version: pip install {' '.join(wanted)}" if wanted else ""
 
 
 def unsatisfied() -> tuple[str, ...]:
@@ -54,13 +54,13 @@ def check(package: str) -> None:
     """Raises LibraryProblem: a package of ``TESTED`` is missing, or older than the oldest that works."""
     have = installed(package)
     if have is None or Version(have) < Version(TESTED[package][0]):
-        raise LibraryProblem(_sentence(package), command())
+        raise LibraryProblem(_sentence(package), advice())
 
 
 def unusable(package: str, error: Exception) -> LibraryProblem:
     """What is said where a package of ``TESTED`` lacks something that this program uses."""
     return LibraryProblem(f"{_sentence(package)}; this one fails: {error}",
-                          command() or f"reinstall it: pip install --force-reinstall {package}")
+                          advice() or f"reinstall it: pip install --force-reinstall {package}")
 
 
 def _beyond(package: str) -> bool:

@@ -463,7 +463,8 @@ def _unusable(name: str, reason: str) -> ModelUnavailable:
     if untested := versions.untested():
         return ModelUnavailable(
             f"{name} cannot be decoded with here: {reason}. That may be due to a library: {'; '.join(untested)}",
-            f"install a tested version: {versions.command()}")
+            versions.advice(),
+        )
     return ModelUnavailable(f"{name} cannot be decoded with here: {reason}", "choose another model")
 
 
@@ -495,7 +496,7 @@ def _translated(source: ModelSource, what: str, error: Exception) -> ModelUnavai
         )
     if isinstance(error, TypeError | AttributeError | ImportError) and (untested := versions.untested()):
         return ModelUnavailable(f"the {what} of {name} cannot be read: {first_line(error)}; {'; '.join(untested)}",
-                                f"install a tested version: {versions.command()}")
+                                versions.advice())
     return ModelUnavailable(
         f"the {what} of {name} cannot be read: {first_line(error)}", "check that the download is complete"
     )

@@ -181,7 +181,7 @@ def _broken(facts: dict[str, Any]) -> list[str]:
         found.append(f"native code does not work ({why}): models run slower on the CPU; spec-tui uses none until then")
     if not decoding["works"]:
         found.append(f"the sample pair is not decoded as it should be ({decoding['problem']});"
-                     f" {versions.command() or 'please report this'}")
+                     f" {versions.advice() or 'please report this'}")
     return found
 
 

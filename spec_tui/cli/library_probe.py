@@ -78,7 +78,7 @@ def _torch(torch: Any) -> dict[str, Any]:
         "mps": bool(getattr(torch.backends, "mps", None) and torch.backends.mps.is_available()),
         "layouts": [], "no_native_code": "", "compiler": False,
     }
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(ImportError, SpecError):
         layouts = importlib.import_module("engines.model.weight_layouts")
         found["layouts"] = [name for name in layouts.LAYOUTS if layouts.available(name)]
         found["compiler"] = importlib.import_module("engines.model.native.native_code").compiler() is not None

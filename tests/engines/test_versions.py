@@ -26,14 +26,14 @@ def transformers_is(monkeypatch):
 
 
 def test_what_runs_the_tests_was_tested():
-    assert not versions.untested() and not versions.command() and not versions.unsatisfied()
+    assert not versions.untested() and not versions.advice() and not versions.unsatisfied()
 
 
 def test_a_newer_version_is_named_and_so_is_the_command_that_helps(transformers_is):
     transformers_is("5.99.1")
     said, = versions.untested()
     assert said == "transformers 5.99.1 is installed; spec-tui was tested with 5.20.0 to 5.24.0"
-    assert versions.command() == "pip install 'transformers>=5.20.0,<=5.24.0'"
+    assert versions.advice() == "install a tested version: pip install 'transformers>=5.20.0,<=5.24.0'"
 
 
 def test_an_older_version_is_refused_before_anything_is_loaded(transformers_is):
