@@ -112,8 +112,8 @@ def collect() -> dict[str, Any]:
     from engines.datastores.storage import catalog
     from engines.hub import hub_api, hub_cache, local_models
 
-    libraries = probe()
-    decoding = libraries.pop(DECODING)
+    tried = probe()
+    decoding, libraries = tried[DECODING], {name: found for name, found in tried.items() if name != DECODING}
     size, (total, free) = shutil.get_terminal_size((0, 0)), machine.ram()
     facts = {
         "versions": {"spec-tui": _version("spec-tui"), "python": platform.python_version()}

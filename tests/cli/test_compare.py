@@ -311,7 +311,7 @@ def test_every_flag_of_run_is_there():
 
     commands = get_command(app).commands
     flags = {name: {o for p in commands[name].params for o in p.opts} for name in ("run", "compare", "sweep")}
-    alone = {"--trace", "--detail", "--narrate", "--explain",
+    alone = {"--trace", "--detail", "--narrate", "--explain", "--rejected",
              "--server", "--api-key-env", "--backend", "--served-model"}
     assert flags["run"] - flags["compare"] <= alone and flags["run"] - flags["sweep"] <= alone
 

@@ -117,6 +117,6 @@ def test_what_a_simple_template_raises_is_told(template):
 def test_a_long_conversation_runs_within_limits(monkeypatch):
     tokenizer = make_tokenizer()
     asked = []
-    monkeypatch.setattr(tokenization, "limited", lambda render: asked.append(render) or [5])
+    monkeypatch.setattr(tokenization, "limited", lambda render: asked.append(render) or "x")
     encode(tokenizer, Request(conversation=(("user", "a" * 10_000_000),) * 9), 260)
     assert asked

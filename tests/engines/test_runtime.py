@@ -98,7 +98,7 @@ def test_a_cache_folder_that_can_be_none_is_not_the_models_fault(saved, monkeypa
 
 
 def test_the_weights_are_counted_while_they_are_read(saved, monkeypatch):
-    monkeypatch.setattr("engines.model.loading._REPORT_SECONDS", 0.0)
+    monkeypatch.setattr("engines.libraries.hf._REPORT_SECONDS", 0.0)
     told = []
     load_model(str(saved), torch.float32, torch.device("cpu"), 1, progress=told.append)
     assert len({event.done for event in told if event.stage == "loading the weights"}) > 5
@@ -325,7 +325,7 @@ def test_a_folder_without_a_model(tmp_path):
 
 
 def test_a_file_instead_of_a_folder(folder):
-    assert "is a file" in failure(folder / "config.json")
+    assert "config.json is a settings file, not a model" in failure(folder / "config.json")
 
 
 def test_not_a_causal_model(folder):
