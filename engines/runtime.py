@@ -120,7 +120,7 @@ class Runtime:
         self._memory: dict[Any, Any] = {}
         width = text_config(target.model.config).hidden_size
         self.identity = ModelIdentity(Path(target.name).name, target.fingerprint, width)
-        offered = {STANDARD_LIBRARY: lambda: open_standard_library(tokenizer)}
+        offered = {STANDARD_LIBRARY: partial(open_standard_library, tokenizer)}
         self.open_datastores = OpenDatastores(tokenizer_fingerprint(tokenizer), self.identity, offered)
         self.datastore_service = DatastoreService(self, self.open_datastores, partial(probe, self))
         ends = end_tokens(tokenizer, target.model.generation_config, target.model.config)

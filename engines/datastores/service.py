@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
     from engines.datastores.building.corpus import BuildModel
     from engines.datastores.search.open_datastores import OpenDatastores
+    from engines.datastores.storage.datastore import Store
 
 Probe = Callable[[str, str, "str | None"], Probed]
 """Probes a datastore by name: what would be drafted after a text, as the beginning of the answer to a prompt."""
@@ -52,12 +53,17 @@ class DatastoreService:
     def build(self, spec: BuildSpec, progress: Progress = no_progress, fresh: bool = False) -> Built:
         """Build a datastore, or continue its unfinished build. What ``progress`` raises interrupts it; what is done
         stays."""
-        from engines.datastores.building.build_spec import build, open_corpus
+        from engines.datastores.building.build_spec import BuildSpec, build, open_corpus
 
         clock = perf_counter()
         spec.check()
+        if spec == BuildSpec(spec.name, (spec.name,)) and spec.name in self._datastores.offered:
+            return self._built(self._datastores.open(spec.name, progress), clock)
         corpus = open_corpus(spec, self._model, progress)
         store = build(spec, corpus, self._model.tokenizer, self._model, progress, fresh)
+        return self._built(store, clock)
+
+    def _built(self, store: Store, clock: float) -> Built:
         facts = store.manifest
         return Built(
             name=store.name, kind=facts.kind, tokens=facts.tokens, documents=facts.documents, keys=facts.keys,

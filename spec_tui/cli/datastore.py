@@ -493,9 +493,9 @@ def _offered(tokenizer: Any) -> dict[str, Callable]:
     """The datastore that is built when it is first searched, with a progress bar."""
     from engines.datastores.building.build_spec import STANDARD_LIBRARY, open_standard_library
 
-    def open_with_progress() -> Any:
-        with StageProgress() as progress:
-            return open_standard_library(tokenizer, progress.show)
+    def open_with_progress(progress: Any) -> Any:
+        with StageProgress() as shown:
+            return open_standard_library(tokenizer, shown.show)
 
     return {STANDARD_LIBRARY: open_with_progress}
 

@@ -8,6 +8,7 @@ from engines.datastores.storage import catalog
 from engines.datastores.storage.datastore import Store
 from engines.datastores.storage.manifest import ModelIdentity
 from engines.errors import SpecError, UsageProblem
+from engines.progress import Progress, no_progress
 from engines.report.events import DatastoreInfo
 
 
@@ -17,12 +18,12 @@ class OpenDatastores:
     Args:
         tokenizer: fingerprint of the model's vocabulary.
         model: whose hidden states the keys of dense datastores must be; None if it is not known.
-        offered: opens sparse datastores that are built when they are first used, by name.
+        offered: opens sparse datastores that are built when they are first used, by name; tells of its progress.
     """
 
     def __init__(
         self, tokenizer: str, model: ModelIdentity | None = None,
-        offered: Mapping[str, Callable[[], Store]] | None = None,
+        offered: Mapping[str, Callable[..., Store]] | None = None,
     ) -> None:
         self.tokenizer, self.model, self.offered = tokenizer, model, dict(offered or {})
         self._stores: dict[str, Store] = {}
@@ -102,11 +103,11 @@ class OpenDatastores:
             return False
         return True
 
-    def open(self, name: str) -> Store:
+    def open(self, name: str, progress: Progress = no_progress) -> Store:
         """Open a datastore, and build it first if it is an offered one. Raises UsageProblem, DatastoreProblem."""
         if name not in self._stores:
-            open_offered = self.offered.get(name)
-            self._stores[name] = open_offered() if open_offered else catalog.open_store(name, self.tokenizer)
+            build = self.offered.get(name)
+            self._stores[name] = build(progress=progress) if build else catalog.open_store(name, self.tokenizer)
         return self._stores[name]
 
     def _part(self, name: str, kind: type, fraction: float) -> object:

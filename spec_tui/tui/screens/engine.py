@@ -17,7 +17,7 @@ from engines.methods.options import Option
 from engines.report.events import Ready
 from spec_tui.present import price_words as price
 from spec_tui.present.text import LOSSY, one_line
-from spec_tui.session.settings import SAMPLING, ChatSettings, stores, unavailable
+from spec_tui.session.settings import SAMPLING, ChatSettings, stores, to_build, unavailable
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.field import Field
@@ -41,6 +41,7 @@ class EngineScreen(SpecModal[ChatSettings]):
     ENTER: ClassVar = "uses them"
     SAMPLED: ClassVar = True  # whether the form has what engines share, too
     SYSTEM: ClassVar = True  # and what the model is told first
+    BUILDS: ClassVar = True  # whether a datastore that is missing is offered by the one who asked
 
     def __init__(self, settings: ChatSettings, ready: Ready | None) -> None:
         super().__init__()
@@ -168,7 +169,8 @@ class EngineScreen(SpecModal[ChatSettings]):
                 field.complain(error.hint)
                 field.editor.focus()
                 return
-        if reason := unavailable(find(self.chosen), self.ready, settings.options(self.chosen), settings.datastores):
+        reason = unavailable(find(self.chosen), self.ready, settings.options(self.chosen), settings.datastores)
+        if reason and not (self.BUILDS and to_build(settings, self.ready)):
             self.on_field_explained(Field.Explained(reason, True))
             return
         self.choose(settings)

@@ -16,6 +16,7 @@ class LaneScreen(EngineScreen):
     ABOUT: ClassVar = "add a lane"
     ENTER: ClassVar = "adds it"
     SAMPLED: ClassVar = False
+    BUILDS: ClassVar = False
 
     def choose(self, settings: ChatSettings) -> None:
         engine = settings.resolved(self.ready)
@@ -31,3 +32,4 @@ class ChangeScreen(EngineScreen):
     ABOUT: ClassVar = "branch: change what you like"
     ENTER: ClassVar = "runs on from here"
     SYSTEM: ClassVar = False
+    BUILDS: ClassVar = False

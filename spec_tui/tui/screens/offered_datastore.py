@@ -1,0 +1,73 @@
+"""A datastore that can be built at once, offered when an engine is chosen that finds none to search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import Static
+
+from spec_tui.present.progress_text import estimate_parts, progress_line
+from spec_tui.present.text import one_line
+from spec_tui.tui.actions import Action
+from spec_tui.tui.screens.build import INTERVAL
+from spec_tui.tui.screens.modal import Box, SpecModal
+
+if TYPE_CHECKING:
+    from spec_tui.session.chat_session import ChatSession
+
+
+class OfferedDatastore(SpecModal["BuildSpec"]):
+    """Gives back what to build, None if it is not wanted.
+
+    Args:
+        engine: title of the engine that would search it.
+        name: of the datastore, which is also its source.
+    """
+
+    CSS_PATH: ClassVar = ["modal.tcss", "build.tcss"]
+    ACTIONS = (
+        Action(id="offered.build", run="build", keys="enter", label="Build", footer=True,
+               help="Build the datastore that is offered"),
+    )
+
+    def __init__(self, session: ChatSession, engine: str, name: str) -> None:
+        super().__init__()
+        from engines.datastores.building.build_spec import BuildSpec
+
+        self.session, self.jobs, self._engine = session, session.datastore_jobs, engine
+        self._spec, self._drawn = BuildSpec(name, (name,)), -1
+
+    def compose(self) -> ComposeResult:
+        with Box("build it now?", "enter builds it · esc doesn't"):
+            yield Static(f"{self._engine} searches a datastore, and none fits this model. {self._spec.name} can be "
+                         "built at once, of the standard library of your own Python.\n", markup=False)
+            yield Static("", id="takes", markup=False)
+
+    def on_mount(self) -> None:
+        self.jobs.estimate(self._spec)
+        self._draw()
+        self.set_interval(INTERVAL, self._draw)
+
+    def _draw(self) -> None:
+        if self._drawn == self.jobs.changes:
+            return
+        self._drawn, work, found = self.jobs.changes, self.jobs.work, self.jobs.estimated
+        if work is not None:
+            words = progress_line([*work.stages.values()][-1]) if work.stages else "estimating"
+        elif found is not None:
+            words = " · ".join(estimate_parts(found.estimate))
+        else:
+            ended = self.jobs.ended
+            words = f"{ended.message}: {ended.hint}" if ended is not None else ""
+        self.query_one("#takes", Static).update(Content.styled(one_line(words), "bold"))
+
+    def action_build(self) -> None:
+        if not self.jobs.busy:
+            self.dismiss(self._spec)
+
+    def action_close(self) -> None:
+        if self.jobs.busy:
+            self.session.cancel()
+        self.dismiss(None)
