@@ -10,8 +10,9 @@ import select
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 from engines import folders
@@ -20,6 +21,7 @@ from engines.errors import first_line
 if sys.platform == "linux":
     import resource
 
+_DAY, _LONGEST = 86_400, 90  # seconds; days that anything with an end is kept
 _SECONDS, _MEMORY, _LARGEST = 10.0, 1 << 30, 64 << 20  # of a limited call: time, more memory, size of its result
 
 
@@ -52,11 +54,50 @@ def measured_file(kind: str, facts: list[Any]) -> Path:
     return folders.cache() / kind / f"{key}.json"
 
 
+def keep(file: Path, value: Any, days: float | None = None) -> None:
+    """Keep plain data in a file of the cache, whole, with a check of its content; where it cannot be written, nothing is
+    kept. ``days``: after them it is no longer taken, so that a measurement is tried again; None keeps it for good."""
+    until = None if days is None else round(time() + days * _DAY)
+    with suppress(OSError):
+        folders.write_json(file, {"value": value, "until": until, "check": content_check(_spelled(value, until))})
+
+
+def kept(file: Path) -> Any:
+    """What ``keep`` kept; None where there is nothing, it is damaged at any byte, or its time is over (also by a clock
+    that was wrong)."""
+    try:
+        found = json.loads(file.read_bytes())
+        value, until = found["value"], found["until"]
+        if found["check"] != content_check(_spelled(value, until)):
+            return None
+        return value if until is None or 0 <= until - time() <= _LONGEST * _DAY else None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _spelled(*parts: Any) -> bytes:
+    return json.dumps(parts, sort_keys=True).encode()
+
+
+def content_check(content: bytes) -> str:
+    """Hexadecimal digits that tell whether a file of the cache is as it was written."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+QUIET = 0.25
+"""Cores that anything else may use while something is measured that is kept."""
+
+
 class OtherLoad:
     """What else uses the processor, from here on."""
 
     def __init__(self) -> None:
         self._clock, self._before = monotonic(), self._seconds()
+
+    def quiet(self) -> bool:
+        """Whether the machine is known to have had next to nothing else to do."""
+        used = self.cores()
+        return used is not None and used < QUIET
 
     def cores(self) -> float | None:
         """How many cores' time everything but this process has used, on average; None where the system does not

@@ -6,19 +6,16 @@ A run under the rejection law depends on what is drafted, and that on the price:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
 import torch
 
-from engines import folders
 from engines.cost.curve import CostCurve
 from engines.cost.interleaved import REPEATS, ROWS, sample
-from engines.machine import measured_file
+from engines.machine import keep, kept, measured_file
 from engines.model.kept_selftest import code_digest
 from engines.model.kv_buffer import KVBuffer
 
@@ -67,13 +64,13 @@ def price(model: Priced, fresh: bool = False) -> CostCurve:
         fresh: measure in any case.
     """
     file = _file(model, [torch.get_num_threads(), model.backend, code_digest()])
-    kept = None if fresh else _read(file)
-    if kept is not None and not _beaten(kept, model):
-        return kept
+    known = None if fresh else _read(file)
+    if known is not None and not _beaten(known, model):
+        return known
     curve = measure(model)
-    if kept is not None and [rows for rows, _ in kept.points] == [rows for rows, _ in curve.points]:
-        curve = CostCurve(tuple((rows, min(a, b)) for (rows, a), (_, b) in zip(kept.points, curve.points)))
-    _write(file, curve)
+    if known is not None and [rows for rows, _ in known.points] == [rows for rows, _ in curve.points]:
+        curve = CostCurve(tuple((rows, min(a, b)) for (rows, a), (_, b) in zip(known.points, curve.points)))
+    keep(file, curve.points)
     return curve
 
 
@@ -86,16 +83,16 @@ def fixed_price(model: Priced, measured: CostCurve, fresh: bool = False) -> Cost
         fresh: take ``measured`` in any case.
     """
     file = _file(model, [])
-    kept = None if fresh else _read(file)
-    if kept is None:
-        _write(file, measured)
-    return kept or measured
+    known = None if fresh else _read(file)
+    if known is None:
+        keep(file, measured.points)
+    return known or measured
 
 
-def _beaten(kept: CostCurve, model: Priced) -> bool:
+def _beaten(known: CostCurve, model: Priced) -> bool:
     """Whether the machine does clearly better now than the curve says."""
     now = measure(model, sizes=_CHECKED, repeats=_CHECKS)
-    return any(seconds < _CLEARLY * kept.at(rows) for rows, seconds in now.points)
+    return any(seconds < _CLEARLY * known.at(rows) for rows, seconds in now.points)
 
 
 def measure(
@@ -137,13 +134,6 @@ def _file(model: Priced, also: list[object]) -> Path:
 
 def _read(file: Path) -> CostCurve | None:
     try:
-        points = json.loads(file.read_text("utf-8"))
-        return CostCurve.fit((int(rows), float(seconds)) for rows, seconds in points)
-    except (OSError, ValueError, TypeError, RecursionError):
+        return CostCurve.fit((int(rows), float(seconds)) for rows, seconds in kept(file))
+    except (ValueError, TypeError):
         return None
-
-
-def _write(file: Path, curve: CostCurve) -> None:
-    """Keep a curve; where it cannot be written the next load measures again."""
-    with suppress(OSError):
-        folders.write_json(file, curve.points)

@@ -18,8 +18,10 @@ from engines import folders
 from engines.errors import first_line
 from engines.hub.gguf_config import SPECIAL_TOKENS, Unsupported, config_of, token_id
 from engines.hub.gguf_file import GgufFile
+from engines.machine import content_check, keep, kept
 
-_FORM = 3  # of what is written; a new number makes the folders again
+CHECKS = "checks.json"  # of all other files in a folder
+_FORM = 4  # of what is written; a new number makes the folders again
 _ENDS = {  # tokens that end an answer, by llama.cpp's list, the marks between files at its end
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
     "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "</s>", "<eos>", "<turn|>",
@@ -43,21 +45,36 @@ def prepared(file: GgufFile) -> Path:
         OSError: the folder cannot be written.
     """
     folder = folders.cache() / "gguf" / f"{file.digest}-{_FORM}"
-    if (folder / "config.json").is_file():
+    if _intact(folder):
         return folder
     config = config_of(file)
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
         _write(file, config, temporary)
+        keep(temporary / CHECKS, _checks(temporary))
         try:
+            shutil.rmtree(folder, ignore_errors=True)  # damaged, or not there
             os.rename(temporary, folder)
         except OSError:  # another process was faster
-            if not (folder / "config.json").is_file():
+            if not _intact(folder):
                 raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _intact(folder: Path) -> bool:
+    """Whether all files are there as they were written."""
+    try:
+        return kept(folder / CHECKS) == _checks(folder)
+    except OSError:
+        return False
+
+
+def _checks(folder: Path) -> dict[str, str]:
+    """A check of each file's content, by name. Raises OSError."""
+    return {file.name: content_check(file.read_bytes()) for file in sorted(folder.iterdir()) if file.name != CHECKS}
 
 
 def _write(file: GgufFile, config: dict[str, Any], folder: Path) -> None:

@@ -184,7 +184,7 @@ def _in_gguf(name: str, path: Path, terms: TrustPolicy) -> ModelSource:
     try:
         file = gguf_file.read(path)
         folder = gguf_folder.prepared(file)
-        small = tuple(sorted(found.name for found in folder.iterdir()))
+        small = tuple(sorted(found.name for found in folder.iterdir() if found.name != gguf_folder.CHECKS))
     except Unsupported as error:
         raise ModelUnavailable(f"{name} cannot be decoded with here: {error}", error.hint) from None
     except gguf_file.LaterPart as error:

@@ -4,18 +4,18 @@ machine, are tested once."""
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import torch
 
-from engines import folders
 from engines.libraries import hf, versions
-from engines.machine import measured_file
+from engines.machine import keep, kept, measured_file
 from engines.model.causal_model import CausalModel
 from engines.model.kept_tuning import settings_of
 from engines.model.selftest import selftest
+
+_PASSED = "passed"
 
 
 def test_once(model: CausalModel) -> str | None:
@@ -27,12 +27,11 @@ def test_once(model: CausalModel) -> str | None:
     if model.device.type != "cpu" or not type(model.model).__module__.startswith("transformers."):
         return selftest(model)
     file = _file(model)
-    if file.is_file():
+    if kept(file) == _PASSED:
         return None
     reason = selftest(model)
     if reason is None and model.trees:
-        with suppress(OSError):  # where it cannot be written, the next load tests again
-            folders.write_json(file, {"model": model.name})
+        keep(file, _PASSED)
     return reason
 
 

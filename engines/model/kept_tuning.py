@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from engines import folders
 from engines.libraries.hf import PreTrainedModel
-from engines.machine import OtherLoad, measured_file
+from engines.machine import OtherLoad, keep, kept, measured_file
 from engines.model.tuning import is_given, layouts_of, own_threads, tune, use_threads
 from engines.model.weight_layouts import LaidOut
 
-_QUIET = 0.25  # cores that anything else may use while the number of threads is chosen for good
+_DAYS, _BUSY_DAYS = 30, 1  # that it is kept: measured on a quiet machine, and on another
 
 
 def tune_once(
@@ -29,18 +26,17 @@ def tune_once(
     ``forward``, which is made only to be measured.
 
     How many threads are best is kept only of a machine with nothing else to do. Layouts are compared in turn, and what
-    else runs slows them all.
+    else runs slows them all: of a busy machine they are kept for a day. All is measured again some time later.
     """
     file, most, layouts = _kept_where(model, threads, once, native)
-    if kept := _read(file, most, layouts):
-        use_threads(kept[0])
-        return kept[1]
+    if found := _read(file, most, layouts):
+        use_threads(found[0])
+        return found[1]
     other_load = OtherLoad()
     layout = tune(model, threads, row(), progress, once, native)
-    busy = other_load.cores()
-    if is_given(threads) or (busy is not None and busy < _QUIET):
-        with suppress(OSError):  # where it cannot be written, the next load measures again
-            folders.write_json(file, {"threads": torch.get_num_threads(), "layout": layout})
+    quiet = other_load.quiet()
+    if is_given(threads) or quiet:
+        keep(file, {"threads": torch.get_num_threads(), "layout": layout}, _DAYS if quiet else _BUSY_DAYS)
     return layout
 
 
@@ -53,8 +49,8 @@ def kept_layout(
         model: on the meta device, in its dtype.
         threads, once, native: as of ``tune_once``.
     """
-    kept = _read(*_kept_where(model, threads, once, native))
-    return kept[1] if kept else ""
+    found = _read(*_kept_where(model, threads, once, native))
+    return found[1] if found else ""
 
 
 def _kept_where(
@@ -76,8 +72,8 @@ def settings_of(model: PreTrainedModel) -> dict[str, Any]:
 def _read(file: Path, most: int, layouts: list[str]) -> tuple[int, str] | None:
     """Threads and layout, as far as they can be."""
     try:
-        found = json.loads(file.read_text("utf-8"))
+        found = kept(file)
         threads, layout = int(found["threads"]), str(found["layout"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return None
     return (threads, layout) if 1 <= threads <= most and layout in ("plain", *layouts) else None

@@ -35,7 +35,7 @@ _SYSTEM = (
     "/etc/ld.so.conf.d", "/etc/localtime", "/etc/ssl", "/etc/mime.types", "/etc/nsswitch.conf", "/etc/alternatives",
     "/etc/hosts", "/etc/resolv.conf", "/etc/host.conf", "/etc/gai.conf",
 )
-_MEASURED = ("costs", "tunings")  # in the cache folder
+_MEASURED = ("costs", "tunings", "native", "selftests")  # in the cache folder
 FOLDERS = "spec-tui-serve-"
 """How the name of a server's folder begins, in which its sessions have theirs."""
 _FETCH = "fetch it first: spec-tui run Hello --model {}"

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import torch
 from filelock import FileLock
 
-from engines.machine import measured_file
+from engines.machine import content_check, keep, kept, measured_file
 
 _HERE = Path(__file__).parent
 _COMPILERS = ("g++", "c++", "clang++")
@@ -72,18 +72,26 @@ def check(failed: int) -> None:
 
 
 def library(progress: Callable[[], None] = lambda: None) -> ctypes.CDLL:
-    """The compiled code. It is compiled where that was not done before; then ``progress`` is called first. Raises
-    OSError, RuntimeError, AttributeError: there is none here."""
+    """The compiled code. It is compiled where that was not done before, or where what was kept is damaged; then
+    ``progress`` is called first. Raises OSError, RuntimeError, AttributeError: there is none here."""
     if not _loaded:
         file = measured_file("native", [digest()]).with_suffix(".so")
-        try:
-            _loaded.append(_opened(file))
-        except (OSError, AttributeError):  # not there, or damaged
+        if not _intact(file):
             progress()
             file.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(file.with_suffix(".lock")):  # another process may be compiling it
-                _loaded.append(_made(file))
+                if not _intact(file):
+                    _compile(file)
+                    keep(file.with_suffix(".check"), content_check(file.read_bytes()))
+        _loaded.append(_opened(file))
     return _loaded[0]
+
+
+def _intact(file: Path) -> bool:
+    """Whether the library is there as it was written: to load another one may end the process."""
+    with suppress(OSError):
+        return kept(file.with_suffix(".check")) == content_check(file.read_bytes())
+    return False
 
 
 @cache
@@ -104,13 +112,6 @@ def _opened(file: Path) -> ctypes.CDLL:
     return code
 
 
-def _made(file: Path) -> ctypes.CDLL:
-    with suppress(OSError, AttributeError):
-        return _opened(file)
-    _compile(file)
-    return _opened(file)
-
-
 def _compile(file: Path) -> None:
     command = compiler()
     if command is None:
@@ -127,4 +128,6 @@ def _compile(file: Path) -> None:
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "error" in line]
             raise RuntimeError(f"the C++ compiler failed: {lines[0] if lines else done.returncode}")
+        with open(half, "rb+") as stream:
+            os.fsync(stream.fileno())
         half.replace(file)
