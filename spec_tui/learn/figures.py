@@ -372,7 +372,7 @@ class NeighboursFigure(LessonFigure):
                                   for axis in (0, 1) for limit in (min, max))
         scale = max((right - left) / (columns - 1), (high - low) / (2 * (rows - 1)), 1e-9)
         cells = [[(" ", "text")] * columns for _ in range(rows)]
-        marks = [(str(n) if kept else REJECTED, "accent" if n == self.at + 1 else "text" if kept else "rejected", place)
+        marks = [(str(n) if kept else REJECTED, "accent" if n == self.at + 1 else "text" if kept else "bad", place)
                  for n, (_, kept, place) in enumerate(self.near, 1)]
         for mark, style, (x, y) in [*reversed(marks), (HERE, "strong", (0.0, 0.0))]:  # what is nearer lies above
             cells[round((high - y) / (2 * scale))][round((x - left) / scale)] = (mark, style)
@@ -393,8 +393,8 @@ class NeighboursFigure(LessonFigure):
             here = n == self.at
             out.append([(f"{HERE if here else ' '} {passage.weight:.3f} ", "strong" if here else "text"),
                         (f"{bar(max(0.0, passage.weight), 12):<12} ", "bar" if kept else "muted"),
-                        (f"{' ' if kept else REJECTED} ", "rejected"), (f"{before:>{left}}", "muted"), ("|", "accent"),
-                        (after, "rejected" if not kept else "strong" if here else "text")])
+                        (f"{' ' if kept else REJECTED} ", "bad"), (f"{before:>{left}}", "muted"), ("|", "accent"),
+                        (after, "ghost" if not kept else "strong" if here else "text")])
         return [*out, *said]
 
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import partial
 from typing import ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -23,6 +23,7 @@ from spec_tui.session.history import History
 from spec_tui.session.kept_settings import KeptSettings
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.actions import HasActions
+from spec_tui.tui.border import HasBorder
 from spec_tui.tui.chat_actions import APPLICATION
 from spec_tui.tui.own_terminal import leave_on_signals
 from spec_tui.tui.screens.chat import ChatScreen
@@ -38,7 +39,7 @@ def _theme(name: str, colours: dict[str, str], dark: bool = True) -> Theme:
 THEMES = (_theme("spec-dark", DARK), _theme("spec-light", LIGHT, dark=False), _theme("spec-contrast", CONTRAST))
 
 
-class SpecTui(HasActions, App[int]):
+class SpecTui(HasActions, HasBorder):
     """spec-tui in a terminal.
 
     Args:

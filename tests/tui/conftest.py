@@ -16,6 +16,7 @@ from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.chat import ChatScreen
 from tests.tui.fakes import FakeClient
 
+SpecTui.contains = False  # what goes wrong fails a test
 Input.cursor_blink._default = TextArea.cursor_blink._default = False  # a clock that pictures would show
 
 

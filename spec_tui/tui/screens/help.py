@@ -21,7 +21,7 @@ MARKS = (
     ("accepted", "$tok-accept", "drafted, and accepted by the target"),
     ("corrected", "bold underline $tok-fixed", "the draft was rejected here; this is the target's own token"),
     ("bonus", "bold uu $tok-bonus", "the whole draft was accepted; one more token, from the same forward pass"),
-    ("rejected", "strike $tok-ghost", "drafted, not accepted: after the text while it is written, and kept in it by v"),
+    ("rejected", "strike $tok-ghost", "drafted, not accepted; after the text as it is written, and kept in it by v"),
 )
 GLYPHS = "● accepted   ✗ rejected   ◐ what the target chose   ◌ where the tree grows from   ✂ retrieved, but pruned"
 LAYERS = ("■ drafts run it   ▣ one of the last n   left out: c cosine, i interval, b both, s search   "

@@ -3,10 +3,12 @@ command may go on with is listed above it, a line each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from textual import events
 from textual.content import Content
+from textual.document._edit import Edit
 from textual.message import Message
 from textual.widgets import OptionList, TextArea
 
@@ -57,6 +59,8 @@ class PromptBox(HasActions, TextArea):
                help="In a list of commands: down. On the last line: the next prompt"),
     )
 
+    _between = False  # edits are undone or done again: the cursor may stand where there is no text
+
     class Sent(Message):
         """Enter was pressed; the text stays until the receiver takes it."""
 
@@ -78,6 +82,29 @@ class PromptBox(HasActions, TextArea):
         self._tabbed: Mapping[str, str] = {}  # the lines that tab goes round
         self._listed = ""  # the text that the list above is for
         self._blinks: bool | None = None  # whether the cursor did, while it stands still
+
+    # Textual measures a text that it undoes before it puts the cursor back (8.2.8): where a scrollbar goes then, the
+    # cursor is looked up on a line that is gone. Here it is measured afterwards.
+    def _undo_batch(self, edits: Sequence[Edit]) -> None:
+        with self._measured_after():
+            super()._undo_batch(edits)
+
+    def _redo_batch(self, edits: Sequence[Edit]) -> None:
+        with self._measured_after():
+            super()._redo_batch(edits)
+
+    @contextmanager
+    def _measured_after(self) -> Iterator[None]:
+        self._between = True
+        try:
+            yield
+        finally:
+            self._between = False
+            self._rewrap_and_refresh_virtual_size()
+
+    def _refresh_size(self) -> None:
+        if not self._between:
+            super()._refresh_size()
 
     @property
     def choices(self) -> Choices:

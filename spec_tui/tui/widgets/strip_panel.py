@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from rich.segment import Segment
 from rich.style import Style
@@ -12,6 +13,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from spec_tui.present.rows import Row, Span, bar
+from spec_tui.present.token_styles import FAILED
+from spec_tui.tui.border import words
 from spec_tui.tui.widgets.styled_widget import StyledWidget
 from spec_tui.tui.widgets.wrap import cells
 
@@ -41,12 +44,23 @@ class StripPanel(StyledWidget):
         width, height = self.size
         if not (width and height and self.is_on_screen_tree):
             return
-        new = self.rows(width, height)[:height]
+        new = self._rows_or_why_not(width, height)[:height]
         old, self._rows = self._rows, new
         for y in range(max(len(old), len(new))):
             if (old[y] if y < len(old) else None) != (new[y] if y < len(new) else None):
                 self._strips.pop(y, None)
                 self.refresh(Region(0, y, width, 1))
+
+    def _rows_or_why_not(self, width: int, height: int) -> list[Row]:
+        """The rows; where they cannot be made, what went wrong."""
+        try:
+            return self.rows(width, height)
+        except Exception as error:
+            if not getattr(self.app, "contains", False):
+                raise
+            said = words(error, "this panel cannot be drawn")
+            self.app.noted(said, error)
+            return [[(line, "warn")] for line in wrap(f"{FAILED} {said}", max(10, width))]
 
     @property
     def is_on_screen_tree(self) -> bool:

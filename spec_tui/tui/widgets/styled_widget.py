@@ -14,6 +14,7 @@ from textual.widget import Widget
 from spec_tui.present.styles import STYLES
 from spec_tui.present.styles import Style as NamedStyle
 from spec_tui.present.token_styles import spans
+from spec_tui.tui.border import contained
 
 STAND_OUT = "bold reverse $error"  # of the mark LOSSY, as the style "lossy"
 
@@ -24,7 +25,13 @@ def marked(text: str) -> Content:
 
 
 class StyledWidget(Widget):
-    """A widget that asks for styles by name; ``forget_styles`` is called when the theme changes."""
+    """A widget that asks for styles by name; ``forget_styles`` is called when the theme changes. An exception while it
+    draws does not end the application."""
+
+    def __init_subclass__(cls, **kwargs) -> None:
+        super().__init_subclass__(**kwargs)
+        if "render_lines" in cls.__dict__:
+            cls.render_lines = contained(cls.render_lines)
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.forget_styles())

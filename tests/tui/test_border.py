@@ -1,0 +1,158 @@
+"""What goes wrong in a panel, a key or an event stays there; and no key of an input goes wrong over any text."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from textual.events import Paste
+from textual.widgets import Input, TextArea
+
+from spec_tui.session.log import log_path
+from spec_tui.tui import border
+from spec_tui.tui.app import SpecTui
+from spec_tui.tui.screens.glossary import GlossaryScreen
+from spec_tui.tui.screens.race import RaceScreen
+from spec_tui.tui.widgets.prompt_box import PromptBox
+from spec_tui.tui.widgets.speed_panel import SpeedPanel
+from spec_tui.tui.widgets.transcript import Transcript
+from spec_tui.tui.widgets.tree_panel import TreePanel
+
+TEXTS = ("word", "two words", "a\nb", "one line\nanother line\nand a third", "\n\n\n", "\n".join("abcdefghijkl"),
+         "long " * 60, "tab\tand 漢字 é 🙂\nx", "  indented\n    more")
+
+
+def keys_of(widget: type) -> list[str]:
+    """Every key that a kind of input acts on, and a few letters; not those that leave it or send."""
+    keys = {key for cls in widget.__mro__ for binding in cls.__dict__.get("BINDINGS", ())
+            for key in (binding.key if hasattr(binding, "key") else binding[0]).split(",")}
+    return [*sorted(keys - {"tab", "enter", "escape", "ctrl+o", "f3"}), "a", "space", "backspace"]
+
+
+@pytest.fixture
+def contained(monkeypatch, tmp_path):
+    monkeypatch.setattr(SpecTui, "contains", True)
+    monkeypatch.setattr(border, "open_log", lambda name: open(tmp_path / name, "ab"))  # noqa: SIM115
+    return tmp_path / border.LOG
+
+
+async def check(s, box: PromptBox, dice: random.Random, times: int) -> None:
+    """Keys over texts, in any order: the cursor stays in the text, and all of it can be undone and done again."""
+    keys = keys_of(PromptBox)
+    for _ in range(times):
+        box.put("")
+        s.app.post_message(Paste(dice.choice(TEXTS)))
+        await s.pilot.pause()
+        await s.pilot.press(*dice.choices(keys, k=dice.randint(1, 7)))
+        line, column = box.cursor_location
+        assert line < box.document.line_count and column <= len(box.document[line])
+        assert "".join(box.document.lines) == box.text.replace("\n", "")
+        undone = box.text
+        while before := box.history._undo_stack and box.text:
+            await s.pilot.press("ctrl+z")
+            undone = before
+        while box.history._redo_stack:
+            await s.pilot.press("ctrl+y")
+        assert box.wrapped_document.height >= box.document.line_count and isinstance(undone, str)
+
+
+@pytest.mark.parametrize("size", [(60, 14), (120, 40)])
+async def test_no_key_of_the_prompt_goes_wrong_over_any_text(session, size):
+    async with session(size=size) as s:
+        s.chat.prompt.focus()
+        await check(s, s.chat.prompt, random.Random(size[0]), 40)
+
+
+async def test_undo_takes_back_a_paste_of_several_lines_and_redo_brings_it(session):
+    async with session() as s:
+        s.chat.prompt.focus()
+        for text in TEXTS[2:6]:
+            s.chat.prompt.put("")
+            s.app.post_message(Paste(text))
+            await s.pilot.pause()
+            await s.pilot.press("ctrl+z")
+            assert s.chat.prompt.text == ""
+            await s.pilot.press("ctrl+y")
+            assert s.chat.prompt.text == text
+
+
+async def test_no_key_of_a_races_prompt_or_of_an_input_goes_wrong(session):
+    dice = random.Random(3)
+    async with session() as s:
+        await s.pilot.press("escape", "r")
+        await s.pilot.pause()
+        assert isinstance(s.app.screen, RaceScreen)
+        box = s.app.screen.query_one(PromptBox)
+        box.focus()
+        await check(s, box, dice, 15)
+        s.app.push_screen(GlossaryScreen())
+        await s.pilot.pause()
+        field = s.app.screen.query_one(Input)
+        field.focus()
+        for _ in range(20):
+            s.app.post_message(Paste(dice.choice(TEXTS)))
+            await s.pilot.pause()
+            await s.pilot.press(*dice.choices(keys_of(Input), k=6))
+            assert s.app.focused is field and 0 <= field.cursor_position <= len(field.value)
+            field.value = ""
+
+
+@pytest.mark.parametrize("panel", [TreePanel, SpeedPanel])
+async def test_a_panel_that_cannot_be_drawn_says_so_and_the_rest_goes_on(session, contained, monkeypatch, panel):
+    def broken(self, width, height):
+        raise KeyError("rejected\x1b[31m")
+
+    async with session() as s:
+        await s.ask("one", feed=3)
+        monkeypatch.setattr(panel, "rows", broken)
+        s.client.feed()
+        await s.settle()
+        assert "cannot be drawn: KeyError: 'rejected" in "".join(s.chat.query_one(panel).text_rows())
+        assert "\x1b" not in "".join(s.chat.query_one(panel).text_rows())
+        assert "The two indices walk" in s.shown and s.app.is_running and len(s.app.faults) == 1
+        assert contained.read_text().count("KeyError") == 1, "logged once, not once a frame"
+
+
+@pytest.mark.parametrize("kind", [Transcript, TextArea])
+async def test_lines_that_cannot_be_drawn_take_no_other_panel_along(session, contained, monkeypatch, kind):
+    def broken(*_args):
+        raise ValueError("the document line index 1 is out of bounds")
+
+    async with session() as s:
+        await s.ask("one")
+        monkeypatch.setattr(kind, "_segments" if kind is Transcript else "render_line", broken)
+        s.chat.transcript._strips.clear()
+        s.chat.refresh()
+        for widget in (s.chat.transcript, s.chat.prompt):
+            widget.refresh()
+        await s.pilot.pause()
+        await s.pilot.press("escape")
+        await s.pilot.pause()
+        assert s.app.is_running and any("cannot be drawn: ValueError" in said for said in s.app.faults)
+        await s.pilot.press("t")
+        await s.pilot.pause()
+        assert s.chat.query_one("#tree").has_class("hidden"), "keys still work"
+
+
+async def test_an_action_or_an_event_that_fails_keeps_the_session(session, contained, monkeypatch):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape")
+        monkeypatch.setattr(type(s.chat), "action_details", lambda self: 1 / 0)
+        await s.pilot.press("x")
+        await s.pilot.pause()
+        assert s.app.faults == ["details failed: ZeroDivisionError: division by zero; the log has more "
+                                "(spec-tui doctor)"]
+        assert any("division by zero" in str(note.message) for note in s.app._notifications)
+        monkeypatch.setattr(s.chat, "on_text_area_changed", lambda event: {}["a key"], raising=False)
+        monkeypatch.setattr(type(s.chat), "on_text_area_changed", lambda self, event: {}["a key"])
+        await s.pilot.press("i", "h", "i")
+        await s.pilot.pause()
+        assert len(s.app.faults) == 2 and "changed in" in s.app.faults[1]
+        await s.ask("two")
+        assert len(s.chat.session.turns) == 2 and "The two indices walk" in s.shown
+        assert "one" not in contained.read_text().replace("in one", ""), "the log holds no prompt"
+
+
+def test_the_log_is_where_doctor_looks():
+    assert log_path(border.LOG).parent == log_path("engine").parent
