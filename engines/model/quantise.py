@@ -22,7 +22,7 @@ from engines.model.quantised_linear import (
     quantised,
     works,
 )
-from engines.model.quantize_choices import CHOICES, INT4, INT8, NONE
+from engines.model.quantize_choices import ARITHMETICS, CHOICES, INT4, INT8, NONE
 from engines.model.weight_layouts import LaidOut, stored_names
 
 PLAIN = "plain"
@@ -46,6 +46,12 @@ def check_choice(choice: str) -> None:
     """Raises UsageProblem: there is no such choice."""
     if choice not in CHOICES:
         raise UsageProblem(f"there is no quantisation {choice!r}", "choices are: " + ", ".join(CHOICES))
+
+
+def check_arithmetic(choice: str) -> None:
+    """Raises UsageProblem: there is no such choice."""
+    if choice not in ARITHMETICS:
+        raise UsageProblem(f"there is no arithmetic {choice!r}", "choices are: " + ", ".join(ARITHMETICS))
 
 
 @torch.inference_mode()
