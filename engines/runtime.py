@@ -173,8 +173,8 @@ class Runtime:
 
         Raises:
             ModelUnavailable: a model is missing or unusable.
-            UsageProblem: an unknown dtype, device, quantisation or arithmetic, more threads than processors, or a ``draft_model``
-                that shares no token with the target.
+            UsageProblem: an unknown dtype, device, quantisation or arithmetic, more threads than processors, or a
+                ``draft_model`` that shares no token with the target.
         """
         clock = perf_counter()
         if threads and threads > (most := os.cpu_count() or 1):

@@ -266,7 +266,8 @@ def load_model(
 ) -> CausalModel:
     """A causal language model, tuned (see ``tuning.tune`` for ``threads`` and ``once``), tested and ready to decode
     with; ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``, ``native``
-    code is used where it can be, with this ``arithmetic`` (``quantize_choices``). ``progress`` is told of reading, tuning and testing, 0..1.
+    code is used where it can be, with this ``arithmetic`` (``quantize_choices``). ``progress`` is told of reading, tuning
+    and testing, 0..1.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that

@@ -211,10 +211,10 @@ def bytes_laid_out(
             exact = form is found or kind is None
             if native and linear is head and exact and head.weight is embedding.weight:
                 gone.add(embedding)  # its rows are looked up in the head
-    if native and stored is not None and (table := _own_embedding(model, head)) is not None:
-        if stored.form(table) is not None and choice in (AUTO, STORED):
-            gone.add(model.get_input_embeddings())
-            total += stored_bytes(stored.rows(table))
+    table = _own_embedding(model, head) if native and stored is not None and choice in (AUTO, STORED) else None
+    if table is not None and stored.form(table) is not None:
+        gone.add(model.get_input_embeddings())
+        total += stored_bytes(stored.rows(table))
     kept = {id(p): p for module in model.modules() for name, p in module.named_parameters(recurse=False)
             if module not in gone or name != "weight"}
     return total + sum(parameter.nbytes for parameter in kept.values())

@@ -212,7 +212,8 @@ class ModelOrServerOptions(ModelOptions):
         if self.backend and self.server is not None:
             raise UsageProblem("--server and --backend are two programs", "give one of them")
         if self.server is not None or self.backend:
-            audited = ("quantize", "arithmetic", "revision", "threads") if self.model is not None or self.backend else ()
+            here = self.model is not None or self.backend
+            audited = ("quantize", "arithmetic", "revision", "threads") if here else ()
             kept = ("server", "api_key_env", "served_model", "offline", "model", *audited,
                     *(("backend", "draft_model") if self.backend else ()))
             own = type(self)(**{name: getattr(self, name) for name in kept})
