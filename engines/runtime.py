@@ -37,7 +37,7 @@ from engines.methods.shared.datastore_probe import probe
 from engines.model.causal_model import CausalModel
 from engines.model.loading import LoadedDraft, load_draft, load_models, no_draft_fits, resolve_device, resolve_dtype
 from engines.model.penalties import Penalties
-from engines.model.quantise import check_choice
+from engines.model.quantise import check_arithmetic, check_choice
 from engines.model.tuning import ThreadGovernor
 from engines.report.answer import Answer
 from engines.report.events import (
@@ -147,7 +147,7 @@ class Runtime:
         progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
         revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
         trust_remote_code: bool = False, strict: bool = False, quantize: str = "auto", draft_quantize: str = "auto",
-        head: str | None = None, weights_once: bool = False, native: bool = True,
+        head: str | None = None, weights_once: bool = False, native: bool = True, arithmetic: str = "auto",
     ) -> Runtime:
         """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
         the target's; a named one may have another (``engines.vocabularies``). What is on the hub
@@ -161,6 +161,8 @@ class Runtime:
         whose weights the distribution of the answers does not depend.
         ``native``: target and draft model by native code (engines.model.native) where they can be, in float32 on the
         CPU; the first time it is compiled, which takes seconds.
+        ``arithmetic``: how native code multiplies weights that are whole numbers: one of
+        engines.model.quantize_choices.ARITHMETICS.
         ``head``: a learned draft head, a folder, a hub id or the name of one at hand; of kinds that it is not of, one
         at hand that was trained for the target is taken. "none" takes none.
 
@@ -171,8 +173,8 @@ class Runtime:
 
         Raises:
             ModelUnavailable: a model is missing or unusable.
-            UsageProblem: an unknown dtype, device or quantisation, more threads than processors, or a ``draft_model``
-                that shares no token with the target.
+            UsageProblem: an unknown dtype, device, quantisation or arithmetic, more threads than processors, or a
+                ``draft_model`` that shares no token with the target.
         """
         clock = perf_counter()
         if threads and threads > (most := os.cpu_count() or 1):
@@ -181,11 +183,12 @@ class Runtime:
         kind = resolve_dtype(dtype, where)
         check_choice(quantize)
         check_choice(draft_quantize)
+        check_arithmetic(arithmetic)
         terms = TrustPolicy(allow_pickle, trust_remote_code)
         target, tokenizer, draft, warnings = load_models(
             model, draft_model, terms, kind, where, revision=revision, draft_revision=draft_revision, threads=threads,
             strict=strict, quantize=quantize, draft_quantize=draft_quantize, once=weights_once, native=native,
-            progress=progress,
+            arithmetic=arithmetic, progress=progress,
         )
         found, said = heads_for(head, target, allow_pickle, progress)
         runtime = cls(
@@ -193,7 +196,7 @@ class Runtime:
             translation=draft.translation if draft else None,
             load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, terms=terms, dtype=kind,
                                device=where, threads=torch.get_num_threads(), quantize=draft_quantize,
-                               revision=revision, once=weights_once, native=native),
+                               revision=revision, once=weights_once, native=native, arithmetic=arithmetic),
         )
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))

@@ -70,7 +70,7 @@ def lay_out_as(target: CausalModel, layers: nn.Module) -> str:
     and it is asked once a round. Returns how many are quantised, in words."""
     found = ""
     if target.quantised:
-        counts = quantise_drafting(layers, "fc", target.layout == NATIVE)
+        counts = quantise_drafting(layers, "fc", target.layout == NATIVE, target.rounds)
         found = ", ".join(f"{count} {words}" for words, count in sorted(counts.items()) if words != PLAIN)
     if target.device.type == "cpu" and target.layout != "plain":
         lay_out(layers, target.layout)

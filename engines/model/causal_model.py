@@ -23,7 +23,7 @@ from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import Mask, additive, moved, spans
 from engines.model.quantised_linear import QuantisedLinear
 from engines.model.sublayers import Sublayers, UnsupportedStructure, find
-from engines.model.weight_layouts import NAMES, weight_bytes
+from engines.model.weight_layouts import NAMES, LaidOut, weight_bytes
 
 _NOTHING = np.zeros((0, 0), dtype=bool)
 _CHAIN = np.tri(64, dtype=bool)  # what the rows of a chain see of each other
@@ -93,8 +93,13 @@ class CausalModel:
     @property
     def rounding(self) -> torch.dtype:
         """The coarsest dtype that a forward rounds to."""
-        rounds = any(isinstance(module, QuantisedLinear) for module in self.model.modules())
+        rounds = self.rounds or any(isinstance(module, QuantisedLinear) for module in self.model.modules())
         return torch.bfloat16 if rounds and self.dtype == torch.float32 else self.dtype
+
+    @property
+    def rounds(self) -> bool:
+        """Whether inputs of products are rounded to 8 bits: as coarse as bfloat16."""
+        return any(isinstance(module, LaidOut) and module.rounds for module in self.model.modules())
 
     @property
     def weight_bytes(self) -> int:

@@ -143,10 +143,12 @@ class StoredGrids:
 
     def replacing(self, model: PreTrainedModel) -> list[str]:
         """Names of the weights in whose place ``quantise`` needs nothing but their grids: those of linear layers, where
-        all that are joined with them are stored on grids."""
+        all that are joined with them are stored on grids, and of the embedding."""
         linear = {id(module.weight) for module in model.modules() if type(module) is nn.Linear}
         embedding = model.get_input_embeddings()
-        if type(embedding) is not nn.Embedding:  # no other is shared with a head (``native_linear.share_embedding``)
+        if type(embedding) is nn.Embedding:
+            linear.add(id(embedding.weight))
+        else:  # no other becomes native
             linear.discard(id(embedding.weight))
         return [name for name, weight in model.named_parameters(remove_duplicate=False)
                 if id(weight) in linear and all(self.form(part.removesuffix(".weight")) for part in joined_with(name))]

@@ -33,7 +33,7 @@ from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward, takes
 from engines.model.native.native_linear import NATIVE, share_embedding
 from engines.model.quantise import PLAIN, quantise
-from engines.model.quantize_choices import AUTO, NONE, STORED
+from engines.model.quantize_choices import AUTO, INT8, NONE, STORED
 from engines.model.selftest import unfit
 from engines.model.weight_layouts import fuse, is_unread, lay_out
 from engines.progress import Loading
@@ -101,12 +101,12 @@ def load_models(
     model: str | None, draft_model: str | None, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     revision: str | None = None, draft_revision: str | None = None, threads: int | None = None, strict: bool = False,
     quantize: str = AUTO, draft_quantize: str = AUTO, once: bool = False, native: bool = True,
-    progress: Progress = lambda _: None,
+    arithmetic: str = AUTO, progress: Progress = lambda _: None,
 ) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
 
     The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's,
-    ``draft_quantize`` the draft model's, ``once`` and ``native`` (``load_model``) both's. The last value that is
+    ``draft_quantize`` the draft model's, ``once``, ``native`` and ``arithmetic`` (``load_model``) both's. The last value that is
     returned is what the user should know of how the models were found.
 
     Raises:
@@ -126,12 +126,14 @@ def load_models(
     source.fetch_weights(progress)
     if draft_source is not None:
         draft_source.fetch_weights(progress)
-    target = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65), quantize, once, native)
+    target = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65), quantize, once, native,
+                        arithmetic)
     draft = None
     warnings += remarks
     if draft_source is not None:
         part = _part(progress, 0.65, 0.8, "draft model: ")
-        draft = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part, once, native)
+        draft = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part, once, native,
+                            arithmetic)
     return target, tokenizer, draft, warnings
 
 
@@ -152,23 +154,23 @@ class _FoundDraft(NamedTuple):
 def load_draft(
     name: str, target: str, tokenizer: Tokenizer, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     threads: int | None, quantize: str = AUTO, revision: str | None = None, progress: Progress = lambda _: None,
-    once: bool = False, native: bool = True,
+    once: bool = False, native: bool = True, arithmetic: str = AUTO,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
     """Another draft model for a target (of this ``revision``) that is loaded, and what is to be known of it. Raises as
     ``load_models``."""
     found, warnings = _find_draft(name, None, locate(target, revision, terms, "target"), tokenizer, progress)
     check_room(found.source)
     found.source.fetch_weights(progress)
-    return _read_draft(found, dtype, device, threads, quantize, progress, once, native), warnings
+    return _read_draft(found, dtype, device, threads, quantize, progress, once, native, arithmetic), warnings
 
 
 def _read_draft(
     found: _FoundDraft, dtype: torch.dtype, device: torch.device, threads: int | None, quantize: str,
-    progress: Progress, once: bool, native: bool,
+    progress: Progress, once: bool, native: bool, arithmetic: str,
 ) -> LoadedDraft:
     """A draft model whose weights are at hand."""
     model = load_model(found.source, dtype, device, threads, progress=progress, quantize=quantize, once=once,
-                       native=native)
+                       native=native, arithmetic=arithmetic)
     return LoadedDraft(model, found.translation)
 
 
@@ -245,11 +247,12 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
 def load_model(
     source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None,
     strict: bool = False, progress: Progress = lambda _: None, quantize: str = AUTO, once: bool = False,
-    native: bool = True,
+    native: bool = True, arithmetic: str = AUTO,
 ) -> CausalModel:
     """A causal language model, tuned (see ``tuning.tune`` for ``threads`` and ``once``), tested and ready to decode
     with; ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``, ``native``
-    code is used where it can be. ``progress`` is told of reading, tuning and testing, 0..1.
+    code is used where it can be, with this ``arithmetic`` (``quantize_choices``). ``progress`` is told of reading, tuning
+    and testing, 0..1.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
@@ -270,7 +273,8 @@ def load_model(
     model, quantising, stored = read_model(source, dtype, device, progress, transposed, replaced), None, None
     if quantize != NONE:
         stored = StoredGrids(source.gguf, model) if source.gguf is not None else None
-        quantising = partial(quantise, choice=quantize, stored=stored)
+        rounds = arithmetic == INT8 or (arithmetic == AUTO and source.gguf is not None and quantize in (AUTO, STORED))
+        quantising = partial(quantise, choice=quantize, stored=stored, rounds=rounds)
     fingerprint = weights_fingerprint(model, stored)
     causal = wrap(model, source.name, threads, strict, progress, quantising, once, native, fingerprint)
     causal.remarks += source.remarks + ((said,) if said else ())
@@ -281,10 +285,10 @@ def load_model(
 
 def _weights_words(model: CausalModel, choice: str) -> str:
     """How the weights of a model are not those that were loaded, "" where they are."""
-    rounded = " rounded to bfloat16" if model.rounding != model.dtype else ""
-    if choice in (AUTO, STORED):
-        return f"products{rounded}" if rounded else ""
-    return f"{choice} weights" + (f", products{rounded}" if rounded else "")
+    rounded = "products of 8-bit inputs" if model.rounds else ""
+    if not rounded and model.rounding != model.dtype:
+        rounded = "products rounded to bfloat16"
+    return ", ".join(filter(None, ("" if choice in (AUTO, STORED) else f"{choice} weights", rounded)))
 
 
 def read_model(

@@ -11,7 +11,7 @@ from torch import nn
 
 from engines.errors import UsageProblem
 from engines.libraries.hf import PreTrainedModel
-from engines.model.native.native_linear import NativeLinear, StoredRows, stored_bytes
+from engines.model.native.native_linear import NativeEmbedding, NativeLinear, StoredRows, stored_bytes
 from engines.model.quantised_linear import (
     GROUP,
     GridForm,
@@ -22,8 +22,8 @@ from engines.model.quantised_linear import (
     quantised,
     works,
 )
-from engines.model.quantize_choices import CHOICES, INT4, INT8, NONE
-from engines.model.weight_layouts import LaidOut, stored_names
+from engines.model.quantize_choices import ARITHMETICS, AUTO, CHOICES, INT4, INT8, NONE, STORED
+from engines.model.weight_layouts import LaidOut, is_unread, stored_names
 
 PLAIN = "plain"
 _OF_BITS = {4: Int4Linear, 8: Int8GroupsLinear}
@@ -46,6 +46,12 @@ def check_choice(choice: str) -> None:
     """Raises UsageProblem: there is no such choice."""
     if choice not in CHOICES:
         raise UsageProblem(f"there is no quantisation {choice!r}", "choices are: " + ", ".join(CHOICES))
+
+
+def check_arithmetic(choice: str) -> None:
+    """Raises UsageProblem: there is no such choice."""
+    if choice not in ARITHMETICS:
+        raise UsageProblem(f"there is no arithmetic {choice!r}", "choices are: " + ", ".join(ARITHMETICS))
 
 
 @torch.inference_mode()
@@ -82,7 +88,26 @@ def quantise(
             return kind(linear, quantised(linear.weight, form.bits))
         return kind(linear, WeightGrid.joined([stored.grid(part) for part in _parts(name, stored)]))
 
+    if native and stored is not None:
+        _keep_embedding(model, stored)
     return _replaced(model, layer_for)
+
+
+def _keep_embedding(model: PreTrainedModel, stored: Stored) -> None:
+    """Look rows of an embedding of its own, whose weight was not read, up in what is stored."""
+    name, embedding = _own_embedding(model, model.get_output_embeddings()), model.get_input_embeddings()
+    if name is not None and is_unread(embedding.weight):
+        rows = nn.Linear(1, 1, bias=False, device="meta")
+        (rows.out_features, rows.in_features), rows.weight = embedding.weight.shape, embedding.weight
+        model.set_input_embeddings(NativeEmbedding(NativeLinear(rows, [stored.rows(name)])))
+
+
+def _own_embedding(model: PreTrainedModel, head: nn.Module | None) -> str | None:
+    """The name of the embedding, None where it is no plain one or has the head's weight."""
+    embedding = model.get_input_embeddings()
+    if type(embedding) is not nn.Embedding or head is None or head.weight is embedding.weight:
+        return None
+    return next(name for name, module in model.named_modules() if module is embedding)
 
 
 @torch.inference_mode()
@@ -186,6 +211,10 @@ def bytes_laid_out(
             exact = form is found or kind is None
             if native and linear is head and exact and head.weight is embedding.weight:
                 gone.add(embedding)  # its rows are looked up in the head
+    table = _own_embedding(model, head) if native and stored is not None and choice in (AUTO, STORED) else None
+    if table is not None and stored.form(table) is not None:
+        gone.add(model.get_input_embeddings())
+        total += stored_bytes(stored.rows(table))
     kept = {id(p): p for module in model.modules() for name, p in module.named_parameters(recurse=False)
             if module not in gone or name != "weight"}
     return total + sum(parameter.nbytes for parameter in kept.values())

@@ -4,7 +4,15 @@
 ``stored``: as a GGUF file stores them, though products may be rounded to bfloat16.
 ``int8``, ``int4``: quantised, of any model.
 ``none``: unpacked.
+
+The choices of ``--arithmetic``: how native code multiplies weights that are whole numbers.
+
+``float32``: as the float32 numbers that they stand for.
+``int8``: inputs of products are rounded to 8 bits, as llama.cpp does it, and sums are those of whole numbers.
+``auto``: int8 for what a GGUF file stores so, float32 for the rest.
 """
 
 AUTO, STORED, INT8, INT4, NONE = "auto", "stored", "int8", "int4", "none"
+FLOAT32 = "float32"
 CHOICES = (AUTO, STORED, INT8, INT4, NONE)
+ARITHMETICS = (AUTO, FLOAT32, INT8)

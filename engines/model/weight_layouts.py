@@ -36,11 +36,12 @@ class LaidOut(nn.Module):
 
     Attributes:
         quantised: whether the weight itself is another than the one that was loaded.
+        rounds: whether what it reads is rounded to 8 bits first.
         parts: names of the attributes that hold the weight, tensors.
     """
 
     weight: torch.Tensor
-    quantised = False
+    quantised = rounds = False
     parts: tuple[str, ...]
 
     def __init__(self, linear: nn.Linear) -> None:

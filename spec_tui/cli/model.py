@@ -59,7 +59,7 @@ def info(
     *,
     models: Annotated[
         ModelOptions,
-        Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "native", "threads",
+        Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "native", "arithmetic", "threads",
                 "weights_once"),
     ],
 ) -> int:

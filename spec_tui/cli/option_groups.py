@@ -45,6 +45,11 @@ def complete_datastore(incomplete: str) -> list[str]:
     return [entry.name for entry in catalog.listing() if entry.name.startswith(incomplete) and not entry.unfinished]
 
 
+def complete_arithmetic(incomplete: str) -> list[str]:
+    """Choices of ``--arithmetic`` that begin so, for the shell."""
+    return [choice for choice in quantize_choices.ARITHMETICS if choice.startswith(incomplete)]
+
+
 def complete_quantisation(incomplete: str) -> list[str]:
     """Choices of ``--quantize`` that begin so, for the shell."""
     return [choice for choice in quantize_choices.CHOICES if choice.startswith(incomplete)]
@@ -151,6 +156,10 @@ class ModelOptions:
         "--native/--no-native", help="Run models in float32 on the CPU as native code, which a C++ compiler makes here "
                                      "once, in seconds."
     )] = True
+    arithmetic: Annotated[str, Option(metavar="A", autocompletion=complete_arithmetic, help=(
+        "How native code multiplies weights that are whole numbers: float32, int8 (inputs rounded to 8 bits, as "
+        "llama.cpp does it: faster, most of all for several tokens), or auto: int8 for what a GGUF file stores so."
+    ))] = quantize_choices.AUTO
     threads: Annotated[int | None, Option(
         metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
     )] = None
@@ -204,14 +213,15 @@ class ModelOrServerOptions(ModelOptions):
         if self.backend and self.server is not None:
             raise UsageProblem("--server and --backend are two programs", "give one of them")
         if self.server is not None or self.backend:
-            audited = ("quantize", "revision", "threads") if self.model is not None or self.backend else ()
+            here = self.model is not None or self.backend
+            audited = ("quantize", "arithmetic", "revision", "threads") if here else ()
             kept = ("server", "api_key_env", "served_model", "offline", "model", *audited,
                     *(("backend", "draft_model") if self.backend else ()))
             own = type(self)(**{name: getattr(self, name) for name in kept})
             if own != self:
                 raise UsageProblem("another program loads the model in its own way",
-                                   "--model loads one here too, to audit its answers: with it --threads, --quantize "
-                                   "and --revision apply")
+                                   "--model loads one here too, to audit its answers: with it --threads, --quantize, "
+                                   "--arithmetic and --revision apply")
         return super().load
 
 

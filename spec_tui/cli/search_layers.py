@@ -28,7 +28,8 @@ _SHOWCASES_EACH = 2  # of every kind; eight prompts in all, as in the paper
 
 # A search does not say which threads or which forwards it was measured with, so it takes the usual ones.
 SearchedModel = Annotated[
-    ModelOptions, Without("draft_model", "draft_revision", "draft_quantize", "head", "strict", "native", "threads")
+    ModelOptions,
+    Without("draft_model", "draft_revision", "draft_quantize", "head", "strict", "native", "arithmetic", "threads"),
 ]
 
 

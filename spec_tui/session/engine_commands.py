@@ -34,6 +34,7 @@ class LoadRequest:
     quantize: str = AUTO
     draft_quantize: str = AUTO
     native: bool = True
+    arithmetic: str = AUTO
     threads: int | None = None
     head: str | None = None
     weights_once: bool = False

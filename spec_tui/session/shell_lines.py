@@ -76,8 +76,9 @@ def _given(what: object, names: tuple[str, ...]) -> list[str]:
 
 
 def _models(load: LoadRequest) -> list[str]:
-    named = _given(load, ("model", "draft_model", "dtype", "device", "quantize", "draft_quantize", "revision",
-                          "draft_revision", "threads", "head", "server", "api_key_env", "backend", "served_model"))
+    named = _given(load, ("model", "draft_model", "dtype", "device", "quantize", "draft_quantize", "arithmetic",
+                          "revision", "draft_revision", "threads", "head", "server", "api_key_env", "backend",
+                          "served_model"))
     switches = ("allow_pickle", "trust_remote_code", "strict", "weights_once")
     named += [f"--{name.replace('_', '-')}" for name in switches if getattr(load, name)]
     return named if load.native else [*named, "--no-native"]

@@ -6,10 +6,14 @@ import copy
 import os
 import random
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -24,9 +28,8 @@ from engines.model.loading import load_model, read_model, wrap
 from engines.model.native import native_check, native_code
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward
-from engines.model.native.native_linear import NativeEmbedding, NativeLinear
+from engines.model.native.native_linear import NativeEmbedding, NativeLinear, StoredRows, stored_bytes
 from engines.model.quantise import quantise
-from engines.model.quantised_linear import WeightGrid, quantised
 from engines.model.tuning import Cost
 from engines.report.answer import Answer
 from engines.runtime import Runtime
@@ -54,39 +57,61 @@ def threads():
     torch.set_num_threads(before)
 
 
-def layer_of(bits: int, inputs: int = 96, outputs: int = 80, size: int = 32, bias: bool = True):
-    """A layer, and its weight float32 [out, in]."""
-    torch.manual_seed(bits + outputs)
-    linear = nn.Linear(inputs, outputs, bias=bias).requires_grad_(False)
-    if dtype := FLOATS.get(bits):
+HALVES = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2),
+          "Q6_K": (208,)}  # where a block has its float16 numbers, first unless it is named here
+KINDS = [*((bits, False) for bits in FLOATS), *product(sorted(gguf_weights.GRID_KINDS), (False, True))]
+
+
+def stored_rows(kind: str, inputs: int, outputs: int) -> tuple[StoredRows, torch.Tensor]:
+    """Random bytes of a type with moderate scales, and the weight that gguf's own code makes of them [out, in]."""
+    span, size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+    dice = np.random.default_rng(inputs + outputs)
+    content = dice.integers(0, 256, (outputs, inputs // span, size), dtype=np.uint8)
+    for at in HALVES.get(kind, (0,)):
+        halves = dice.normal(0, 0.01, (outputs, inputs // span, 1)).astype(np.float16)
+        content[..., at : at + 2] = halves.view(np.uint8)
+    weight = dequantize(content.reshape(outputs, -1), GGMLQuantizationType[kind])
+    return StoredRows(kind, content.reshape(-1), outputs, inputs), torch.from_numpy(weight)
+
+
+def layer_of(kind: int | str, rounds: bool, groups: int = 3, outputs: int = 80):
+    """A layer of as many inputs as so many groups have, and its weight float32 [out, in]."""
+    torch.manual_seed(outputs)
+    if dtype := FLOATS.get(kind):
+        linear = nn.Linear(32 * groups, outputs).requires_grad_(False)
         linear.weight.data = linear.weight.data.to(dtype).float()
         layer = NativeLinear(linear)
         assert layer.words == str(dtype).removeprefix("torch.") and not layer.quantised
         return layer, linear.weight
-    if size == 32:
-        grid = quantised(linear.weight, bits)
-    else:
-        scale, zero = (torch.randn(outputs, inputs // size).mul(0.01).bfloat16().float() for _ in range(2))
-        grid = WeightGrid(torch.randint(0, 16, (outputs, inputs), dtype=torch.uint8), scale, zero, bits, size)
-        grid = grid if bits == 4 else WeightGrid((grid.numbers * 8).to(torch.int8), scale, zero, bits, size)
-    return NativeLinear(linear, grid), grid.unpacked
+    rows, weight = stored_rows(kind, GGML_QUANT_SIZES[GGMLQuantizationType[kind]][0] * groups, outputs)
+    layer = NativeLinear(nn.Linear(rows.inputs, outputs).requires_grad_(False), [rows], rounds)
+    assert sum(part.nbytes for part in layer.held) == stored_bytes(rows) and layer.words == kind
+    if outputs % 32 == 0:
+        assert stored_bytes(rows) <= 1.05 * rows.content.nbytes
+    return layer, weight
 
 
-KINDS = [(32, 32), (16, 32), (15, 32), (4, 32), (8, 32), (4, 16), (8, 16)]
+def rounded(x: torch.Tensor, span: int) -> torch.Tensor:
+    """The inputs that a product of 8 bits has, float64 [rows, in]: llama.cpp's Q8_0 for spans of 32, Q8_K for 256."""
+    groups = x.view(len(x), -1, span)
+    most = groups.abs().amax(-1, keepdim=True)
+    scale = 1 / (127 / most) if span == 256 else (most / 127).half().float()
+    return ((groups * (127 / most)).round().double() * scale).view(x.shape)
 
 
-@pytest.mark.parametrize("bits, size", KINDS)
-@pytest.mark.parametrize("inputs, outputs", [(96, 80), (32, 1), (64, 32), (160, 97), (48, 70), (8, 40)])
+@pytest.mark.parametrize("kind, rounds", KINDS)
+@pytest.mark.parametrize("groups, outputs", [(3, 80), (1, 1), (2, 32), (5, 97)])
 @torch.inference_mode()
-def test_the_product_is_that_of_the_weight(bits, size, inputs, outputs):
-    if bits not in FLOATS and inputs % 32:
-        return  # grids have whole groups
-    layer, weight = layer_of(bits, inputs, outputs, size)
+def test_the_product_is_that_of_the_weight(kind, rounds, groups, outputs):
+    layer, weight = layer_of(kind, rounds, groups, outputs)
     assert torch.equal(layer.weight, weight), "to the last bit"
-    x = torch.randn(70, inputs)
-    expected = x.double() @ weight.double().t() + layer.bias.double()
+    x = torch.randn(70, layer.in_features)
+    inputs = rounded(x, x.shape[1] // groups) if rounds else x.double()
+    expected = inputs @ weight.double().t() + layer.bias.double()
+    # a number in the middle of two steps may be rounded either way, and some sums are rounded to half precision
+    near = (2e-3 if rounds else 1e-6) * float((inputs.abs() @ weight.double().abs().t()).mean() + 1)
     for rows in (1, 2, 3, 7, 8, 9, 20, 64, 70):
-        torch.testing.assert_close(layer(x[:rows]).double(), expected[:rows], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(layer(x[:rows]).double(), expected[:rows], atol=near, rtol=1e-5)
     assert torch.equal(layer(x[None])[0], layer(x)) and layer(x[:0]).shape == (0, outputs)
     for start, end in ((0, outputs), (outputs // 3, outputs), (outputs // 2, outputs // 2 + 1)):
         assert torch.equal(layer.part(x, start, end), layer(x)[:, start:end])
@@ -94,11 +119,11 @@ def test_the_product_is_that_of_the_weight(bits, size, inputs, outputs):
     assert torch.equal(layer.add(stream, x), 1 + layer(x))
 
 
-@pytest.mark.parametrize("bits, size", KINDS)
+@pytest.mark.parametrize("kind, rounds", KINDS)
 @torch.inference_mode()
-def test_a_row_has_the_same_bits_among_any_rows_on_any_threads(bits, size):
-    layer, _ = layer_of(bits, 256, 320, size)
-    x = torch.randn(100, 256)
+def test_a_row_has_the_same_bits_among_any_rows_on_any_threads(kind, rounds):
+    layer, _ = layer_of(kind, rounds, 3, 320)
+    x = torch.randn(100, layer.in_features)
     torch.set_num_threads(1)
     alone = torch.cat([layer(row[None]) for row in x])
     for count in (1, 2, 3):
@@ -231,27 +256,30 @@ def test_weights_of_a_file_are_the_same_numbers_as_unpacked_ones(kind, tmp_path)
     file, model = gguf_file.read(path), read_model(locate(str(path)), torch.float32, CPU)
     stored = gguf_weights.StoredGrids(file, model)
     for name, linear in [(name, one) for name, one in model.named_modules() if type(one) is nn.Linear]:
-        assert torch.equal(NativeLinear(linear, stored.grid(name)).weight, linear.weight), name
+        assert torch.equal(NativeLinear(linear, [stored.rows(name)]).weight, linear.weight), name
 
 
+@torch.inference_mode()
 def test_layers_that_are_stored_in_several_types_are_joined_without_a_loss():
     torch.manual_seed(2)
-    parts = [quantised(torch.randn(32, 64), 4), quantised(torch.randn(48, 64), 8)]
-    sixes = torch.randint(-32, 32, (16, 64), dtype=torch.int8)
-    parts.append(WeightGrid(sixes, torch.randn(16, 4), torch.zeros(16, 4), 8, 16))  # as of Q6_K
-    joined = WeightGrid.joined(parts)
-    assert (joined.bits, joined.size) == (8, 16)
-    assert torch.equal(joined.unpacked, torch.cat([part.unpacked for part in parts]))
-    layer = NativeLinear(nn.Linear(64, 96, bias=False), joined)
-    assert torch.equal(layer.weight, joined.unpacked)
+    sizes = {"Q4_K": 48, "Q8_0": 20, "Q6_K": 64}
+    parts, weights = zip(*(stored_rows(kind, 256, outputs) for kind, outputs in sizes.items()))
+    linear, x = nn.Linear(256, 132), torch.randn(20, 256)
+    for rounds in (False, True):
+        layer = NativeLinear(linear, parts, rounds)
+        assert torch.equal(layer.weight, torch.cat(weights)) and layer.words == "Q4_K and Q8_0 and Q6_K"
+        alone = [NativeLinear(nn.Linear(256, part.outputs, bias=False), [part], rounds)(x) for part in parts]
+        assert torch.equal(layer(x), torch.cat(alone, 1) + linear.bias)
+        assert torch.equal(layer.part(x, 30, 100), layer(x)[:, 30:100])
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma3", "phi3"])
 def test_a_model_as_its_file_stores_it_is_the_unpacked_one(family, tmp_path):
     path = str(Tiny(family, "Q4_1").write(tmp_path / "m.gguf"))
-    ours, plain = load_model(path, torch.float32, CPU, 1), read_model(locate(path), torch.float32, CPU)
+    ours = load_model(path, torch.float32, CPU, 1, arithmetic="float32")
+    plain = read_model(locate(path), torch.float32, CPU)
     lean = family in ("llama", "qwen2", "qwen3")
-    assert isinstance(ours.compute, NativeForward if lean else object) and "int4 in groups of 32" in ours.backend
+    assert isinstance(ours.compute, NativeForward if lean else object) and "Q4_1" in ours.backend
     assert ours.weights == "" and ours.precision == "float32" and ours.rounding == torch.float32
     assert not any("not quantised" in words for words in ours.remarks)
     with torch.inference_mode():
@@ -266,7 +294,10 @@ def runtime_of(how: str) -> Runtime:
     target, draft = (make_llama(2, hidden=64, layers=3) for _ in range(2))
     draft.model.layers, draft.config.num_hidden_layers = draft.model.layers[:2], 2
     quantising = partial(quantise, choice=how) if how != "float32" else None
+    if how == "rounded":
+        quantising = partial(quantise, choice="int4", rounds=True)
     target = wrap(target, "native-target", 1, quantising=quantising)
+    assert target.rounds == (how == "rounded")
     heads = {head.shape.kind: head for head in (make_head(target), make_medusa(target))}
     made = Runtime(target, make_tokenizer(), wrap(draft, "native-draft", 1), heads=heads)
     assert target.backend.startswith("native") and made.draft.backend.startswith("native")
@@ -288,7 +319,7 @@ def alone(how: str, temperature: float) -> list[tuple]:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("engine, options", first_of_each(VARIANTS, IDS))
-@pytest.mark.parametrize("how", ["float32", "int4", "int8"])
+@pytest.mark.parametrize("how", ["float32", "int4", "int8", "rounded"])
 def test_every_engine_writes_the_same_from_the_same_logits(how, engine, options, temperature):
     runtime = runtime_of(how)
     expected = alone(how, temperature)
@@ -370,7 +401,7 @@ def test_it_may_be_refused():
 
 def test_code_that_computes_something_else_is_not_used(monkeypatch):
     native_check._right.cache_clear()
-    monkeypatch.setattr(NativeLinear, "_product", lambda self, x, weight: x.new_zeros(len(x), weight.outputs))
+    monkeypatch.setattr(NativeLinear, "_product", lambda self, x, weight, outputs: x.new_zeros(len(x), outputs))
     assert unavailable() == "what the compiler made computes something else"
     native_check._right.cache_clear()
 
@@ -411,7 +442,8 @@ def test_it_is_compiled_once_and_anew_where_it_is_damaged(empty, monkeypatch):
 def test_a_real_model_is_the_same_function_as_stored_and_unpacked():
     if not SMOLLM2.is_file():
         pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
-    models = [load_model(str(SMOLLM2), torch.float32, CPU, 1, quantize=choice) for choice in ("auto", "none")]
+    models = [load_model(str(SMOLLM2), torch.float32, CPU, 1, quantize=choice, arithmetic="float32")
+              for choice in ("auto", "none")]
     ids = [(31 * i + i * i) % 40000 for i in range(200)]
     found = [model.forward(ids, list(range(-1, 199))) for model in models]
     assert torch.equal(*found), "the same numbers in the same order"

@@ -302,7 +302,7 @@ def test_grids_of_several_layers_are_joined():
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("choice, words", [
-    ("auto", "linear layers: 120 int4 in groups of 32, 1 int8 in groups of 32"),
+    ("auto", "linear layers: 120 Q4_1, 1 Q8_0"),
     ("stored", "linear layers: 120 int4, 1 int8 in groups"),
 ])
 def test_a_real_model_as_its_file_holds_it(choice, words):

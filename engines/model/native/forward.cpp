@@ -20,8 +20,8 @@ struct Layer {
 
 struct Model {
   const Layer* layers;
-  const Weight* head;
-  const float *embedding, *norm;  // [vocabulary][width], or null: its rows are those of the head; of the norm as above
+  const Weight *head, *table;     // table: where rows of the embedding are looked up, or null
+  const float *embedding, *norm;  // [vocabulary][width] in place of a table; of the norm as above
   int64_t count, width, mlp, heads, kv_heads, dim;
   double eps;
 };
@@ -109,7 +109,7 @@ class Pass {
     each(rows.count, [&](int64_t row) {
       float* to = rows.stream + row * m.width;
       if (m.embedding) std::copy_n(m.embedding + rows.tokens[row] * m.width, m.width, to);
-      else one_row(*m.head, rows.tokens[row], m.width, to);
+      else one_row(*m.table, rows.tokens[row], m.width, to);
     });
   }
 

@@ -43,7 +43,7 @@ class NativeLayer(ctypes.Structure):
 class NativeModel(ctypes.Structure):
     """``Model`` of forward.cpp."""
 
-    _fields_ = [*((name, _ANY) for name in ("layers", "head", "embedding", "norm")),
+    _fields_ = [*((name, _ANY) for name in ("layers", "head", "table", "embedding", "norm")),
                 *((name, _COUNT) for name in ("count", "width", "mlp", "heads", "kv_heads", "dim")),
                 ("eps", ctypes.c_double)]
 

@@ -34,8 +34,10 @@ class NativeForward(LeanForward):
         self._head = model.lm_head.native
         embedding = model.get_input_embeddings()
         plain = embedding.weight.data_ptr() if type(embedding) is nn.Embedding else None
+        self._table = None if plain else embedding.linear.native
         self._model = native_code.NativeModel(
-            ctypes.addressof(self._layers), ctypes.addressof(self._head), plain, self.final_norm.data_ptr(),
+            ctypes.addressof(self._layers), ctypes.addressof(self._head),
+            self._table and ctypes.addressof(self._table), plain, self.final_norm.data_ptr(),
             len(layers), self.width, self.layers[0].linears[3].in_features, self.heads, self.kv_heads, self.head_dim,
             self.eps,
         )

@@ -61,9 +61,10 @@ inline void unpack_part(const Weight& w, int64_t number, int64_t input, int64_t 
 }
 
 // R rows of x, `next` after each other, times the numbers of N blocks, [inputs][32] each, `apart` from each other, added
-// to totals [N][R][32].
+// to totals [N][R][32]. `ahead`: how far on what will be read soon is asked for.
 template <int R, int N>
-void add_tile(const float* numbers, int64_t apart, int64_t inputs, const float* x, int64_t next, float* totals) {
+void add_tile(const float* numbers, int64_t apart, int64_t inputs, const float* x, int64_t next, float* totals,
+              int64_t ahead) {
   constexpr int at_once = lanes == 16 ? 2 : 1;
   for (int at = 0; at < block; at += at_once * lanes) {
     Floats total[R][N][at_once];
@@ -74,7 +75,11 @@ void add_tile(const float* numbers, int64_t apart, int64_t inputs, const float* 
     for (int64_t k = 0; k < inputs; k++) {
       Floats weight[N][at_once];
       for (int n = 0; n < N; n++)
-        for (int b = 0; b < at_once; b++) weight[n][b] = load(numbers + n * apart + k * block + at + b * lanes);
+        for (int b = 0; b < at_once; b++) {
+          const float* from = numbers + n * apart + k * block + at + b * lanes;
+          weight[n][b] = load(from);
+          __builtin_prefetch(from + ahead, 0, 2);
+        }
       for (int r = 0; r < R; r++)
         for (int n = 0; n < N; n++)
           for (int b = 0; b < at_once; b++) total[r][n][b] = fused(weight[n][b], all(x[r * next + k]), total[r][n][b]);
@@ -106,14 +111,15 @@ void blocks_product(int64_t count, const Weight& w, const float* x, int64_t from
   alignas(64) float unpacked[N * part * block];
   std::fill_n(totals, N * count * block, 0.0f);
   const bool numbers = w.stored == float32;  // a block of these stays in the cache as it is
-  for (int64_t input = 0; input < w.in; input += part) {
-    const int64_t inputs = std::min(part, w.in - input), apart = numbers ? w.in * block : part * block;
+  for (int64_t input = 0; input < w.in; input += numbers ? w.in : part) {
+    const int64_t inputs = numbers ? w.in : std::min(part, w.in - input), apart = numbers ? w.in * block : part * block;
     const float* read = unpacked;
     if (numbers) read = (const float*)w.blocks + (from * w.in + input) * block;
     else for (int n = 0; n < N; n++) unpack_part(w, from + n, input, inputs, unpacked + n * part * block);
     each_tile(count, [&](int64_t row, int64_t rows) {
       of_rows<N == 1 ? few_rows : 2>(rows, [&](auto R) {
-        add_tile<R, N>(read, apart, inputs, x + row * w.in + input, w.in, totals + row * N * block);
+        add_tile<R, N>(read, apart, inputs, x + row * w.in + input, w.in, totals + row * N * block,
+                       numbers && row == 0 ? 4 << 10 : 0);
       });
     });
   }
