@@ -1,5 +1,5 @@
-"""The border of a panel: an exception in what it draws, in a key's action or in an event ends neither the session nor the
-other panels. It is said on the screen, briefly, and written to the log.
+"""The border of a panel: an exception in what it draws, in a key's action or in an event ends neither the session nor
+the other panels. It is said on the screen, briefly, and written to the log.
 
 Textual ends the application for any exception, and with it go the loaded models and the conversation.
 """

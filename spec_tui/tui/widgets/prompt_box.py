@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from textual import events
-from textual.document._edit import Edit
 from textual.content import Content
+from textual.document._edit import Edit
 from textual.message import Message
 from textual.widgets import OptionList, TextArea
 
