@@ -88,6 +88,8 @@ CHAT = (
     Action(id="chat.prompt", run="prompt", keys="i,enter", label="Prompt", footer=True, palette="",
            help="Go to the prompt; so does a click on it", when=can("ask"),
            offered=lambda chat: not chat.escape_does),  # where esc has brought one
+    Action(id="chat.slash", run="slash", keys="slash", label="Command", palette="",
+           help="Go to the prompt and begin a command there", when=can("ask")),
     Action(id="chat.copy", run="copy(False)", keys="y", label="Copy", palette="Copy: answer", help="Copy the answer"),
     Action(id="chat.copy-marked", run="copy(True)", keys="Y", label="Copy marked", palette="Copy: marked answer",
            help="Copy the answer with corrections marked (CriticMarkup)"),

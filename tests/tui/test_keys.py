@@ -257,3 +257,22 @@ async def test_the_tables_of_a_lesson_are_raced(session):
         await s.pilot.pause()
         assert [type(screen) for screen in s.app.screen_stack[1:]] == [RaceScreen]
         assert "rest-trie" in " ".join(s.app.screen.query_one("#race-said").text_rows())
+
+
+async def test_a_command_typed_in_the_text_goes_to_the_prompt_whole(session):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape", *["slash", "m", "a", "x", "space", "6", "4"])
+        assert s.chat.prompt.text == "/max 64" and s.chat.session.auditing is None
+        await s.pilot.press("enter")
+        await s.pilot.pause()
+        assert s.chat.session.settings.max_new_tokens == 64
+
+
+async def test_ctrl_u_clears_all_lines_and_undo_brings_them_back(session):
+    async with session() as s:
+        s.chat.prompt.put("one\ntwo\nthree")
+        await s.pilot.press("up", "ctrl+u")
+        assert s.chat.prompt.text == ""
+        await s.pilot.press("ctrl+z")
+        assert s.chat.prompt.text == "one\ntwo\nthree"

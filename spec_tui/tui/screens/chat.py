@@ -465,6 +465,11 @@ class ChatScreen(HasActions, Screen):
         self.remove_class(*(f"max-{name}" for name in PANELS))
         self.set_focus(self.prompt)  # at once: what is typed next is for it
 
+    def action_slash(self) -> None:
+        """The letter goes to the prompt too, so that what is typed after it is not taken for keys."""
+        self.action_prompt()
+        self.prompt.insert("/")
+
     def action_view(self, view: str = "") -> None:
         """Show the text in this view, else in the next one in turn."""
         self.transcript.set_view(view or marks.next_view(self.transcript.view))

@@ -368,7 +368,7 @@ class StepScreen(HasActions, Backdrop):
     def action_mark(self) -> None:
         there = self.player.mark()
         self.moved()
-        self.say(f"bookmark {'set' if there else 'taken away'}; n goes to the next one")
+        self.say(f"bookmark {'set' if there else 'taken away'}; shift+→ goes to the next one")
 
     def action_next_mark(self, step: int) -> None:
         if self.player.next_mark(step):

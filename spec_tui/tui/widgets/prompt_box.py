@@ -53,6 +53,8 @@ class PromptBox(HasActions, TextArea):
                help="Example prompts, each with what to look for"),
         Action(id="prompt.complete", run="complete", keys="tab", label="Complete",
                help="Complete a command, else go to the next panel"),
+        Action(id="prompt.clear", run="clear_all", keys="ctrl+u", label="Clear",
+               help="Clear the text; ctrl+z brings it back"),
         Action(id="prompt.older", run="older", keys="up", label="Older",
                help="In a list of commands: up. On the first line: the prompt before"),
         Action(id="prompt.newer", run="newer", keys="down", label="Newer",
@@ -182,6 +184,11 @@ class PromptBox(HasActions, TextArea):
 
     def action_newline(self) -> None:
         self.insert("\n")
+
+    def action_clear_all(self) -> None:
+        """All lines, in one step that can be undone."""
+        if self.text:
+            self.delete((0, 0), self.document.end, maintain_selection_offset=False)
 
     def action_complete(self) -> None:
         """Tab goes round the completions of a command; without one it moves the focus."""

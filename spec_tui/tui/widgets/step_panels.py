@@ -174,7 +174,7 @@ def calibration(player: StepPlayer) -> list[Row]:
     """How the guesses came true: for each number said what came on average."""
     found = score(player.guesses)
     if found is None:
-        return [] if player.guessing else [named("guesses", "p asks for them", "muted")]
+        return [] if player.guessing else [named("guesses", "G asks for them", "muted")]
     return [[*named("guesses", f"{found.exact} of {found.count} right", "strong"),
              (f", {found.off:.1f} off on average", "text")],
             named("", f"the best single number: {found.constant:.0%}", "muted"),

@@ -25,8 +25,8 @@ def marked(text: str) -> Content:
 
 
 class StyledWidget(Widget):
-    """A widget that asks for styles by name; ``forget_styles`` is called when the theme changes. An exception while it
-    draws does not end the application."""
+    """A widget that asks for styles by name; ``forget_styles`` is called when the theme changes. What it cannot draw
+    does not end the application."""
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)

@@ -1,0 +1,95 @@
+"""Every page of every lesson, every figure to its ends, at every size, large and not: all of it is drawn."""
+
+from __future__ import annotations
+
+import pytest
+
+from spec_tui.export.handout import handout
+from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
+from spec_tui.learn.pictures import picture
+from spec_tui.learn.walk import Walk, told
+from spec_tui.present.styles import STYLES
+from spec_tui.tui.recorded import lessons
+from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen
+from spec_tui.tui.widgets.strip_panel import StripPanel
+from tests.tiers import some
+
+SIZES = [(80, 24), (100, 30), (120, 40), (200, 60)]
+MOST = 12  # steps of a figure in each direction
+
+
+def opened(lesson: Lesson) -> Walk:
+    return Walk(lesson, recorded(lesson))
+
+
+def drawn(screen: LessonScreen) -> None:
+    """All of its panels can be asked for lines, each in a style that there is."""
+    for panel in screen.query(StripPanel):
+        if panel.is_on_screen_tree and panel.size.area:
+            panel._strips.clear()
+            panel.render_lines(panel.size.region)
+            assert all(style in STYLES for row in panel._rows for _, style in row)
+
+
+@pytest.mark.parametrize("size, presenter", some(
+    [(size, presenter) for size in SIZES for presenter in (False, True)],
+    lambda case: case in [((100, 30), False), ((80, 24), True)]))
+async def test_every_page_and_figure_of_every_lesson_is_drawn(size, presenter):
+    app = lessons(presenter=presenter)
+    async with app.run_test(size=size) as pilot:
+        for lesson in map(find, names()):
+            walk = opened(lesson)
+            screen = LessonScreen(walk, presenter=presenter)
+            await app.push_screen(screen)
+            await pilot.pause()
+            for walk.at in range(walk.length):  # noqa: B020
+                screen.turned()
+                drawn(screen)
+                figure = walk.view().figure
+                for step in (1, -1) if figure is not None else ():
+                    for _ in range(MOST):
+                        figure.move(step)
+                    screen.action_move(step)
+                    drawn_figure(screen)
+                if figure is not None and figure.draws:
+                    screen.action_draw_figure()
+                    drawn_figure(screen)
+                for what in ("words", "notes", "notes"):
+                    screen.action_shows(what)
+                drawn(screen)
+                if walk.view().asks:
+                    walk.answer(1)
+                    screen.turned()
+                    drawn(screen)
+            screen.dismiss(False)
+            await pilot.pause()
+
+
+def drawn_figure(screen: LessonScreen) -> None:
+    panel = screen.query_one(FigurePanel)
+    if panel.size.area:
+        panel.render_lines(panel.size.region)
+        assert panel._rows and all(style in STYLES for row in panel._rows for _, style in row)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_picture_of_a_page_has_styles_that_there_are(name):
+    """As in the texts, and in the handout."""
+    walk = opened(find(name))
+    for walk.at in range(walk.length):  # noqa: B020
+        for width, height in ((60, 8), (96, 16), (160, 40)):
+            figure = walk.view().figure
+            rows = picture(walk.view(), width, height)
+            for step in (1, -1) if figure is not None else ():
+                for _ in range(MOST):
+                    figure.move(step)
+                rows = [*rows, *figure.rows(width, height)]
+            assert all(style in STYLES for row in rows for _, style in row)
+
+
+@pytest.mark.parametrize("minutes", paths())
+def test_a_lecture_is_told_as_text_and_as_a_page(minutes):
+    walk = opened(along(minutes))
+    text = "\n".join(told(walk, notes=True))
+    page = handout("lecture", [opened(along(minutes))], notes=True)
+    assert all(one.title in text for one in walk.pages) and page.count("<section>") >= walk.length
