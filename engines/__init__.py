@@ -5,6 +5,9 @@
     for event in runtime.run(Request(conversation=(("user", "Hello"),), engine="pld")):
         ...
 
+A runtime does one run at a time: a second one, of the same thread or another, is refused until the first is read to its
+end or closed. To run two at once, load two.
+
 Importing this package is cheap: torch comes with the first ``load``.
 """
 

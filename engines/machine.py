@@ -55,8 +55,9 @@ def measured_file(kind: str, facts: list[Any]) -> Path:
 
 
 def keep(file: Path, value: Any, days: float | None = None) -> None:
-    """Keep plain data in a file of the cache, whole, with a check of its content; nothing is kept where it cannot be
-    written. ``days``: after them it is no longer taken, and a measurement is made again; None keeps it for good."""
+    """Keep plain data in a file of the cache, whole, with a check of its content; where it cannot be written, nothing
+    is kept. ``days``: after them it is no longer taken, so that a measurement is tried again; None keeps it for
+    good."""
     until = None if days is None else round(time() + days * _DAY)
     with suppress(OSError):
         folders.write_json(file, {"value": value, "until": until, "check": content_check(_spelled(value, until))})

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
+from threading import Lock
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,6 +115,7 @@ class Runtime:
         self.target, self.tokenizer, self.draft, self.heads = target, tokenizer, draft, heads
         self.translation, self._load_draft = translation, load_draft
         self._named: dict[str, NamedDraft] = {}
+        self._free = Lock()
         self.words = Detokenizer(tokenizer)
         self._set_prices(progress=progress)
         self._acceptance: dict[str, Acceptance] = {}
@@ -229,10 +231,30 @@ class Runtime:
         """One run as events: Started, Prefilled, Round..., Finished. ``progress`` is told of a prompt that is read in
         several pieces, between them.
 
+        The models' caches serve one run at a time, from its first event until its last, or until it is closed.
+
         Raises:
-            UsageProblem: before Started, for a request that cannot be run.
+            UsageProblem: before Started, for a request that cannot be run, or while another run is going on.
             RunFailed: later, where the model or the drafter broke.
         """
+        with self._alone("a run"):
+            yield from self._run(request, cancelled, progress)
+
+    @contextmanager
+    def _alone(self, what: str) -> Iterator[None]:
+        """Within, nothing else uses the models. Raises UsageProblem where something does."""
+        if not self._free.acquire(blocking=False):
+            raise UsageProblem(
+                f"{what} cannot begin while a run of the same runtime is going on: they would write into one cache",
+                "read that run to its end, or close() it; to run at the same time, load another runtime")
+        try:
+            yield
+        finally:
+            self._free.release()
+
+    def _run(
+        self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Prefilling], None]
+    ) -> Iterator[RunEvent]:
         request.check()
         spec = methods.find(request.engine or self.default_engine)
         if spec.host:
@@ -304,11 +326,12 @@ class Runtime:
         KV caches stay as they are. None if cancelled.
 
         Raises:
-            UsageProblem: an answer that cannot be this model's.
+            UsageProblem: an answer that cannot be this model's, or a run that is going on.
             RunFailed: the model broke.
         """
         try:
-            return audit(self.target, answer, self.words.piece, cancelled, progress)
+            with self._alone("an audit"):
+                return audit(self.target, answer, self.words.piece, cancelled, progress)
         except SpecError:
             raise
         except Exception as error:  # whatever a model's own code raises where decoding does not call it so
@@ -317,12 +340,13 @@ class Runtime:
 
     def measure_price(self) -> None:
         """Measure t(n) anew, whatever was kept; ``ready`` says it. Runs above temperature 0 may draft, and so
-        write, otherwise from then on."""
-        self.forget()
-        self._set_prices(fresh=True)
-        for name, draft in self._named.items():
-            price, fixed = _measured(draft.model, fresh=True)
-            self._named[name] = draft._replace(price=price, fixed_price=fixed)
+        write, otherwise from then on. Raises UsageProblem while a run is going on."""
+        with self._alone("a measurement"):
+            self.forget()
+            self._set_prices(fresh=True)
+            for name, draft in self._named.items():
+                price, fixed = _measured(draft.model, fresh=True)
+                self._named[name] = draft._replace(price=price, fixed_price=fixed)
         self.ready = replace(self.ready, **self._points())
 
     def _set_prices(self, fresh: bool = False, progress: Callable[[Loading], None] = lambda _: None) -> None:

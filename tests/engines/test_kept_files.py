@@ -23,8 +23,8 @@ import sys
 from engines.request import Request
 from engines.runtime import Runtime
 runtime = Runtime.load(sys.argv[1], threads=1)
-run = runtime.run(Request((("user", "the thin"),), max_new_tokens=4))
-print([event.tokens for event in run if hasattr(event, "text")])
+*_, finished = runtime.run(Request((("user", "the thin"),), max_new_tokens=4))
+print(finished.tokens)
 """
 
 

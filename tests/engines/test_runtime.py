@@ -7,6 +7,7 @@ import shutil
 import time
 from dataclasses import replace
 from itertools import pairwise
+from threading import Thread
 
 import pytest
 import torch
@@ -325,7 +326,7 @@ def test_a_folder_without_a_model(tmp_path):
 
 
 def test_a_file_instead_of_a_folder(folder):
-    assert "config.json is a settings file, not a model" in failure(folder / "config.json")
+    assert "is a settings file, not a model" in failure(folder / "config.json")
 
 
 def test_not_a_causal_model(folder):
@@ -469,3 +470,33 @@ def test_a_model_that_breaks_mid_run_is_a_sentence_and_the_next_run_works(sample
         ask(sample, ("user", "hello"))
     monkeypatch.setattr(sample.target, "forward", forward)
     assert ask(sample, ("user", "hello"))[-1].text
+
+
+def test_one_runtime_does_one_run_at_a_time(sample):
+    def run(text: str):
+        return sample.run(Request((("user", text),), max_new_tokens=12))
+
+    alone = [event.text for event in run("hello") if hasattr(event, "text")]
+    first, second = run("hello"), run("another text")
+    begun = [next(first), next(first)]
+    with pytest.raises(UsageProblem, match="a run of the same runtime is going on"):
+        next(second)
+    refused = []
+
+    def other_thread():
+        try:
+            list(run("of another thread"))
+        except UsageProblem as error:
+            refused.append(error.message)
+
+    thread = Thread(target=other_thread)
+    thread.start()
+    thread.join()
+    assert len(refused) == 1
+    with pytest.raises(UsageProblem, match="a measurement"):
+        sample.measure_price()
+    assert [event.text for event in [*begun, *first] if hasattr(event, "text")] == alone, "the first is as ever"
+    third = run("and one that is left")
+    next(third)
+    third.close()
+    assert [event.text for event in run("hello") if hasattr(event, "text")] == alone
