@@ -171,6 +171,7 @@ class PaperEntry(_Plain):
         cannot: why it cannot be run here; then there is nothing but ``theirs`` to show.
         prompts, settings, max_new_tokens, repeats: what is asked, how answers are sampled, how often.
         measures: the columns (``measures.MEASURES``).
+        model: the known model that it runs on where none is named and this one is here; "" takes the default.
         stores, searches, rows, claims, quick: see there.
     """
 
@@ -185,6 +186,7 @@ class PaperEntry(_Plain):
     max_new_tokens: int = 128
     repeats: int = 3
     measures: tuple[str, ...] = ()
+    model: str = ""
     stores: tuple[StoreNeed, ...] = ()
     searches: tuple[SearchNeed, ...] = ()
     rows: tuple[RowOf, ...] = ()

@@ -14,6 +14,7 @@ from typer import Argument, Option
 from engines.bench.bench_results import BenchResults
 from engines.bench.bench_runner import BenchRunner, able, facts, fitting
 from engines.errors import RunFailed, SpecError, UsageProblem
+from engines.hub.known_models import KNOWN
 from engines.race.lanes import Lane, Race
 from spec_tui.cli.bench import PAUSE
 from spec_tui.cli.compare import RaceFormat, RaceProgress, ended, follow
@@ -76,10 +77,14 @@ def reproduce(
         return 0
     for name, _ in runnable if out is not None else ():
         _check_folder(out / name)
-    runtime, codes = load_decoder(models.load), []
-    gc.collect()
-    gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
-    for name, entry in runnable:
+    runtime, loaded, codes = None, None, []
+    for name, entry in sorted(runnable, key=lambda found: _model(found[1])):
+        load = replace(models.load, model=models.load.model or _model(entry) or None)
+        if runtime is None or load != loaded:
+            runtime = None  # before the next one is loaded
+            runtime, loaded = load_decoder(load), load
+            gc.collect()
+            gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
         if len(runnable) > 1:
             narrate(f"{name}: {entry.title}")
         small = entry.made_quick() if quick else entry
@@ -100,6 +105,12 @@ def reproduce(
         if codes[-1] == INTERRUPTED:
             break
     return max(codes)
+
+
+def _model(entry: PaperEntry) -> str:
+    """The model that an entry runs on where none is named: its own, where that is here; "" for the default."""
+    known = KNOWN.get(entry.model)
+    return known.name if known is not None and known.present else ""
 
 
 def _wanted(names: list[str], all_: bool) -> list[tuple[str, PaperEntry]]:
