@@ -117,8 +117,8 @@ def load_models(
     """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
 
     The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's,
-    ``draft_quantize`` the draft model's, ``once``, ``native`` and ``arithmetic`` (``load_model``) both's. The last value that is
-    returned is what the user should know of how the models were found.
+    ``draft_quantize`` the draft model's, ``once``, ``native`` and ``arithmetic`` (``load_model``) both's. The last value
+    that is returned is what the user should know of how the models were found.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
@@ -266,8 +266,8 @@ def load_model(
 ) -> CausalModel:
     """A causal language model, tuned (see ``tuning.tune`` for ``threads`` and ``once``), tested and ready to decode
     with; ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``, ``native``
-    code is used where it can be, with this ``arithmetic`` (``quantize_choices``). ``progress`` is told of reading, tuning
-    and testing, 0..1.
+    code is used where it can be, with this ``arithmetic`` (``quantize_choices``). ``progress`` is told of reading,
+    tuning and testing, 0..1.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
