@@ -117,8 +117,8 @@ def load_models(
     """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
 
     The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's,
-    ``draft_quantize`` the draft model's, ``once``, ``native`` and ``arithmetic`` (``load_model``) both's. The last value
-    that is returned is what the user should know of how the models were found.
+    ``draft_quantize`` the draft model's, ``once``, ``native`` and ``arithmetic`` (``load_model``) both's. The last
+    value that is returned is what the user should know of how the models were found.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
