@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from engines import load
 from engines.datastores.building.build_spec import ANSWERS, BuildSpec
 from engines.datastores.building.hidden_states import HiddenStates
 from engines.datastores.building.model_answers import ModelAnswers
@@ -18,6 +19,7 @@ from engines.datastores.search.dense import DenseStore, recall
 from engines.datastores.search.sparse import SparseStore
 from engines.datastores.storage.datastore import Documents, Store
 from engines.datastores.storage.manifest import tokenizer_fingerprint
+from tests.conftest import SMOLLM2
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -153,7 +155,10 @@ def test_an_answer_is_what_the_model_says_alone(store, sample, number):
     assert_same(store, sample, number)
 
 
-def test_an_answer_is_what_smollm2_says_alone(smollm2):
+def test_an_answer_is_what_smollm2_says_alone():
+    if not SMOLLM2.is_file():
+        pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
+    smollm2 = load(str(SMOLLM2), arithmetic="float32")  # as the answers were made
     store = opened("smollm2")
     documents = SparseStore(store).documents
     lengths = [end - begin for begin, end in map(documents.bounds, range(len(documents)))]

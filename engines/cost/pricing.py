@@ -37,6 +37,7 @@ class Priced(Protocol):
     dtype: torch.dtype
     device: torch.device
     quantised: str
+    rounds: bool
     backend: str
     context_limit: int
     cache: KVBuffer
@@ -128,7 +129,8 @@ def _time(model: Priced, rows: int) -> float:
 def _file(model: Priced, also: list[object]) -> Path:
     """Where t(n) of the model's shape and dtype is kept; ``also`` what else it depends on."""
     device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""
-    facts = [model.settings, model.parameters, str(model.dtype), model.device.type, device, model.quantised, *also]
+    facts = [model.settings, model.parameters, str(model.dtype), model.device.type, device, model.quantised]
+    facts += [model.rounds, *also]
     return measured_file("costs", facts)
 
 

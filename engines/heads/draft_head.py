@@ -38,6 +38,7 @@ class DraftHead:
         tokens: the text that its columns have read: one more than there are columns.
         trees: it drafts trees, on any target.
         quantised: which of its linear layers are, in words; "" for none.
+        rounds: whether inputs of their products are rounded, as in the target.
 
     Raises:
         UsageProblem: its sizes, or its vocabulary, are not this target's; the message says what differs.
@@ -70,7 +71,7 @@ class DraftHead:
             self.parameters += rows.numel() if file.rows is not None else 0
         self._laid = nn.ModuleDict({"network": self._network, "head": self._head} if shape.family == EAGLE3 else {
             "network": self._network})
-        self.quantised = lay_out_as(target, self._laid)
+        self.quantised, self.rounds = lay_out_as(target, self._laid), target.rounds
         self.backend = ", ".join(filter(None, ("head", self.quantised or target.layout)))
         self._head = self._laid["head"] if shape.family == EAGLE3 else self._head
         self._rotation = Rotation(shape.rope_theta, shape.head_dim, torch.empty(0, device=self.device,

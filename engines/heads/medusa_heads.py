@@ -25,6 +25,7 @@ class MedusaHeads:
         name: as the user gave it.
         request: the hidden states of the target that they read; ``reads``: the same, to be shown.
         quantised: which of their linear layers are, in words; "" for none.
+        rounds: whether inputs of their products are rounded, as in the target.
         context_limit: one more than there are heads: how many rows a measurement of the time may ask for.
 
     Raises:
@@ -50,7 +51,7 @@ class MedusaHeads:
         if file.rows is not None or file.ids is not None:
             rows = rows_for(file, target).to(self.device, self.dtype)
             own.extend(linear_of(each) for each in (rows if rows.dim() == 3 else [rows]))
-        self._own, self.quantised = own, lay_out_as(target, own)
+        self._own, self.quantised, self.rounds = own, lay_out_as(target, own), target.rounds
         self.backend = ", ".join(filter(None, ("heads", self.quantised or target.layout)))
         self.cache = KVBuffer(0)
 
