@@ -27,6 +27,7 @@ class OfferedDatastore(SpecModal["BuildSpec"]):
     """
 
     CSS_PATH: ClassVar = ["modal.tcss", "build.tcss"]
+    word_here = "datastore"
     ACTIONS = (
         Action(id="offered.build", run="build", keys="enter", label="Build", footer=True,
                help="Build the datastore that is offered"),
