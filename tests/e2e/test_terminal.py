@@ -135,10 +135,7 @@ def test_a_paste_a_list_of_commands_esc_and_a_resize():
         screen = terminal.wait_for("second line")
         assert screen.count("first line") == screen.count("second line") == 1
 
-        terminal.type(b" caf\xe9 ")  # Latin-1
-        terminal.wait_for("second line caf\ufffd")
-
-        for view in ("source", "confidence", "plain"):
+        for view in ("rejected", "source", "confidence", "plain"):
             terminal.type("\x1b")  # esc goes to the text, and stays there
             time.sleep(0.3)
             terminal.type("v")
@@ -153,7 +150,7 @@ def test_a_paste_a_list_of_commands_esc_and_a_resize():
         terminal.type("\r")  # enter leads back to the prompt
         terminal.wait_for("esc Text")
         terminal.type("!")
-        terminal.wait_for("caf\ufffd !")
+        terminal.wait_for("second line!")
 
         terminal.type("\x7f" * 40 + "/eng")  # at once: no letter overtakes a key that deletes
         terminal.wait_for("choose the engine")
