@@ -485,6 +485,6 @@ def test_in_half_precision_it_is_a_layout_that_is_measured(monkeypatch, empty_co
     assert ours.backend == "lean, native linear layers" and ours.rounding == torch.bfloat16
     assert isinstance(ours.model.get_input_embeddings(), NativeEmbedding)
     plain = wrap(tied().bfloat16(), "half", threads=1, native=False)
-    assert plain.layout == "packed"
+    assert plain.layout in ("packed", "transposed")  # the first where the processor has it for bfloat16
     found, expected = (model.forward(*test_lean.TREE).float() for model in (ours, plain))
     assert (found - expected).abs().max() < 0.1 * expected.abs().max()

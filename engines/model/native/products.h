@@ -148,7 +148,7 @@ struct Inputs {
 inline void product(int64_t count, const Weight& w, const Inputs& inputs, int64_t from, int64_t end, Result to) {
   const int64_t own = own_blocks(w);
   if (const int64_t last = std::min(end, own); from < last) {
-    if (w.rounds) rounded_product(count, w, inputs.rounded.rows(w), from, last, to);
+    if (w.rounds) rounded_product(count, w, inputs.rounded, from, last, to);
     else float_product(count, w, inputs.x, from, last, to);
   }
   if (w.next) product(count, *w.next, inputs, std::max<int64_t>(from - own, 0), end - own, {to.y + w.out, to.stride, to.added});

@@ -55,7 +55,19 @@ constexpr int64_t words_at(int64_t stored) {
 }
 constexpr int64_t span_size(int64_t stored) { return words_at(stored) + form(stored).words * block * 4; }
 
-// Of a vector of outputs in a span: factor and what is added, so that weight = number * factor + added.
+// The largest number that is stored.
+constexpr int most(int64_t stored) {
+  switch (stored) {
+    case q2_k: return 3;
+    case q3_k: return 7;
+    case q4_0: case q4_1: case q4_k: return 15;
+    case q5_0: case q5_1: case q5_k: return 31;
+    case q6_k: return 63;
+    default: return 255;
+  }
+}
+
+// Of a vector of outputs in a span: scales, and the small numbers by which they are multiplied at a place.
 template <Stored kind>
 struct Scales {
   static constexpr Form f = form(kind);
@@ -67,16 +79,26 @@ struct Scales {
     small = span + small_at(f) + lanes * vector;
   }
 
+  Ints times(int place) const {
+    const Ints found = ints(small + place * block);
+    return kind == q2_k ? found & 15 : found;
+  }
+
+  // Of the second scale.
+  Ints least(int place) const {
+    if constexpr (kind == q2_k) return ints(small + place * block) >> 4 & 15;
+    else return ints(small + small_size(f) + place * block);
+  }
+
+  // Weight = number * factor + added.
   Floats factor(int place) const {
     if constexpr (f.each == 0) return scale;
-    else if constexpr (kind == q2_k) return of_whole_bytes(small + place * block, 0) * scale;
-    else return of_bytes(small + place * block) * scale;
+    else return floats(times(place)) * scale;
   }
 
   Floats added(int place, Floats factor) const {
     if constexpr (f.least && f.each == 0) return second;
-    else if constexpr (kind == q2_k) return of_whole_bytes(small + place * block, 4) * -second;
-    else if constexpr (f.least) return of_bytes(small + small_size(f) + place * block) * -second;
+    else if constexpr (f.least) return floats(least(place)) * -second;
     else return factor * float(-f.offset);
   }
 };
