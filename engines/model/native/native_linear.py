@@ -100,7 +100,8 @@ class NativeLinear(LaidOut):
         """A part of the weight, and the memory that holds it."""
         code = library()
         native = NativeWeight(None, None, part.inputs, part.outputs, _KINDS.index(part.kind), self.rounds)
-        blocks = torch.empty(code.native_size(ctypes.byref(native)), dtype=torch.uint8)
+        # numpy asks for large pages, torch does not: fewer faults while it is filled, fewer misses when it is read.
+        blocks = torch.from_numpy(np.empty(code.native_size(ctypes.byref(native)), np.uint8))
         native.blocks = blocks.data_ptr()
         order = None if part.order is None else part.order.ctypes.data
         check(code.native_reorder(
