@@ -22,7 +22,8 @@ from engines.machine import content_check, keep, kept, measured_file
 _HERE = Path(__file__).parent
 _COMPILERS = ("g++", "c++", "clang++")
 _FLAGS = ("-std=c++17", "-march=native", "-ffp-contract=fast", "-w", "-fPIC")
-_SOURCES = {"forward.cpp": "-O3", "whole.cpp": "-O2"}  # the second's loops over rows are unrolled where they are written
+# Loops over rows of the second are unrolled where they are written.
+_SOURCES = {"forward.cpp": "-O3", "whole.cpp": "-O2"}
 _ANY = ctypes.c_void_p
 _COUNT = ctypes.c_int64
 
