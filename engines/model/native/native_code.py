@@ -38,16 +38,18 @@ class NativeWeight(ctypes.Structure):
 class NativeLayer(ctypes.Structure):
     """``Layer`` of forward.cpp."""
 
-    _fields_ = [*((name, NativeWeight) for name in ("qkv", "output", "gate_up", "down")), ("norm", _ANY),
-                ("mlp_norm", _ANY), ("head_norms", _ANY), ("rotated", _COUNT), ("kind", _COUNT)]
+    _fields_ = [*((name, NativeWeight) for name in ("qkv", "output", "gate_up", "down")),
+                *((name, _ANY) for name in ("norm", "mlp_norm", "head_norms", "after_norm", "after_mlp_norm")),
+                *((name, _COUNT) for name in ("rotated", "kind", "table"))]
 
 
 class NativeModel(ctypes.Structure):
     """``Model`` of forward.cpp."""
 
     _fields_ = [*((name, _ANY) for name in ("layers", "head", "table", "embedding", "norm")),
-                *((name, _COUNT) for name in ("count", "width", "mlp", "heads", "kv_heads", "dim")),
-                ("eps", ctypes.c_double)]
+                *((name, _COUNT) for name in ("count", "width", "mlp", "heads", "kv_heads", "dim", "tables", "gelu")),
+                *((name, ctypes.c_double) for name in ("eps", "score_scale", "embedding_scale", "residual_scale",
+                                                       "logit_scale"))]
 
 
 class NativeRows(ctypes.Structure):
