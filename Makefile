@@ -6,7 +6,7 @@ FILES  := pyproject.toml constraints.txt
 # Every process that the tests start reads what one has compiled.
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-all test-versions test-newest test-vllm test-browser lint bench bench-cuda reproduce samples docs clean
+.PHONY: run test test-all pair test-versions test-newest test-vllm test-browser lint bench bench-cuda reproduce samples docs clean
 
 run: $(VENV)/.model
 	$(BIN)/spec-tui
@@ -14,10 +14,13 @@ run: $(VENV)/.model
 # More processes than the two cores that this needs: tests of the screen wait for it. Who is done takes from the others.
 # The sweeps over every family, variant and size run in test-all: see tests/tiers.py.
 test: MARKED = -m "not thorough"
-test test-all: $(VENV)/.test $(VENV)/.model
-	-$(BIN)/python tools/get_pair.py --seconds 120
+test test-all: $(VENV)/.test $(VENV)/.model pair
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(MARKED)
+
+# qwen-coder for the tests, where it comes in time.
+pair: $(VENV)/.test
+	-$(BIN)/python tools/get_pair.py --seconds 120
 
 # The wheel, in environments with the newest versions that pip gives and with the oldest that pyproject.toml allows.
 test-versions test-newest: $(VENV)/.test

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +29,7 @@ NEWEST, OLDEST = "newest", "oldest"
 PROMPTS = ("Tell me a story about a dog.", "Write a Python function that adds two numbers.",
            "Repeat: the cat sat on the mat, the cat sat on the hat.")
 TOKENS = 40
+NOT_PASSED_ON = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")  # each program reads what one has compiled
 SHOWN = ("torch", "transformers", "huggingface_hub", "numpy", "textual", "rich")
 FAMILIES = ["tests/engines/test_families.py", "-k", "test_every_engine_is_lossless", "-m", "not thorough"]
 # Runs in the environment, outside of this folder: the greedy text of every engine, as JSON. Engines that this pair
@@ -59,8 +61,10 @@ def main() -> int:
     folder = (given.keep or Path(tempfile.mkdtemp(prefix="spec-tui-versions-"))).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        wheel, expected = make_wheel(folder), texts(sys.executable, ROOT, folder)
-        failed = [name for name in given.names if not passes(name, wheel, folder, expected)]
+        wheel = make_wheel(folder)
+        with ThreadPoolExecutor() as beside:  # pip waits for the network meanwhile
+            expected = beside.submit(texts, sys.executable, ROOT, folder)
+            failed = [name for name in given.names if not passes(name, wheel, folder, expected)]
     finally:
         if given.keep is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -81,26 +85,20 @@ def oldest() -> list[str]:
     return [f"{match[1]}=={match[2]}{match[3] or ''}" for match in found if match]
 
 
-def passes(name: str, wheel: Path, folder: Path, expected: dict) -> bool:
+def passes(name: str, wheel: Path, folder: Path, expected: Future[dict]) -> bool:
     """Make the environment of this name, and try everything in it; prints a line for each thing that was tried."""
     clock, environment = time.monotonic(), folder / name
-    python = environment / "bin" / "python"
     try:
-        if not python.exists():
-            run([sys.executable, "-m", "venv", environment])
-        limits = folder / "oldest.txt"
-        limits.write_text("\n".join(oldest()), encoding="utf-8")
-        constraints = ["-c", limits] if name == OLDEST else ["--upgrade", "--upgrade-strategy", "eager"]
-        run([python, "-m", "pip", "install", "--quiet", "--no-compile", *constraints, f"{wheel}[test]"])
-        run([python, "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", "--force-reinstall", wheel])
+        python = made(environment, name, wheel)
         say(name, f"installed in {time.monotonic() - clock:.0f} s: {versions(python)}")
-        found = texts(str(python), folder, folder)
-        differ = [key for key, tokens in expected.items() if found.get(key) != tokens]
-        say(name, f"{len(expected) - len(differ)} of {len(expected)} answers are those of this environment"
+        wanted, found = expected.result(), texts(str(python), folder, folder)
+        differ = [key for key, tokens in wanted.items() if found.get(key) != tokens]
+        say(name, f"{len(wanted) - len(differ)} of {len(wanted)} answers are those of this environment"
             + (f"; others: {', '.join(differ)}" if differ else ""))
-        run([python, "-P", "-m", "spec_tui", "doctor"], cwd=folder, output=True)
+        run([python, "-P", "-m", "spec_tui", "doctor"], cwd=folder, output=True, **kept_in(folder))
         say(name, "doctor finds nothing broken")
-        said = run([python, "-m", "pytest", "-p", "no:cacheprovider", *FAMILIES], cwd=copied_tests(folder), output=True)
+        said = run([python, "-m", "pytest", "-p", "no:cacheprovider", *FAMILIES], cwd=copied_tests(folder), output=True,
+                   SPEC_TUI_TESTS_NATIVE=str(folder / "cache" / "native"))
         say(name, f"families: {said.strip().splitlines()[-1]}")
         answer_in_a_terminal(python, folder)
         say(name, f"the application answers in a terminal; {time.monotonic() - clock:.0f} s in all")
@@ -111,10 +109,36 @@ def passes(name: str, wheel: Path, folder: Path, expected: dict) -> bool:
         return False
 
 
+def made(environment: Path, name: str, wheel: Path) -> Path:
+    """The Python of an environment with the wheel, what it needs, and what the tests of families need."""
+    python, kept = environment / "bin" / "python", environment.exists()
+    if not kept:
+        run([sys.executable, "-m", "venv", environment])
+    limits = environment / "oldest.txt"
+    limits.write_text("\n".join(oldest()), encoding="utf-8")
+    constraints = ["-c", limits] if name == OLDEST else ["--upgrade", "--upgrade-strategy", "eager"]
+    install = [python, "-m", "pip", "install", "--quiet", "--no-compile"]
+    run([*install, *constraints, wheel, *for_tests()])
+    if kept:
+        run([*install, "--no-deps", "--force-reinstall", wheel])
+    return python
+
+
+def for_tests() -> list[str]:
+    """Requirements of the tests of families, of those in pyproject.toml: pytest, its plugins, hypothesis."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return [line for line in project["optional-dependencies"]["test"] if line.startswith(("pytest", "hypothesis"))]
+
+
+def kept_in(folder: Path) -> dict[str, str]:
+    """Where all programs here keep what they have compiled and measured, so that each needs to do it once only."""
+    return {"SPEC_TUI_CACHE_DIR": str(folder / "cache"), "SPEC_TUI_DATA_DIR": str(folder / "data")}
+
+
 def texts(python: str, folder: Path, home: Path) -> dict:
     """What every engine writes; ``folder``: where python is started, this checkout or a place without one."""
     said = run([python, *([] if folder == ROOT else ["-P"]), "-c", PROGRAM, json.dumps(PROMPTS), str(TOKENS)],
-               cwd=folder, output=True, SPEC_TUI_CACHE_DIR=str(home / "cache"))
+               cwd=folder, output=True, **kept_in(home))
     found = json.loads(said.splitlines()[-1])
     assert Path(found["where"]).is_relative_to(folder), f"engines come from {found['where']}"
     return found["texts"]
@@ -133,7 +157,7 @@ def answer_in_a_terminal(python: Path, folder: Path) -> None:
     """Start the application, ask, and wait for the answer. Raises AssertionError: there is none."""
     from tests.e2e.terminal import Terminal
 
-    with Terminal([str(python.parent / "spec-tui"), "--model", "sample"], SPEC_TUI_DATA_DIR=str(folder / "data")) as it:
+    with Terminal([str(python.parent / "spec-tui"), "--model", "sample"], **kept_in(folder)) as it:
         it.wait_for(lambda screen: "Ask" in screen or "╭" in screen)
         it.type("Tell me about a dog.")
         it.wait_for(lambda screen: "Tell me about a dog." in screen)
@@ -150,7 +174,7 @@ def versions(python: Path) -> str:
 
 def run(command: list, cwd: Path = ROOT, output: bool = False, **environment: str) -> str:
     """Run a command; what it printed where ``output``. Raises CalledProcessError: it failed."""
-    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    kept = {key: value for key, value in os.environ.items() if key not in NOT_PASSED_ON}
     done = subprocess.run(
         [str(word) for word in command], cwd=cwd, env={**kept, "HF_HUB_OFFLINE": "1", **environment}, check=True,
         text=True, stdout=subprocess.PIPE if output else None, stderr=None,

@@ -39,12 +39,14 @@ def connect(
         ModelUnavailable: nobody answers there, or a program that is not understood.
     """
     from engines.methods.server import SPEC
+    from engines.servers.answers import LlamaCppMark
     from engines.servers.connection import Connection
-    from engines.servers.llama_cpp import LlamaCppModel, is_llama_cpp
+    from engines.servers.llama_cpp import LlamaCppModel
     from engines.servers.openai_form import OpenAIFormModel
 
     connection = Connection(url.rstrip("/").removesuffix("/v1"), api_key)
-    if is_llama_cpp(connection.find("/props")):
+    mark = connection.find("/props", LlamaCppMark)
+    if mark is not None and mark.default_generation_settings is not None:
         found: ServedModel = LlamaCppModel(connection, SPEC, options)
     else:
         found = OpenAIFormModel(connection, SPEC, options, model)

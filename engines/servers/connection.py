@@ -10,19 +10,41 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import monotonic, perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2 as httpx
+import msgspec
 
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
+from engines.servers.answers import Answered, Error
 
-_CONNECT, _ANSWER, _SILENCE = 5.0, 30.0, 180.0  # seconds: to connect, for a short answer, between parts of a long one
+_CONNECT, _ANSWER, _SILENCE = 5.0, 30.0, 180.0  # seconds: to connect, for a whole short answer, between parts of a long
 _LONGEST, _LARGEST = 1 << 20, 64 << 20  # bytes: of a line of a stream, of an answer
-_LOOK = 0.05  # seconds between two looks at whether a stream was cancelled
+_SAID = 1 << 16  # bytes of an answer that are looked through for why it was refused
+_LOOK = 0.05  # seconds between two looks at whether a request was cancelled
 _TRIPS, _CHEAP = 5, "/health"  # where llama.cpp and vLLM answer with nothing; "no such path" comes back as soon
 _END = object()
+Cancelled = Callable[[], bool]
 _WHICH = "is it a server of llama.cpp, or one of OpenAI's form?"
+
+
+class RequestCancelled(RunFailed):
+    """Nobody waits for the answer any more."""
+
+    kind = "cancelled"
+
+    def __init__(self) -> None:
+        super().__init__("the request was stopped", "ask again")
+
+
+class _Whole(NamedTuple):
+    """An answer, and the seconds it took."""
+
+    response: httpx.Response
+    data: bytes
+    seconds: float
 
 
 class Connection:
@@ -57,53 +79,54 @@ class Connection:
                 raise UsageProblem("the server's key has characters that no key has",
                                    "check the variable that --api-key-env names")
             headers["Authorization"] = f"Bearer {api_key}"
-        limits = httpx.Timeout(_ANSWER, connect=_CONNECT)
-        self._client = httpx.Client(
-            base_url=self.address, headers=headers, timeout=limits, follow_redirects=False, trust_env=not direct
+        self._made = partial(
+            httpx.Client, base_url=self.address, headers=headers, timeout=httpx.Timeout(_ANSWER, connect=_CONNECT),
+            follow_redirects=False, trust_env=not direct,
         )
+        self._client = self._made()
 
-    def get(self, path: str) -> Any:
-        """What a GET answers, as JSON. Raises ModelUnavailable."""
-        return self._json("GET", path, None)
+    def get(self, path: str, kind: type[Answered]) -> Answered:
+        """What a GET answers, as JSON of this kind. Raises ModelUnavailable."""
+        return self._json("GET", path, None, kind)
 
-    def find(self, path: str) -> Any:
-        """The same; None where there is no such path, or it answers otherwise than with JSON."""
-        response, data = self._answer("GET", path, None)
-        if response.status_code in (404, 405, 501):
+    def find(self, path: str, kind: type[Answered]) -> Answered | None:
+        """The same; None where there is no such path, or it answers otherwise than with this kind."""
+        whole = self._answer("GET", path, None)
+        if whole.response.status_code in (404, 405, 501):
             return None
-        self._check(response, data)
+        self._check(whole)
         try:
-            return json.loads(data)
-        except (ValueError, RecursionError):
+            return _decoded(whole.data, msgspec.json.Decoder(kind))
+        except ValueError:
             return None
 
     def text(self, path: str) -> str:
         """What a GET answers, as text. Raises ModelUnavailable."""
-        response, data = self._answer("GET", path, None)
-        self._check(response, data)
-        return data.decode("utf-8", "replace")
+        whole = self._answer("GET", path, None)
+        self._check(whole)
+        return whole.data.decode("utf-8", "replace")
 
     def round_trip(self) -> float | None:
         """Seconds that an empty request takes there and back, the least of a few; None where nobody answers."""
         least = math.inf
         for _ in range(_TRIPS):
-            clock = perf_counter()
             try:
-                self._answer("GET", _CHEAP, None)
+                least = min(least, self._answer("GET", _CHEAP, None).seconds)
             except ModelUnavailable:
                 return None
-            least = min(least, perf_counter() - clock)
         return least
 
-    def post(self, path: str, body: dict[str, Any]) -> Any:
-        """What a POST of JSON answers, as JSON. Raises ModelUnavailable."""
-        return self._json("POST", path, body)
+    def post(
+        self, path: str, body: dict[str, Any], kind: type[Answered], cancelled: Cancelled = lambda: False
+    ) -> Answered:
+        """What a POST of JSON answers, as JSON of this kind. Raises ModelUnavailable, RequestCancelled."""
+        return self._json("POST", path, body, kind, cancelled)
 
     def stream(
-        self, path: str, body: dict[str, Any], cancelled: Callable[[], bool], gather: float = 0.0
-    ) -> Iterator[Any]:
-        """The events of a POST that are sent as they come, each JSON. Once cancelled, or closed, the request is gone:
-        the server notices and stops.
+        self, path: str, body: dict[str, Any], kind: type[Answered], cancelled: Cancelled, gather: float = 0.0
+    ) -> Iterator[Answered]:
+        """The events of a POST that are sent as they come, each JSON of this kind. Once cancelled, or closed, the
+        request is gone: the server notices and stops.
 
         Args:
             gather: seconds that further events may gather before they are read. Who waits for each is woken for each,
@@ -116,7 +139,8 @@ class Connection:
         stop = threading.Event()
         request = self._client.build_request("POST", path, json=body, timeout=httpx.Timeout(_SILENCE, connect=_CONNECT))
         opened: list[httpx.Response] = []
-        thread = threading.Thread(target=self._receive, args=(request, opened, arrived, stop, gather), daemon=True)
+        told = (request, msgspec.json.Decoder(kind), opened, arrived, stop, gather)
+        thread = threading.Thread(target=self._receive, args=told, daemon=True)
         thread.start()
         since = monotonic()
         try:
@@ -139,13 +163,21 @@ class Connection:
                     yield event
         finally:
             stop.set()
-            for response in opened:
-                with suppress(Exception):  # a read that waits is woken by this, not by closing
-                    response.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            self._leave(thread, opened)
+
+    def _leave(self, thread: threading.Thread, opened: list[httpx.Response]) -> None:
+        """End a request wherever it is: the thread that waits for it is woken, and the server notices."""
+        for response in opened:
+            with suppress(Exception):  # a read that waits is woken by this, not by closing
+                response.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        if not opened and thread.is_alive():  # nothing is known of its connection yet
+            client, self._client = self._client, self._made()
+            with suppress(Exception):
+                client.close()
 
     def _receive(
-        self, request: httpx.Request, opened: list[httpx.Response], arrived: queue.SimpleQueue[Any],
-        stop: threading.Event, gather: float,
+        self, request: httpx.Request, decoder: msgspec.json.Decoder, opened: list[httpx.Response],
+        arrived: queue.SimpleQueue[Any], stop: threading.Event, gather: float,
     ) -> None:
         """Put the events of an answer into a queue, those together that came together, and at last an error or the
         end."""
@@ -164,13 +196,13 @@ class Connection:
             if stop.is_set():  # nobody could close what was not open yet
                 return
             if response.status_code != 200:
-                raise RunFailed(*self._refusal(response, _bounded(response)))
+                raise RunFailed(*self._refusal(_Whole(response, _bounded(response), 0.0)))
             with _before_reading(response, deliver):
                 for line in _lines(response):
                     if stop.is_set():
                         return
                     if line.startswith(b"data:") and (data := line[5:].strip()) not in (b"", b"[DONE]"):
-                        events.append(_parsed(data, RunFailed, self.address))
+                        events.append(self._parsed(data, decoder, RunFailed))
                     if line.startswith(b"error:"):
                         raise RunFailed(f"{self.address} broke off: {_message(line[6:])}", "ask again")
         except SpecError as error:
@@ -185,43 +217,86 @@ class Connection:
                 with suppress(Exception):
                     response.close()
 
-    def _json(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
-        response, data = self._answer(method, path, body)
-        self._check(response, data)
-        return _parsed(data, ModelUnavailable, self.address)
+    def _json(
+        self, method: str, path: str, body: dict[str, Any] | None, kind: type[Answered],
+        cancelled: Cancelled = lambda: False,
+    ) -> Answered:
+        whole = self._answer(method, path, body, cancelled)
+        self._check(whole)
+        return self._parsed(whole.data, msgspec.json.Decoder(kind), ModelUnavailable)
 
-    def _check(self, response: httpx.Response, data: bytes) -> None:
-        if response.status_code != 200:
-            raise ModelUnavailable(*self._refusal(response, data))
+    def _parsed(self, data: bytes, decoder: msgspec.json.Decoder, failed: type[SpecError]) -> Any:
+        """An answer, or a message of it. Raises ``failed``."""
+        try:
+            return _decoded(data, decoder)
+        except msgspec.ValidationError as error:
+            raise failed(f"{self.address} answers otherwise than such a server does: {first_line(error)}",
+                         _WHICH) from None
+        except ValueError:
+            raise failed(f"{self.address} answers with something else than JSON", _WHICH) from None
 
-    def _answer(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[httpx.Response, bytes]:
-        """A whole answer, whatever its status. Raises ModelUnavailable."""
+    def _check(self, whole: _Whole) -> None:
+        if whole.response.status_code != 200:
+            raise ModelUnavailable(*self._refusal(whole))
+
+    def _answer(
+        self, method: str, path: str, body: dict[str, Any] | None, cancelled: Cancelled = lambda: False
+    ) -> _Whole:
+        """A whole answer, whatever its status, in ``_ANSWER`` seconds. Raises ModelUnavailable, RequestCancelled."""
+        arrived: queue.SimpleQueue[_Whole | Exception] = queue.SimpleQueue()
+        opened: list[httpx.Response] = []
+        thread = threading.Thread(target=self._fetch, args=(method, path, body, opened, arrived), daemon=True)
+        thread.start()
+        found, until = None, monotonic() + _ANSWER
+        try:
+            while found is None:
+                with suppress(queue.Empty):
+                    found = arrived.get(timeout=_LOOK)
+                if found is None and cancelled():
+                    raise RequestCancelled
+                if found is None and monotonic() > until:
+                    raise self._unanswered(httpx.ReadTimeout(""))
+        finally:
+            if found is None:
+                self._leave(thread, opened)
+        if isinstance(found, Exception):
+            raise self._unanswered(found)
+        return found
+
+    def _unanswered(self, error: Exception) -> ModelUnavailable:
+        """Why there is no answer."""
+        if isinstance(error, httpx.ConnectError):
+            return ModelUnavailable(
+                f"nobody answers at {self.address}", "start the server there, or check host and port")
+        if isinstance(error, httpx.TimeoutException):
+            return ModelUnavailable(f"{self.address} did not answer in time", "the server may be loading or busy")
+        return ModelUnavailable(f"{self.address} cannot be asked: {first_line(error)}", "check the address")
+
+    def _fetch(
+        self, method: str, path: str, body: dict[str, Any] | None, opened: list[httpx.Response],
+        arrived: queue.SimpleQueue[_Whole | Exception],
+    ) -> None:
+        """Put an answer into a queue, or what went wrong."""
+        clock = perf_counter()
         try:
             with self._client.stream(method, path, json=body) as response:
-                return response, _bounded(response)
-        except httpx.ConnectError:
-            raise ModelUnavailable(
-                f"nobody answers at {self.address}", "start the server there, or check host and port"
-            ) from None
-        except httpx.TimeoutException:
-            raise ModelUnavailable(
-                f"{self.address} did not answer in time", "the server may be loading or busy"
-            ) from None
-        except (httpx.HTTPError, OSError, ValueError) as error:
-            raise ModelUnavailable(
-                f"{self.address} cannot be asked: {first_line(error)}", "check the address"
-            ) from None
+                opened.append(response)
+                data = _bounded(response)
+            arrived.put(_Whole(response, data, perf_counter() - clock))
+        except Exception as error:  # the one who waits tells of it
+            arrived.put(error)
 
-    def _refusal(self, response: httpx.Response, data: bytes) -> tuple[str, str]:
+    def _refusal(self, whole: _Whole) -> tuple[str, str]:
         """What a status means, and what to do."""
-        status, said = response.status_code, _message(data)
+        status, data = whole.response.status_code, whole.data[:_SAID]
+        said = _message(data)
         if status in (401, 403):
             return f"{self.address} refuses the key" if "authorization" in self._client.headers else (
                 f"{self.address} wants a key"), "name the environment variable that holds it: --api-key-env NAME"
         if 300 <= status < 400:
             return f"{self.address} sends requests elsewhere", "give the address that it redirects to"
         if status == 404 and not _is_error(data):
-            return f"{self.address} has no {response.request.url.path}", _WHICH
+            return f"{self.address} has no {whole.response.request.url.path}", _WHICH
         if status in (429, 503):
             return f"{self.address} is busy or still loading: {said}", "try again in a moment"
         return f"{self.address} answered with an error ({status}): {said}", "the server's log may say more"
@@ -265,27 +340,31 @@ def _lines(response: httpx.Response) -> Iterator[bytes]:
     yield rest
 
 
-def _parsed(data: bytes, kind: type[SpecError], address: str) -> Any:
+def _decoded(data: bytes, decoder: msgspec.json.Decoder) -> Any:
+    """Raises ValueError: it is no JSON; msgspec.ValidationError, which is one: it is of another kind."""
     try:
-        return json.loads(data)
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        raise
     except (ValueError, RecursionError):
-        raise kind(f"{address} answers with something else than JSON", _WHICH) from None
+        with suppress(RecursionError):  # half a character, as a server may cut it between two messages, is a mark
+            return decoder.decode(json.dumps(json.loads(data), ensure_ascii=False).encode("utf-8", "replace"))
+        raise ValueError("it is nested too deep") from None
 
 
 def _is_error(data: bytes) -> bool:
     """Whether a body says what is wrong, as a server of this form does; a wrong path has no such body."""
-    try:
-        return isinstance(json.loads(data)["error"], dict)
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return False
+    with suppress(ValueError):
+        return isinstance(_decoded(data, msgspec.json.Decoder(Error)).error, dict)
+    return False
 
 
 def _message(data: bytes) -> str:
     """What an error's body says, in a line."""
     try:
-        found = json.loads(data)
+        found = _decoded(data, msgspec.json.Decoder())
         error = found.get("error", found)
         text = str(error.get("message", error) if isinstance(error, dict) else error)
-    except (ValueError, RecursionError, AttributeError):
+    except (ValueError, AttributeError):
         text = data.decode("utf-8", "replace")
     return " ".join(text.split())[:200] or "no reason is given"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -28,16 +29,15 @@ from engines.report.events import (
     RunEvent,
 )
 from engines.request import Request
-from engines.servers.connection import Connection
+from engines.servers.answers import Completion, ListedModel, ModelMeta, Models, Pieces, Props, Rendered, Timings
+from engines.servers.connection import Cancelled, Connection, RequestCancelled
 from engines.servers.price_from_outside import TEXT, price_from_outside
 from engines.servers.served_model import (
     CAPABILITIES,
     Prompt,
     ServedModel,
     chain,
-    count,
     label,
-    mapping,
     number,
     raw_text,
     turns,
@@ -73,19 +73,17 @@ class LlamaCppModel(ServedModel):
 
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(connection, spec, options)
-        facts, models = mapping(connection.get("/props")), mapping(connection.get("/v1/models"))
-        if not is_llama_cpp(facts):
+        facts, models = connection.get("/props", Props), connection.get("/v1/models", Models)
+        if facts.default_generation_settings is None:
             raise ModelUnavailable(f"{connection.address} is no server of llama.cpp", "check the address")
-        listed = models.get("data")
-        meta = mapping(mapping(listed[0] if isinstance(listed, list) and listed else {}).get("meta"))
-        settings = mapping(facts["default_generation_settings"])
-        name = str(facts.get("model_alias") or facts.get("model_path") or "model")
-        self._template = bool(facts.get("chat_template"))
+        meta = (models.data or [ListedModel()])[0].meta or ModelMeta()
+        name = facts.model_alias or facts.model_path or "model"
+        self._template = bool(facts.chat_template)
         self.ready = Ready(
-            model=PurePosixPath(name).name, dtype=str(facts.get("model_ftype") or "not disclosed"),
-            device=connection.address, parameters=count(meta.get("n_params")), vocab_size=count(meta.get("n_vocab")),
-            context_limit=count(settings.get("n_ctx")), chat_template=self._template, threads=None,
-            backend=f"llama.cpp {facts.get('build_info') or ''}".strip(),
+            model=PurePosixPath(name).name, dtype=facts.model_ftype or "not disclosed",
+            device=connection.address, parameters=meta.n_params, vocab_size=meta.n_vocab,
+            context_limit=facts.default_generation_settings.n_ctx, chat_template=self._template, threads=None,
+            backend=f"llama.cpp {facts.build_info or ''}".strip(),
             capabilities=replace(CAPABILITIES, asks_price=True), host=spec.host,
         )
 
@@ -94,7 +92,7 @@ class LlamaCppModel(ServedModel):
         progress: Callable[[Prefilling], None] = lambda event: None, prompt: Prompt | None = None,
     ) -> Iterator[RunEvent]:
         self._refuse(request)
-        prompt = prompt or self._prompt(request)
+        prompt = prompt or self._prompt(request, cancelled)
         self._room(len(prompt[0]))
         yield self._started(request, prompt)
         yield from self._answer(request, prompt[0], cancelled)
@@ -102,38 +100,38 @@ class LlamaCppModel(ServedModel):
     def measure_price(
         self, cancelled: Callable[[], bool] = lambda: False, progress: Callable[[float], None] = lambda done: None
     ) -> PriceMeasured | None:
-        tokens = [token for token, _ in self._tokens(TEXT)]
-        limit = (self.ready.context_limit or len(tokens)) - 1
-        found = price_from_outside(self._read, tokens, limit, cancelled, progress)
+        try:
+            tokens = [token for token, _ in self._tokens(TEXT, cancelled)]
+            limit = (self.ready.context_limit or len(tokens)) - 1
+            found = price_from_outside(partial(self._read, cancelled), tokens, limit, cancelled, progress)
+        except RequestCancelled:
+            return None
         if found is not None:
             self.ready = replace(self.ready, price=found.price)
         return found
 
-    def _read(self, prompt: Sequence[int]) -> tuple[int | None, float]:
+    def _read(self, cancelled: Cancelled, prompt: Sequence[int]) -> tuple[int | None, float]:
         """How many tokens of a prompt the server read anew, and the seconds it took for them."""
-        said = self.connection.post("/completion", {
-            "prompt": list(prompt), "n_predict": 1, "cache_prompt": True, "temperature": 0, "samplers": ["temperature"],
-        })
-        timings = mapping(mapping(said).get("timings"))
-        return count(timings.get("prompt_n")), number(timings.get("prompt_ms")) / 1000
+        body = {"prompt": list(prompt), "n_predict": 1, "cache_prompt": True, "temperature": 0,
+                "samplers": ["temperature"]}
+        timings = self.connection.post("/completion", body, Completion, cancelled).timings or Timings()
+        return timings.prompt_n, number(timings.prompt_ms) / 1000
 
-    def _prompt(self, request: Request) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    def _prompt(self, request: Request, cancelled: Cancelled) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids of the prompt and their labels, as the server's template and tokenizer make them."""
         text = raw_text(request)
         if not request.raw and self._template:
-            rendered = self.connection.post("/apply-template", {"messages": turns(request)})
-            text = str(mapping(rendered).get("prompt", ""))
-        found = self._tokens(text)
+            body = {"messages": turns(request)}
+            text = self.connection.post("/apply-template", body, Rendered, cancelled).prompt
+        found = self._tokens(text, cancelled)
         if not found:
             raise UsageProblem("the prompt has no tokens", "type a prompt")
         return tuple(token for token, _ in found), tuple(piece for _, piece in found)
 
-    def _tokens(self, text: str) -> list[tuple[int, str]]:
+    def _tokens(self, text: str, cancelled: Cancelled) -> list[tuple[int, str]]:
         body = {"content": text, "add_special": True, "parse_special": True, "with_pieces": True}
-        rows = mapping(self.connection.post("/tokenize", body)).get("tokens")
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ModelUnavailable(f"{self.connection.address} does not say what the prompt's tokens are", "update it")
-        return [(count(row.get("id")) or 0, label(row.get("piece"))) for row in rows]
+        rows = self.connection.post("/tokenize", body, Pieces, cancelled).tokens
+        return [(row.id, label(row.piece)) for row in rows]
 
     def _body(self, request: Request, prompt: tuple[int, ...]) -> dict[str, Any]:
         kept, self._anew = not self._anew, False
@@ -147,26 +145,26 @@ class LlamaCppModel(ServedModel):
 
     def _answer(self, request: Request, prompt: tuple[int, ...], cancelled: Callable[[], bool]) -> Iterator[RunEvent]:
         """The rest of a run, from the server's messages."""
-        rounds, written, reason = _Rounds(len(prompt)), [], ""
-        for message in self._messages("/completion", self._body(request, prompt), cancelled, self.gather):
-            tokens = [token for token in message.get("tokens") or () if count(token) is not None]
-            texts = [str(message.get("content") or ""), *[""] * (len(tokens) - 1)]
-            ended = message.get("stop") is True
-            if ended:
-                reason = _REASONS.get(str(message.get("stop_type")), "stop")
-            for event in rounds.add(zip(tokens, texts), mapping(message.get("timings")), ended):
+        rounds, written, reason, left = _Rounds(len(prompt)), [], "", request.max_new_tokens
+        for message in self._messages(
+                "/completion", self._body(request, prompt), Completion, left, cancelled, self.gather):
+            tokens = (message.tokens or [])[:left]
+            left -= len(message.tokens or [])
+            texts = [message.content or "", *[""] * (len(tokens) - 1)]
+            if message.stop:
+                reason = _REASONS.get(message.stop_type or "", "stop")
+            if left < 0:  # it goes on after as many as were asked for
+                reason = "length"
+            for event in rounds.add(zip(tokens, texts), message.timings or Timings(), bool(reason)):
                 emitted = (event.first,) if isinstance(event, Prefilled) else event.emitted
                 written += [(token.token, token.text) for token in emitted]
                 yield event
+            if left < 0:
+                break
         if not reason and not cancelled():
             raise self._broken_off()
         tokens = tuple(token for token, _ in written)
         yield Finished(reason or "cancelled", tokens, "".join(text for _, text in written))
-
-
-def is_llama_cpp(facts: Any) -> bool:
-    """Whether what ``/props`` answers is of llama.cpp."""
-    return "default_generation_settings" in mapping(facts)
 
 
 class _Rounds:
@@ -178,9 +176,9 @@ class _Rounds:
         self._counted, self._milliseconds = (0, 0), 0.0
         self._step: _Step | None = None
 
-    def add(self, tokens, timings: dict[str, Any], ended: bool) -> Iterator[Prefilled | Round]:
+    def add(self, tokens, timings: Timings, ended: bool) -> Iterator[Prefilled | Round]:
         """What is complete with this message."""
-        counted = (count(timings.get("draft_n")) or 0, count(timings.get("draft_n_accepted")) or 0)
+        counted = (timings.draft_n or 0, timings.draft_n_accepted or 0)
         for token, text in tokens:
             if self._position == self._prompt:
                 yield self._prefilled(token, text, timings)
@@ -195,18 +193,18 @@ class _Rounds:
         if ended and self._step is not None:
             yield self._round()
 
-    def _prefilled(self, token: int, text: str, timings: dict[str, Any]) -> Prefilled:
+    def _prefilled(self, token: int, text: str, timings: Timings) -> Prefilled:
         self._position += 1
-        self._milliseconds = number(timings.get("predicted_ms"))
+        self._milliseconds = number(timings.predicted_ms)
         return Prefilled(
-            self._prompt, min(count(timings.get("cache_n")) or 0, self._prompt),
-            number(timings.get("prompt_ms")) / 1000, _emitted(token, text, "target"), None,
+            self._prompt, min(timings.cache_n or 0, self._prompt),
+            number(timings.prompt_ms) / 1000, _emitted(token, text, "target"), None,
         )
 
-    def _begin(self, counted: tuple[int, int], timings: dict[str, Any]) -> _Step:
+    def _begin(self, counted: tuple[int, int], timings: Timings) -> _Step:
         drafted = min(max(counted[0] - self._counted[0], 0), _MOST)
         accepted = min(max(counted[1] - self._counted[1], 0), drafted)
-        now = number(timings.get("predicted_ms"))
+        now = number(timings.predicted_ms)
         seconds = max(now - self._milliseconds, 0.0) / 1000
         self._counted, self._milliseconds = counted, max(now, self._milliseconds)
         return _Step(drafted, accepted, seconds)

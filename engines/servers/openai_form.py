@@ -30,15 +30,26 @@ from engines.report.events import (
     ServerTotals,
 )
 from engines.request import Request
-from engines.servers.connection import Connection
+from engines.servers.answers import (
+    Chunk,
+    ChunkChoice,
+    ChunkMetrics,
+    Delta,
+    ListedModel,
+    LogProbs,
+    Models,
+    SpeculativeDecoding,
+    Tokens,
+    Usage,
+    Version,
+)
+from engines.servers.connection import Cancelled, Connection
 from engines.servers.served_model import (
     CAPABILITIES,
     Prompt,
     ServedModel,
     chain,
-    count,
     label,
-    mapping,
     raw_text,
     turns,
 )
@@ -49,6 +60,7 @@ _DRAFTS = "vllm:spec_decode_num_drafts_total"
 _DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
 _ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 _FLAG = "--per-request-spec-decode-metrics detailed"
+_LETTERS = 1 << 7  # of a token, at most
 _DEPTHS = 1 << 10  # of a draft, at most
 _SPELLED = str.maketrans({"Ġ": " ", "Ċ": "\n", "ĉ": "\t", "▁": " "})  # in vocabularies
 
@@ -62,11 +74,13 @@ class _Written:
         accepted: of each round, how many tokens of its draft.
         at: when the last message came.
         drafted: whether a step may have had a draft.
+        left: how many tokens more were asked for, or letters where tokens are not told; below 0 the server sent more.
     """
 
     position: int
     at: float
     drafted: bool
+    left: int
     first: bool = True
     accepted: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
@@ -93,20 +107,20 @@ class OpenAIFormModel(ServedModel):
     ) -> None:
         super().__init__(connection, spec, options)
         found = self._chosen(model)
-        self._name, owner = str(found["id"]), str(found.get("owned_by"))
-        program = _OWNERS.get(owner, "OpenAI's form")
+        self._name = found.id
+        program = _OWNERS.get(found.owned_by or "", "OpenAI's form")
         self._counts = self._speculative = None
         self._counted_by_answer = False
         self._exact = self.token_ids = program == "vLLM"
         if self._exact:
             self.size_setting = "num_speculative_tokens in --speculative-config"
-            program += f" {mapping(connection.get('/version')).get('version', '')}".rstrip()
+            program += f" {connection.get('/version', Version).version}".rstrip()
             self._counts = self._metrics()
             self._speculative = self._counts is None or _DRAFTED in self._counts
         told = (f"vLLM counts rejected drafts by answer where it was started with {_FLAG}",)
         self.ready = Ready(
             model=self._name, dtype="not disclosed", device=connection.address, parameters=None, vocab_size=None,
-            context_limit=count(found.get("max_model_len")), chat_template=True, threads=None, backend=program,
+            context_limit=found.max_model_len, chat_template=True, threads=None, backend=program,
             capabilities=replace(CAPABILITIES, probabilities=self._exact), host=spec.host,
             warnings=told if self._speculative else (),
         )
@@ -117,25 +131,24 @@ class OpenAIFormModel(ServedModel):
     ) -> Iterator[RunEvent]:
         self._refuse(request)
         if self._exact:
-            prompt = prompt or self._prompt(request)
+            prompt = prompt or self._prompt(request, cancelled)
             self._room(len(prompt[0]))
             path, body = "/v1/completions", self._vllm_body(request, prompt[0])
         else:
             self._refuse_extras(request)
             path, body = self._body(request)
         yield self._started(request, prompt or ((), ()))
-        yield from self._answer(path, body, len(prompt[0]) if prompt else None, request.temperature == 0, cancelled)
+        yield from self._answer(path, body, len(prompt[0]) if prompt else None, request, cancelled)
 
-    def _chosen(self, model: str | None) -> dict[str, Any]:
+    def _chosen(self, model: str | None) -> ListedModel:
         """Of the server's models the one that is asked for. Raises ModelUnavailable."""
-        listed = mapping(self.connection.get("/v1/models")).get("data")
-        rows = [row for row in listed if isinstance(row, dict) and row.get("id")] if isinstance(listed, list) else []
+        rows = [row for row in self.connection.get("/v1/models", Models).data or () if row.id]
         if not rows:
             raise ModelUnavailable(f"{self.connection.address} names no model", "load one there, or check the address")
-        meant = [row for row in rows if row["id"] == model] if model else [r for r in rows if r.get("parent") is None]
+        meant = [row for row in rows if row.id == model] if model else [row for row in rows if row.parent is None]
         if len(meant) == 1:
             return meant[0]
-        names = ", ".join(str(row["id"]) for row in rows[:8])
+        names = ", ".join(row.id for row in rows[:8])
         what = f"has no model {model}" if model else "has several models"
         raise ModelUnavailable(f"{self.connection.address} {what}: {names}"[:400], "name one: --served-model NAME")
 
@@ -156,19 +169,19 @@ class OpenAIFormModel(ServedModel):
         if request.top_k or request.min_p or request.repetition_penalty != 1:
             raise UsageProblem("this server takes temperature and top-p only", "leave the other filters as they are")
 
-    def _prompt(self, request: Request) -> Prompt:
+    def _prompt(self, request: Request, cancelled: Cancelled) -> Prompt:
         """Token ids of the prompt and their labels, as vLLM's template and tokenizer make them."""
         body: dict[str, Any] = {"model": self._name, "return_token_strs": True}
         if request.raw:
             body["prompt"] = raw_text(request)
         else:
             body |= {"messages": turns(request), "add_generation_prompt": True}
-        found = mapping(self.connection.post("/tokenize", body))
-        ids, pieces = found.get("tokens"), found.get("token_strs")
-        if not isinstance(ids, list) or not ids or any(count(token) is None for token in ids):
+        found = self.connection.post("/tokenize", body, Tokens, cancelled)
+        if not found.tokens:
             raise UsageProblem("the server makes no tokens of this prompt", "type another prompt")
-        pieces = pieces if isinstance(pieces, list) and len(pieces) == len(ids) else [""] * len(ids)
-        return tuple(ids), tuple(label(str(piece).translate(_SPELLED)) for piece in pieces)
+        pieces = found.token_strs or []
+        pieces = pieces if len(pieces) == len(found.tokens) else [""] * len(found.tokens)
+        return tuple(found.tokens), tuple(label((piece or "").translate(_SPELLED)) for piece in pieces)
 
     def _vllm_body(self, request: Request, prompt: tuple[int, ...]) -> dict[str, Any]:
         room = (self.ready.context_limit or 1 << 30) - len(prompt)
@@ -192,15 +205,16 @@ class OpenAIFormModel(ServedModel):
         }
 
     def _answer(
-        self, path: str, body: dict[str, Any], prompt: int | None, greedy: bool, cancelled: Callable[[], bool]
+        self, path: str, body: dict[str, Any], prompt: int | None, request: Request, cancelled: Cancelled
     ) -> Iterator[RunEvent]:
         """The rest of a run, from the server's messages."""
-        so_far = _Written(prompt or 0, perf_counter(), self._speculative is not False)
+        room = request.max_new_tokens * (1 if self._exact else _LETTERS)
+        so_far = _Written(prompt or 0, perf_counter(), self._speculative is not False, room)
         if self._exact and self._speculative and not self._counted_by_answer:
             self._counts = self._metrics()  # others may have been answered since
             so_far.at = perf_counter()
-        for message in self._messages(path, body, cancelled):
-            emitted = self._emitted(message, so_far, greedy)
+        for message in self._messages(path, body, Chunk, request.max_new_tokens, cancelled):
+            emitted = self._emitted(message, so_far, request.temperature == 0)
             now = perf_counter()
             if emitted and so_far.first:
                 so_far.first, so_far.position = False, so_far.position + 1
@@ -208,6 +222,9 @@ class OpenAIFormModel(ServedModel):
                 so_far.at, emitted = now, emitted[1:]
             if emitted:
                 yield self._round(emitted, so_far, now)
+            if so_far.left < 0:  # it goes on after as many as were asked for
+                so_far.reason = "length"
+                break
         if so_far.first and not cancelled() and so_far.reason:
             raise RunFailed("the server answered with nothing", "ask again, or otherwise")
         if not so_far.reason and not cancelled():
@@ -220,30 +237,29 @@ class OpenAIFormModel(ServedModel):
         text = "".join(so_far.texts)
         yield Finished(so_far.reason or "cancelled", tuple(so_far.tokens), text, None if totals == _NOTHING else totals)
 
-    def _emitted(self, message: dict[str, Any], so_far: _Written, greedy: bool) -> list[Emitted]:
+    def _emitted(self, message: Chunk, so_far: _Written, greedy: bool) -> list[Emitted]:
         """The tokens of a message, noted; or its text as one."""
-        choices = message.get("choices")
-        choice = mapping(choices[0]) if isinstance(choices, list) and choices else {}
+        choice = message.choices[0] if message.choices else ChunkChoice()
         so_far.totals = _totals(message, so_far.totals, so_far.accepted)
-        if reason := choice.get("finish_reason"):
-            so_far.reason = "length" if reason == "length" else "stop"
-        text = choice.get("text") or mapping(choice.get("delta")).get("content") or ""
-        ids = choice.get("token_ids") if self._exact else None
-        ids = [token for token in ids if count(token) is not None] if isinstance(ids, list) else []
+        if choice.finish_reason:
+            so_far.reason = "length" if choice.finish_reason == "length" else "stop"
+        text = choice.text or (choice.delta or Delta()).content or ""
+        ids = choice.token_ids or [] if self._exact else []
         if not ids and not text:
             return []
         if self._exact and not ids:
             raise RunFailed("the server sent text without token ids", "ask a newer vLLM")
         ids = ids or [UNDISCLOSED]
-        logged = mapping(choice.get("logprobs"))
-        pieces, probs = logged.get("tokens"), logged.get("token_logprobs")
-        pieces = [str(piece) for piece in pieces] if isinstance(pieces, list) and len(pieces) == len(ids) else None
-        probs = probs if greedy and isinstance(probs, list) and len(probs) == len(ids) else [None] * len(ids)
-        texts = pieces if pieces and "".join(pieces) == text else [*[""] * (len(ids) - 1), str(text)]
-        so_far.tokens += ids
-        so_far.texts += texts
+        logged = choice.logprobs or LogProbs()
+        pieces, probs = logged.tokens, logged.token_logprobs
+        pieces = pieces if pieces is not None and len(pieces) == len(ids) else None
+        probs = probs if greedy and probs is not None and len(probs) == len(ids) else [None] * len(ids)
+        texts = pieces if pieces and "".join(pieces) == text else [*[""] * (len(ids) - 1), text]
+        room, so_far.left = so_far.left, so_far.left - (len(ids) if self._exact else len(text))
+        so_far.tokens += ids[:room]
+        so_far.texts += texts[:room]
         return [Emitted(token, text, label(piece), "target", prob=_probability(logprob))
-                for token, text, piece, logprob in zip(ids, texts, pieces or texts, probs)]
+                for token, text, piece, logprob in [*zip(ids, texts, pieces or texts, probs)][:max(0, room)]]
 
     def _round(self, tokens: list[Emitted], so_far: _Written, now: float) -> Round:
         position, so_far.position = so_far.position, so_far.position + len(tokens)
@@ -272,17 +288,17 @@ class OpenAIFormModel(ServedModel):
 _NOTHING = ServerTotals()
 
 
-def _totals(message: dict[str, Any], known: ServerTotals, accepted_by_round: list[int]) -> ServerTotals:
+def _totals(message: Chunk, known: ServerTotals, accepted_by_round: list[int]) -> ServerTotals:
     """What a message says of the whole answer, beside what is known. Steps without a draft are not in its lists, which
     therefore tell of each round only where every round had one."""
-    written = count(mapping(message.get("usage")).get("completion_tokens"))
-    drafts = mapping(mapping(message.get("metrics")).get("speculative_decoding"))
+    written = (message.usage or Usage()).completion_tokens
+    drafts = (message.metrics or ChunkMetrics()).speculative_decoding or SpeculativeDecoding()
     if written is not None:
         known = replace(known, tokens=written)
-    drafted, accepted = count(drafts.get("num_draft_tokens")), count(drafts.get("num_accepted_draft_tokens"))
+    drafted, accepted = drafts.num_draft_tokens, drafts.num_accepted_draft_tokens
     if drafted is None or accepted is None:
         return known
-    sizes, gains = _counts(drafts.get("per_step_drafted")), _counts(drafts.get("per_step_accepted"))
+    sizes, gains = drafts.per_step_drafted or [], drafts.per_step_accepted or []
     tried, kept = [0] * _DEPTHS, [0] * _DEPTHS
     for most, got in zip(sizes, gains):
         for depth in range(min(got + 1, most, _DEPTHS)):
@@ -290,7 +306,7 @@ def _totals(message: dict[str, Any], known: ServerTotals, accepted_by_round: lis
             kept[depth] += depth < got
     deepest = next((d for d in reversed(range(_DEPTHS)) if tried[d]), -1) + 1
     return replace(
-        known, drafts=count(drafts.get("num_spec_steps")), drafted=drafted, accepted=min(accepted, drafted),
+        known, drafts=drafts.num_spec_steps, drafted=drafted, accepted=min(accepted, drafted),
         depth_tried=tuple(tried[:deepest]), depth_accepted=tuple(kept[:deepest]),
         drafted_by_round=tuple(sizes) if _of_all(gains, accepted_by_round) and len(sizes) == len(gains) else (),
     )
@@ -301,9 +317,5 @@ def _of_all(gains: list[int], accepted_by_round: list[int]) -> bool:
     return gains[:-1] == accepted_by_round[:-1] and gains[-1:] >= accepted_by_round[-1:]
 
 
-def _counts(values: Any) -> list[int]:
-    return [value for value in values if count(value) is not None] if isinstance(values, list) else []
-
-
-def _probability(logprob: Any) -> float | None:
-    return math.exp(max(-700.0, min(0.0, logprob))) if isinstance(logprob, int | float) and logprob == logprob else None
+def _probability(logprob: float | None) -> float | None:
+    return math.exp(max(-700.0, min(0.0, logprob))) if logprob is not None else None

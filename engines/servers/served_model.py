@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from engines.errors import RunFailed, UsageProblem
 from engines.laws import DEFAULT, LAWS
@@ -25,12 +25,15 @@ from engines.report.events import (
 from engines.request import Request
 
 if TYPE_CHECKING:
+    from engines.servers.answers import Error
     from engines.servers.connection import Connection
 
+_Message = TypeVar("_Message", bound="Error")
 CAPABILITIES = Capabilities(
     baseline=False, branch=False, detail=False, audit=False, race=False, datastores=False, drafts=False,
     probabilities=False,
 )
+_OTHERS = 1 << 10  # messages of an answer that may bring nothing
 _DRAWN = next(law.name for law in LAWS.values() if law.lossless and law.varies(1.0))
 _OWN_DRAWS = "the server draws its own random numbers: the text is not that of another engine with this seed"
 Prompt = tuple[tuple[int, ...], tuple[str, ...]]
@@ -155,12 +158,16 @@ class ServedModel:
             )
 
     def _messages(
-        self, path: str, body: dict[str, Any], cancelled: Callable[[], bool], gather: float = 0.0
-    ) -> Iterator[dict[str, Any]]:
-        """What the server sends of an answer. Raises RunFailed where it says that it failed."""
-        for message in map(mapping, self.connection.stream(path, body, cancelled, gather)):
-            if "error" in message:
-                raise RunFailed(f"the server failed: {said(message['error'])}", "ask again; its log says more")
+        self, path: str, body: dict[str, Any], kind: type[_Message], most: int, cancelled: Callable[[], bool],
+        gather: float = 0.0,
+    ) -> Iterator[_Message]:
+        """What the server sends of an answer of at most so many tokens. Raises RunFailed where it says that it failed,
+        or sends many messages without any."""
+        for n, message in enumerate(self.connection.stream(path, body, kind, cancelled, gather)):
+            if message.error is not None:
+                raise RunFailed(f"the server failed: {said(message.error)}", "ask again; its log says more")
+            if n > 2 * most + _OTHERS:
+                raise RunFailed(f"{self.connection.address} does not end its answer", "ask again")
             yield message
 
     def _broken_off(self) -> RunFailed:
@@ -196,26 +203,16 @@ def chain(tokens: Sequence[int], pieces: Sequence[str]) -> Draft:
                  (Origin("server"),) if count else ())
 
 
-def mapping(value: Any) -> dict[str, Any]:
-    """A JSON object, an empty one where it is none."""
-    return value if isinstance(value, dict) else {}
-
-
-def count(value: Any) -> int | None:
-    """A number of things, None where it is none."""
-    return value if type(value) is int and 0 <= value < 1 << 60 else None
-
-
-def number(value: Any) -> float:
+def number(value: float | None) -> float:
     """A measured number, 0 where it is none."""
-    return float(value) if isinstance(value, int | float) and 0 <= value < 1e12 else 0.0
+    return value if value is not None and 0 <= value < 1e12 else 0.0
 
 
-def label(piece: Any) -> str:
+def label(piece: str | list[int] | None) -> str:
     """A token's own label: servers send bytes where they are no text, and nothing for a token without text."""
     if isinstance(piece, list):
-        return "".join(f"<0x{byte & 255:02X}>" for byte in piece if isinstance(byte, int))
-    return str(piece or "") or "<?>"
+        return "".join(f"<0x{byte & 255:02X}>" for byte in piece)
+    return piece or "<?>"
 
 
 def said(error: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from engines import machine
 from engines.machine import keep, kept
-from engines.model.native import native_check
+from engines.model.native import native_check, native_code
 from engines.model.native.native_code import compiler
 from tests.sources.gguf_files import Tiny
 
@@ -27,12 +28,16 @@ runtime = Runtime.load(sys.argv[1], threads=1)
 print(finished.tokens)
 """
 
+COMPILER = "compiler"
+"""One that takes no time: it gives what the machine's own made of the same code."""
+
 
 def started(model: Path, cache: Path) -> str:
-    """What a process of its own writes with a model and a cache folder."""
+    """What a process of its own writes with a model and a cache folder; its compiler is ``COMPILER``."""
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(model)], capture_output=True, text=True, timeout=100,
-        env={**os.environ, "SPEC_TUI_CACHE_DIR": str(cache), "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "SPEC_TUI_CACHE_DIR": str(cache), "HF_HUB_OFFLINE": "1",
+             "CXX": str(model.parent / COMPILER)},
     )
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     return done.stdout
@@ -42,6 +47,11 @@ def started(model: Path, cache: Path) -> str:
 def full(tmp_path_factory) -> tuple[Path, Path, str]:
     """A model, a cache folder with all kinds of files in it, and what the model writes."""
     folder = tmp_path_factory.mktemp("kept")
+    if compiler():
+        native_code.library()
+        file = machine.measured_file("native", [native_code.digest()]).with_suffix(".so")
+        (folder / COMPILER).write_text(f'#!/bin/sh\nfor last; do :; done\nexec cp {shlex.quote(str(file))} "$last"\n')
+        (folder / COMPILER).chmod(0o755)
     model = Tiny("llama", "Q8_0").write(folder / "m.gguf")
     return model, folder / "cache", started(model, folder / "cache")
 
@@ -64,7 +74,7 @@ def _changed(content: bytes, at: int, bits: int) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [
-    "cut", "zeros", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("a byte", "empty")),
+    "cut", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("zeros", "a byte", "empty")),
 ])
 def test_every_file_of_the_cache_is_made_anew_where_it_is_damaged(damage, full, tmp_path):
     model, cache, written = full

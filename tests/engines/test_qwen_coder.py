@@ -18,6 +18,7 @@ LANES = (
     ("draft", {}), ("draft", {"shape": "tree"}), ("pld", {}), ("suffix", {}), ("recycling", {}), ("rest", {"n_min": 1}),
     ("dresd", {}), ("rasd", {}), ("hybrid", {"n_min": 1}), ("admg", {}), ("draft-verify", {"layers": "a3-26,m9-20"}),
 )
+NO_DATASTORE = tuple(lane for lane in LANES if lane[0] in ("draft", "pld", "recycling", "draft-verify"))
 LAWS = ((0.0, "exact"), (0.8, "exact"), (0.0, "rejection"))
 WRITE = "Write a Python function that adds two numbers, then one that multiplies two numbers."
 PROMPTS = (
@@ -36,8 +37,7 @@ def answer(runtime, engine, options, prompt, new, temperature, law):
 
 @pytest.fixture
 def drafting_pays(qwen_coder, monkeypatch):
-    """The pair with datastores; no clock decides whether anything is drafted."""
-    add_datastores("qwen-coder-texts", qwen_coder)
+    """The pair; no clock decides whether anything is drafted."""
     cheap = qwen_coder.prices._replace(target=CostCurve(((1, 1.0), (64, 1.5))))
     monkeypatch.setattr(qwen_coder, "prices", cheap)
     return qwen_coder
@@ -58,14 +58,15 @@ def check(runtime, lanes, laws, prompts, new) -> dict[str, int]:
 
 
 @pytest.mark.timeout(600)
-def test_every_engine_writes_what_the_target_writes_alone(drafting_pays):
-    accepted = check(drafting_pays, LANES, LAWS[:1], PROMPTS[2:], new=14)
-    check(drafting_pays, LANES[:1], LAWS[1:], PROMPTS[:1], new=10)
+def test_engines_of_each_kind_write_what_the_target_writes_alone(drafting_pays):
+    accepted = check(drafting_pays, NO_DATASTORE, LAWS[:1], PROMPTS[2:], new=14)
+    check(drafting_pays, LANES[:1], LAWS[1:], PROMPTS[2:], new=10)
     assert accepted["draft"], "its draft model is right at times"
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(3600)
 def test_every_engine_and_law_writes_the_same_hundred_tokens(drafting_pays):
+    add_datastores("qwen-coder-texts", drafting_pays)
     accepted = check(drafting_pays, LANES, LAWS, PROMPTS, new=100)
     assert accepted["draft"] > accepted["pld"] > 0, "what stands in the prompt is copied at times"

@@ -57,7 +57,7 @@ def written(made: Runtime, engine: str, options: dict, temperature: float, new: 
 @pytest.mark.parametrize("temperature", some([0.0, 0.8], lambda t: t > 0))
 def test_every_engine_writes_the_same_from_the_same_logits(strict, temperature):
     alone = written(strict, "autoregressive", {}, temperature)
-    variants = VARIANTS[:: 1 if strict.target.dtype == torch.bfloat16 and temperature else 4]
+    variants = VARIANTS[:: 3 if strict.target.dtype == torch.bfloat16 else 8] if temperature else VARIANTS
     names = dict(zip(map(repr, VARIANTS), IDS))
     differ = [names[repr(v)] for v in variants if written(strict, *v, temperature) != alone]
     assert not differ and len(alone) == 17

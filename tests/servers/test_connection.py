@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
+import time
 
 import pytest
 
-from engines import ModelUnavailable, Request, RunFailed, UsageProblem
+from engines import ModelUnavailable, Request, RunFailed, SpecError, UsageProblem
 from engines.race.lanes import parse_lane
 from engines.race.peers import addresses
 from engines.report.events import Finished, Round
 from engines.servers import connect, connection
 from engines.servers.price_from_outside import price_from_outside
-from tests.servers.misbehaving import chunk, misbehaving
+from tests.servers.misbehaving import END, PROPS, chunk, misbehaving
 
 TURN = (("user", "hello"),)
 
@@ -73,7 +76,8 @@ def test_a_server_that_answers_otherwise(server, answer, words):
 
 @pytest.mark.parametrize(("props", "models", "words"), [
     ((404, {}, b"nothing"), (404, {}, b"nothing"), "has no /v1/models"), ((200, {}, b"<html>"), None, "names no model"),
-    ((200, {}, {}), (200, {}, b"[" * 100_000), "else than JSON"),
+    ((200, {}, {}), (200, {}, b"{" * 100_000), "else than JSON"),
+    ((200, {}, {}), (200, {}, b"[" * 100_000), "otherwise than such a server"),
 ])
 def test_a_server_of_another_kind(server, props, models, words):
     server.wrong["/props"] = props
@@ -155,6 +159,104 @@ def test_a_silent_server_is_given_up(server, monkeypatch):
     with pytest.raises(RunFailed, match=r"silent|broke"):
         list(model.run(Request(TURN)))
     gone.set()
+
+
+@pytest.mark.parametrize("path, wrong, words", [
+    ("/completion", [chunk(1, tokens=5)], r"\$.tokens"), ("/completion", [chunk(1, tokens=[-1])], r"\$.tokens\[0\]"),
+    ("/completion", [chunk(1, timings={"draft_n": "9"})], r"\$.timings.draft_n"),
+    ("/completion", [chunk(1, content={"a": 1})], r"\$.content"), ("/tokenize", {"tokens": 5}, r"\$.tokens"),
+    ("/tokenize", {"tokens": [{"piece": "a"}]}, r"tokens\[0\]"), ("/apply-template", {"prompt": [1]}, r"\$.prompt"),
+])
+def test_a_field_of_another_kind_is_named(server, path, wrong, words):
+    model = connect(server.url)
+    server.wrong[path] = (200, {}, wrong)
+    with pytest.raises(SpecError, match=words):
+        list(model.run(Request(TURN)))
+
+
+@pytest.mark.parametrize("path, wrong", [
+    ("/props", PROPS | {"model_alias": 5}), ("/props", PROPS | {"default_generation_settings": {"n_ctx": -1}}),
+    ("/v1/models", {"data": [{"id": "m", "meta": {"n_params": "7B"}}]}),
+])
+def test_so_is_one_of_what_it_says_of_itself(server, path, wrong):
+    server.wrong[path] = (200, {}, wrong)
+    with pytest.raises(ModelUnavailable, match="otherwise than such a server does"):
+        connect(server.url)
+
+
+def test_half_a_character_becomes_a_mark(server):
+    model = connect(server.url)
+    server.wrong["/completion"] = (200, {}, [chunk(1, content="a\ud83d"), chunk(2, content="\ude00b"), END])
+    *_, finished = model.run(Request(TURN))
+    assert finished.text == "a??b" and finished.text.encode()
+
+
+@pytest.mark.parametrize("at_once", [1, 1000])
+def test_a_server_that_goes_on_after_the_limit_is_left(server, at_once):
+    model = connect(server.url)
+    server.wrong["/completion"] = (200, {}, [lambda: iter(lambda: chunk(1, tokens=[1] * at_once), None)])
+    *_, finished = model.run(Request(TURN, max_new_tokens=30))
+    assert finished.reason == "length" and finished.tokens == (1,) * 30
+
+
+def test_messages_without_an_end_and_without_tokens_are_left(server):
+    model = connect(server.url)
+    server.wrong["/completion"] = (200, {}, [lambda: iter(lambda: chunk(1, tokens=[], content=""), None)])
+    with pytest.raises(RunFailed, match="does not end its answer"):
+        list(model.run(Request(TURN)))
+
+
+def drip():
+    while True:
+        yield b" "
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("path", ["/props", "/tokenize"])
+def test_one_deadline_holds_for_a_whole_answer(server, monkeypatch, path):
+    """However often a part of it comes."""
+    model = None if path == "/props" else connect(server.url)
+    monkeypatch.setattr(connection, "_ANSWER", 0.2)
+    server.wrong[path] = (200, {}, [drip])
+    with pytest.raises(ModelUnavailable, match="in time"):
+        list(model.run(Request(TURN))) if model else connect(server.url)
+    del server.wrong[path]
+    assert connect(server.url), "it is asked again by another connection"
+
+
+def test_headers_that_do_not_end_are_left_too(monkeypatch):
+    monkeypatch.setattr(connection, "_ANSWER", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                one, _ = listening.accept()
+                one.sendall(b"HTTP/1.1 200 OK\r\n")
+                while True:
+                    one.sendall(b"X: y\r\n")
+                    time.sleep(0.02)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        with pytest.raises(ModelUnavailable, match="in time"):
+            connect(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        thread.join(5)
+        assert not thread.is_alive(), "the connection is closed"
+
+
+@pytest.mark.parametrize("path", ["/apply-template", "/tokenize", "/completion"])
+def test_a_run_is_stopped_wherever_the_server_keeps_it_waiting(server, path):
+    model, asked = connect(server.url), time.monotonic()
+    server.wrong[path] = (200, {}, [drip])
+    with contextlib.suppress(RunFailed):
+        list(model.run(Request(TURN), cancelled=lambda: time.monotonic() - asked > 0.2))
+    assert time.monotonic() - asked < 5
+
+
+def test_what_a_refusal_says_is_not_looked_through_for_ever(server):
+    server.wrong["/props"] = (500, {}, [b"a b " * (1 << 18)] * 40)
+    with pytest.raises(ModelUnavailable) as caught:
+        connect(server.url)
+    assert len(caught.value.message) < 300
 
 
 @pytest.mark.parametrize("tokens, limit", [((), 100), ((1, 2), 1), ((1, 2), 0)])

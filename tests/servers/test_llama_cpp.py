@@ -90,7 +90,7 @@ def test_its_price_is_measured_when_asked_for_by_its_own_clock(served, own, monk
     assert found.context + max(ROWS) < 256 and all(0 < seconds < 5 for _, seconds in found.price)
     assert told == sorted(told) and 0 <= told[0] <= told[-1] <= 1
     assert own.measure_price().context == found.context and own.ready.price
-    monkeypatch.setattr(own._model, "_read", lambda prompt: (len(prompt), 0.1))
+    monkeypatch.setattr(own._model, "_read", lambda cancelled, prompt: (len(prompt), 0.1))
     with pytest.raises(RunFailed, match="keeps no prompts"):
         own.measure_price()
     *_, after = own.run(asked)
@@ -231,7 +231,7 @@ class Host(VirtualRacer):
         self.audited: list = []
 
     def prompt(self, request):
-        return self._served._prompt(request)
+        return self._served._prompt(request, lambda: False)
 
     def audit(self, answer, *watched):
         self.audited.append(answer)

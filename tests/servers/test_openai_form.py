@@ -180,6 +180,28 @@ def test_an_answer_that_breaks(server, parts, words):
         list(connect(server.url).run(Request(TURN)))
 
 
+@pytest.mark.parametrize(("message", "words"), [
+    ({"choices": 5}, r"\$.choices"), ({"choices": [{"token_ids": "a"}]}, r"token_ids"),
+    ({"choices": [], "usage": {"completion_tokens": -1}}, "completion_tokens"),
+    ({"choices": [{"logprobs": {"token_logprobs": ["a"]}}]}, "token_logprobs"),
+])
+def test_a_field_of_another_kind_is_named(server, message, words):
+    server.wrong["/v1/completions"] = (200, {}, [b"data: " + json.dumps(message).encode() + b"\n\n", END])
+    with pytest.raises(RunFailed, match=words):
+        list(connect(server.url).run(Request(TURN)))
+
+
+def test_a_server_that_goes_on_after_the_limit_is_left(server):
+    server.wrong["/v1/completions"] = (200, {}, [lambda: iter(lambda: chunk(*[(1, "a")] * 1000), None)])
+    *_, finished = connect(server.url).run(Request(TURN, max_new_tokens=30))
+    assert finished.reason == "length" and finished.tokens == (1,) * 30 and finished.text == "a" * 30
+    text = b"data: " + json.dumps({"choices": [{"delta": {"content": "word " * 100}}]}).encode() + b"\n\n"
+    server.wrong |= {"/v1/models": (200, {}, {"data": [{"id": "a", "owned_by": "library"}]}),
+                     "/v1/chat/completions": (200, {}, [lambda: iter(lambda: text, None)])}
+    *_, finished = connect(server.url).run(Request(TURN, max_new_tokens=30))
+    assert finished.reason == "length" and len(finished.text) < 30 * 128 + 1000
+
+
 def test_what_a_refusal_means(server):
     wrong = {"error": {"message": "The model `x` does not exist.", "code": 404}}
     for answer, words in (((404, {}, wrong), "does not exist"), ((401, {}, {"error": "Unauthorized"}), "wants a key"),

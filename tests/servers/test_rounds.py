@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engines.report.events import UNDISCLOSED, Prefilled, Round
 from engines.report.metrics import measure
+from engines.servers.answers import Timings
 from engines.servers.llama_cpp import _Rounds
 
 
@@ -11,8 +12,9 @@ def messages(*rows: tuple[int, str, float, int, int]) -> list:
     """Events of (token, text, predicted_ms, drafted, accepted)."""
     rounds, events = _Rounds(3), []
     for n, (token, text, ms, drafted, accepted) in enumerate(rows):
-        timings = {"cache_n": 2, "prompt_ms": 50.0, "predicted_ms": ms}
-        timings |= {"draft_n": drafted, "draft_n_accepted": accepted} if drafted else {}
+        timings = Timings(cache_n=2, prompt_ms=50.0, predicted_ms=ms)
+        if drafted:
+            timings.draft_n, timings.draft_n_accepted = drafted, accepted
         events += rounds.add([(token, text)], timings, n == len(rows) - 1)
     return events
 

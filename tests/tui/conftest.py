@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
+from textual import _wait, app, pilot
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
@@ -18,6 +24,37 @@ from tests.tui.fakes import FakeClient
 
 SpecTui.contains = False  # what goes wrong fails a test
 Input.cursor_blink._default = TextArea.cursor_blink._default = False  # a clock that pictures would show
+
+_wait_for_idle, _parse_rules = _wait.wait_for_idle, Stylesheet._parse_rules
+_parsed: dict[tuple, list[RuleSet]] = {}
+
+
+async def wait_for_idle(min_sleep: float = _wait.SLEEP_GRANULARITY, max_sleep: float = 1) -> None:
+    """Textual's sleeps 20 ms, after every key twice. Where nothing would happen in that time, no callback of the loop,
+    no timer and no other thread, it is over at once."""
+    loop, soon = asyncio.get_running_loop(), _wait.SLEEP_GRANULARITY
+    until = loop.time() + max_sleep
+    while True:
+        await asyncio.sleep(0)
+        if not loop._ready:
+            break
+        if loop.time() > until:
+            return
+    due = min((timer.when() for timer in loop._scheduled if not timer.cancelled()), default=math.inf)
+    if min_sleep or due < loop.time() + soon or threading.active_count() > 1:
+        await _wait_for_idle(min_sleep, max_sleep)
+
+
+def parse_rules(self: Stylesheet, css: str, *args, **named) -> list[RuleSet]:
+    """Textual's: the style sheets of every application are the same, and parsed once."""
+    key = (css, args, *sorted(named.items()), *sorted(self._variables.items()))
+    if key not in _parsed:
+        _parsed[key] = _parse_rules(self, css, *args, **named)
+    return _parsed[key]
+
+
+app.wait_for_idle = pilot.wait_for_idle = wait_for_idle
+Stylesheet._parse_rules = parse_rules
 
 
 @dataclass

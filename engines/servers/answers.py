@@ -1,0 +1,150 @@
+"""What servers answer, as far as it is read: every field is checked as it is decoded. What a server leaves out, or has
+as ``null``, is unknown."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta, Struct
+
+Count = Annotated[int, Meta(ge=0, lt=1 << 60)]
+"""A number of things, or a token's id."""
+_MANY = Meta(max_length=1 << 20)
+Counts = Annotated[list[Count], _MANY]
+Answered = TypeVar("Answered")
+
+
+class Error(Struct):
+    """What any server may say instead."""
+
+    error: Any = None
+
+
+class Version(Struct):
+    version: str = ""
+
+
+# -- llama.cpp ------------------------------------------------------------------------------------------
+
+
+class GenerationSettings(Struct):
+    n_ctx: Count | None = None
+
+
+class LlamaCppMark(Struct):
+    """By which its ``/props`` are known."""
+
+    default_generation_settings: Any = None
+
+
+class Props(Struct):
+    default_generation_settings: GenerationSettings | None = None
+    model_alias: str | None = None
+    model_path: str | None = None
+    model_ftype: str | None = None
+    chat_template: str | None = None
+    build_info: str | None = None
+
+
+class Rendered(Struct):
+    prompt: str = ""
+
+
+class Piece(Struct):
+    """``piece``: text, or bytes where they are none."""
+
+    id: Count
+    piece: str | Annotated[list[int], _MANY] | None = None
+
+
+class Pieces(Struct):
+    tokens: Annotated[list[Piece], _MANY]
+
+
+class Timings(Struct):
+    """Milliseconds, and numbers of tokens."""
+
+    prompt_n: Count | None = None
+    prompt_ms: float | None = None
+    cache_n: Count | None = None
+    predicted_ms: float | None = None
+    draft_n: Count | None = None
+    draft_n_accepted: Count | None = None
+
+
+class Completion(Error):
+    """A message of an answer, or a whole one."""
+
+    content: str | None = None
+    tokens: Counts | None = None
+    stop: bool | None = None
+    stop_type: str | None = None
+    timings: Timings | None = None
+
+
+# -- OpenAI's form --------------------------------------------------------------------------------------
+
+
+class ModelMeta(Struct):
+    n_params: Count | None = None
+    n_vocab: Count | None = None
+
+
+class ListedModel(Struct):
+    """``meta``: of llama.cpp; ``parent`` and ``max_model_len``: of vLLM."""
+
+    id: str = ""
+    owned_by: str | None = None
+    parent: str | None = None
+    max_model_len: Count | None = None
+    meta: ModelMeta | None = None
+
+
+class Models(Struct):
+    data: Annotated[list[ListedModel], _MANY] | None = None
+
+
+class Tokens(Struct):
+    tokens: Counts | None = None
+    token_strs: Annotated[list[str | None], _MANY] | None = None
+
+
+class Delta(Struct):
+    content: str | None = None
+
+
+class LogProbs(Struct):
+    tokens: Annotated[list[str], _MANY] | None = None
+    token_logprobs: Annotated[list[float | None], _MANY] | None = None
+
+
+class ChunkChoice(Struct):
+    finish_reason: str | None = None
+    text: str | None = None
+    delta: Delta | None = None
+    token_ids: Counts | None = None
+    logprobs: LogProbs | None = None
+
+
+class Usage(Struct):
+    completion_tokens: Count | None = None
+
+
+class SpeculativeDecoding(Struct):
+    num_spec_steps: Count | None = None
+    num_draft_tokens: Count | None = None
+    num_accepted_draft_tokens: Count | None = None
+    per_step_drafted: Counts | None = None
+    per_step_accepted: Counts | None = None
+
+
+class ChunkMetrics(Struct):
+    speculative_decoding: SpeculativeDecoding | None = None
+
+
+class Chunk(Error):
+    """A message of an answer."""
+
+    choices: Annotated[list[ChunkChoice], _MANY] | None = None
+    usage: Usage | None = None
+    metrics: ChunkMetrics | None = None
