@@ -206,7 +206,7 @@ class RaceController:
         whole = f"spec-tui reproduce {name} runs the whole table, with its datastores"
         lanes = [lane for lane in plain_lanes(entry) if not missing(lane, session.ready, session.settings)]
         if len(lanes) < FEWEST:
-            return f"its rows are no lanes of a race: {whole}"
+            return f"too few of its rows can run here for a race: {whole}"
         question = asked_of(entry.asked_in(entry.settings[0])).cases[0].turns[0]
         self.change(lanes=tuple(lanes[:MOST]), prompt=question)
         some = f"{MOST} of {len(lanes)} rows" if len(lanes) > MOST else "its rows"

@@ -17,6 +17,7 @@ from spec_tui.tui.screens.chat import ChatScreen
 from tests.tui.fakes import FakeClient
 
 SpecTui.contains = False  # what goes wrong fails a test
+ChatScreen.TYPING = 0  # tests press keys without a pause
 Input.cursor_blink._default = TextArea.cursor_blink._default = False  # a clock that pictures would show
 
 

@@ -14,6 +14,7 @@ from engines.wire import read_trace
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.session import chat_session
+from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.explain import ExplainScreen
 from spec_tui.tui.screens.export import CHOICES
@@ -655,6 +656,24 @@ async def test_a_letter_meant_for_the_prompt_does_not_cost_the_conversation(sess
         assert len(s.chat.session.turns) == 1, "another key in between: asked anew"
         await s.pilot.press("n")
         assert not s.chat.session.turns
+
+
+async def test_a_word_typed_in_the_text_goes_to_the_prompt_whole(session, monkeypatch):
+    monkeypatch.setattr(ChatScreen, "TYPING", 0.15)
+    async with session() as s:
+        await s.ask("one", feed=None)
+        for word in ("race", "Why is it", "2+2?", "audit é"):
+            s.chat.action_text()
+            await s.pilot.press(*("space" if char == " " else char for char in word))
+            assert s.chat.prompt.text == word and s.chat.focused is s.chat.prompt and s.app.screen is s.chat
+            assert not s.client.audits and s.chat.transcript.view == "outcome"
+            s.chat.prompt.put("")
+        s.chat.action_text()
+        await s.pilot.press("v", "v")  # one letter again and again is no word
+        await s.pilot.pause(0.3)
+        assert s.chat.transcript.view == "source" and not s.chat.prompt.text
+        await s.pilot.press("v", "left")  # nor is one before another key
+        assert s.chat.transcript.view == "confidence" and s.chat.transcript.cursor is not None
 
 
 async def test_typing_goes_on_after_the_window_was_too_small(session):

@@ -72,12 +72,14 @@ class ChatScreen(HasActions, Screen):
     """
 
     ACTIONS = (*CHAT, *PLAYBACK)
+    TYPING = 0.15  # seconds within which another letter makes two a word; 0: each is a key at once
 
     def __init__(self, session: ChatSession, step: bool = False) -> None:
         super().__init__()
         self.session = session
         self._step_first = step
         self._asked_new = False  # n was pressed once
+        self._letter = ""  # pressed in the text: a key, unless another one follows at once
         self._drafts_itself = False  # the next answer is drafted by a part of the target
         self._message = ""
         self._long = False  # the message does not fit on the status line
@@ -122,6 +124,7 @@ class ChatScreen(HasActions, Screen):
         self.query_one("#answer-title", SplitLine).heads = "transcript"
         self.transcript.view = self.app.first_view
         self.prompt.focus()
+        self._letter_due = self.set_interval(self.TYPING or 1, self._act_on_letter, pause=True)
         self._draw_title()
         self._draw_notice()
         self.query_one("#top", SplitLine).show([(" spec-tui ", "title"), (" " + words.model(self.session), "muted")])
@@ -467,8 +470,7 @@ class ChatScreen(HasActions, Screen):
 
     def action_slash(self) -> None:
         """The letter goes to the prompt too, so that what is typed after it is not taken for keys."""
-        self.action_prompt()
-        self.prompt.insert("/")
+        self._type("/")
 
     def action_view(self, view: str = "") -> None:
         """Show the text in this view, else in the next one in turn."""
@@ -515,14 +517,42 @@ class ChatScreen(HasActions, Screen):
             self._asked_new = True
             lost = f"forgets {turns} turn{'s' if turns > 1 else ''}"
             does = lost if self.session.entry is None else "starts a new conversation; h lists this one"
-            self.say(f"n again {does}; any other key goes on")
+            self.say(f"n again {does}; any other key cancels")
         else:
             self._asked_new = False
             self.action_new()
 
-    def on_key(self, event: Key) -> None:
+    async def on_key(self, event: Key) -> None:
         if event.key != "n":
             self._asked_new = False
+        letter = event.character or ""
+        if self.focused is self.prompt or not self.session.client.capabilities.ask:
+            return
+        begun, repeats = self._letter, letter == self._letter
+        if not (letter.isalpha() and begun and not repeats):
+            await self._act_on_letter()
+            begun = ""
+        if begun or (letter.strip() and event.is_printable and event.key not in self.active_bindings):
+            event.stop()
+            self._letter = ""
+            self._type(begun + letter)
+        elif letter.isalpha() and self.TYPING:
+            event.stop()
+            self._letter = letter
+            self._letter_due.reset()
+            self._letter_due.resume()
+
+    def _type(self, text: str) -> None:
+        """What is typed is meant for the prompt: go there with it."""
+        self.action_prompt()
+        self.prompt.insert(text)
+
+    async def _act_on_letter(self) -> None:
+        """Do what the letter that waited means, as no other one followed it."""
+        letter, self._letter = self._letter, ""
+        self._letter_due.pause()
+        if self.app.screen is self and (found := self.active_bindings.get(letter)) is not None:
+            await self.app.run_action(found.binding.action, found.node)
 
     def action_new(self) -> None:
         refused = self.session.new()

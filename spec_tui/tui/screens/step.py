@@ -431,7 +431,7 @@ class StepScreen(HasActions, Backdrop):
             return
         self.session.measure(self.turn.prompt, replace(self.request(), detail=True), "every row")
         self.rerun, self._awaited = self.session.measuring, True
-        self.say("Running the answer again, every row recorded …")
+        self.say("Running the answer again, every row recorded …; esc stops it and goes back")
 
     def action_branch(self) -> None:
         """Choose what to change at this round."""
