@@ -315,9 +315,14 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
 
     def on_prompt_box_sent(self, event: PromptBox.Sent) -> None:
         text = event.text.strip()
-        if text.startswith("/lanes"):
+        if (command := text.partition(" ")[0]) in ("/lanes", "/max"):
+            given = text.removeprefix(command).strip()
             try:
-                self.controller.change(lanes=parse_lanes([text.removeprefix("/lanes").strip()]))
+                if command == "/lanes":
+                    self.controller.change(lanes=parse_lanes([given]))
+                else:
+                    settings = self.controller.session.settings.with_sampling("max_new_tokens", given)
+                    self.controller.change(most=settings.max_new_tokens)
             except SpecError as error:
                 self.say(f"{error.message}: {error.hint}")
                 return
@@ -325,7 +330,8 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
             self.set_focus(None)
             self.set_up("enter starts")
         elif text.startswith("/") and not text.startswith("//"):
-            self.say("The only command here is /lanes: /lanes autoregressive,pld,draft:shape=tree sets the lanes.")
+            self.say("The commands here are /lanes and /max: /lanes autoregressive,pld,draft:shape=tree sets the "
+                     "lanes, /max 64 how long answers are.")
         elif self.controller.running:
             self.say("The race is still running: esc stops it.")
         else:
@@ -335,7 +341,8 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         from engines import methods
 
         if not text.startswith("/lanes "):
-            return {"/lanes ": "the engines of the race, between commas"} if text and "/lanes ".startswith(text) else {}
+            commands = {"/lanes ": "the engines of the race, between commas", "/max ": "new tokens of an answer"}
+            return {name: words for name, words in commands.items() if text and name.startswith(text) and name != text}
         before, comma, last = text.removeprefix("/lanes ").rpartition(",")
         start = f"/lanes {before}{comma}"
         return {f"{start}{spec.id}": spec.title for spec in (*methods.specs(), *methods.of_other_programs())

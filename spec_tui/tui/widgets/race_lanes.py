@@ -191,7 +191,8 @@ class RaceLanes(StripPanel):
 
     def _columns(self, width: int, height: int) -> list[Row]:
         widths = self._widths(width)
-        parts = [self._column(n, room - 2, height) for n, room in enumerate(widths)]
+        level = min(widths) - 2  # the same words on the same rows of all lanes
+        parts = [self._column(n, level, height) for n in range(len(self.lanes))]
         out: list[Row] = []
         for y in range(height):
             row: list[Span] = []
