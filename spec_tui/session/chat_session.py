@@ -114,7 +114,8 @@ class ChatSession:
         self.pricing: float | None = None
         self.prefilling: Prefilling | None = None  # while a long prompt is read
         self.audited: int | None = None
-        self.baselines: dict[tuple, RunState] = {}
+        recorded = client.baselines if client.capabilities.clock else ()
+        self.baselines: dict[tuple, RunState] = {run.baseline_key: run for run in recorded}
         self.same_text: dict[int, int | None] = {}
         self.problem: Failed | None = None
         self.restored = ""
@@ -335,6 +336,7 @@ class ChatSession:
     def rewind(self) -> None:
         """Play a recording from its beginning."""
         self.turns.clear()
+        self.same_text.clear()
         self._busy = False
         self.client.play()
 
@@ -485,6 +487,8 @@ class ChatSession:
             if run.finished.reason != "cancelled" and self.last is not None:
                 self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
             return "baseline"
+        if (recorded := self.baseline(run)) is not None and self.client.capabilities.clock and recorded is not run:
+            self.same_text[len(self.turns) - 1] = first_difference(run, recorded)
         if not run.text and run.finished.reason == "cancelled" and self.client.capabilities.ask:
             self._give_back(turn)
         return "finished"

@@ -149,9 +149,11 @@ def _playback(client: ReplayClient) -> Row:
     else:
         state = [(" ▶ ", "good"), ("playing", "text")] if client.clock.playing else [(" ‖ ", "warn"), ("held", "text")]
         speed = f" {speed_words(client.clock.speed)}"
+    reading = None if client.over else client.reading
+    does = f" · {prefill_progress(reading)}" if reading is not None else ""
     which = f" · run {client.number + 1} of {len(client.runs)}" if len(client.runs) > 1 else ""
     return [*state, (f"{speed}  ", "text"), *gauge(seconds / length if length else 1.0, 20),
-            (f" {seconds:.2f} of {length:.2f} s{which}", "muted")]
+            (f" {seconds:.2f} of {length:.2f} s{which}{does}", "muted")]
 
 
 def status(session: ChatSession, message: str) -> Row:

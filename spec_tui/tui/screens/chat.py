@@ -228,6 +228,8 @@ class ChatScreen(HasActions, Screen):
         text = self.session.take_restored()
         if text and not self.prompt.text.strip():
             self.prompt.put(text)
+        if "finished" in happened and len(self.session.turns) - 1 in self.session.same_text:  # recorded with a baseline
+            self._close(len(self.session.turns) - 1)
         if happened & {"dead", "failed", "broke", "finished"}:
             self._message = self.session.unsaved
             last = self.session.last if "finished" in happened else None  # None too where nothing was said
@@ -625,7 +627,8 @@ class ChatScreen(HasActions, Screen):
                 picture = portable(self.app.export_screenshot(title="spec-tui"))
                 what, data, ending = "screen", picture.encode(), form
             else:
-                what, (data, ending) = "answer", export.document(self.turn.run, form)
+                what, (data, ending) = "answer", export.document(
+                    self.turn.run, form, self.session.baseline(self.turn.run))
             if HostAccess.here().whole:
                 self.say(f"saved the {what} as {export.save(data, ending)}")
             else:
