@@ -36,6 +36,7 @@ def _theme(name: str, colours: dict[str, str], dark: bool = True) -> Theme:
     return Theme(name=name, dark=dark, variables=variables, **{key: colours[key] for key in own})
 
 
+_PROJECTED = "spec-light"
 THEMES = (_theme("spec-dark", DARK), _theme("spec-light", LIGHT, dark=False), _theme("spec-contrast", CONTRAST))
 
 
@@ -47,7 +48,7 @@ class SpecTui(HasActions, HasBorder):
         load: what to load.
         theme: name of a theme; None takes ours.
         initial_request_options: engine, options and sampling to begin with (its conversation gives the system prompt).
-        presenter: what steps through a run begins large, light and without chrome.
+        presenter: begin large, light and without frames, as ``present`` makes it.
         rejected: texts begin with the rejected drafts kept in them, as they do for a presenter.
         step: the chat begins with the Step screen over it, on the first run of a recording.
         first: makes the screen to begin with, where it is not the chat; leaving it leaves the application.
@@ -68,7 +69,7 @@ class SpecTui(HasActions, HasBorder):
     ) -> None:
         super().__init__()
         self._step, self._first = step, first
-        self.client, self.presenter = client, presenter
+        self.client, self.presenter, self._theme_before = client, presenter, ""
         self.first_view = REJECTED_KEPT if rejected or presenter else OUTCOME
         self.session = ChatSession(client, load, ChatSettings.from_request(initial_request_options), store)
         for ours in THEMES:
@@ -84,10 +85,24 @@ class SpecTui(HasActions, HasBorder):
 
     def on_mount(self) -> None:
         self.set_timer(0.5, _settle_memory)
+        if self.presenter:
+            self.present(True)
         if not self.is_headless:
             leave_on_signals(self)
         if self._first is not None:
             self.push_screen(self._first(self.session), lambda _: self.exit())
+
+    def present(self, on: bool) -> None:
+        """Large, light and without frames, for a projector, on every screen; and back."""
+        self.presenter = on
+        if on and self.theme != _PROJECTED:
+            self._theme_before, self.theme = self.theme, _PROJECTED
+        elif not on and self._theme_before:
+            self.theme, self._theme_before = self._theme_before, ""
+        for screen in self.screen_stack:
+            screen.set_class(on, "presenting")
+            if (draw := getattr(screen, "draw", None)) is not None:
+                screen.call_after_refresh(draw)
 
     def action_help(self) -> None:
         """All keys, commands and marks."""

@@ -9,6 +9,7 @@ from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import default_label, default_notice
 from engines.laws import LAWS
 from engines.methods import find
+from engines.report.run_state import RunState
 from engines.request import Request
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
@@ -129,6 +130,14 @@ def foot(turn: Turn) -> tuple[str, bool]:
     elif run.started is not None and run.started.lossless is None and run.audited is None:
         parts.append("not checked")
     return "· " + dotted(parts), False
+
+
+def figures(run: RunState, baseline: RunState | None) -> list[str]:
+    """What a presenter shows large: tokens/s, speed-up, M, accepted in percent; "-" for what is not known."""
+    m, found = run.metrics, of_runs(run, baseline)
+    accepted = None if m.acceptance_rate is None else m.acceptance_rate * 100
+    values = ((m.tokens_per_second, 1), (found.ratio, 2), (m.mean_generated_length, 2), (accepted, 0))
+    return ["-" if value is None else f"{value:.{digits}f}" for value, digits in values]
 
 
 def top(session: ChatSession) -> tuple[Row, Row]:

@@ -840,6 +840,25 @@ async def test_what_is_copied_has_no_rejected_drafts_and_a_click_on_one_explains
         assert transcript.cursor == (0, tok.index) and s.app.screen is not s.chat
 
 
+async def test_p_presents_on_every_screen(session):
+    async with session() as s:
+        await s.ask("one")
+        theme = s.app.theme
+        await s.pilot.press("escape", "P")
+        await s.pilot.pause()
+        assert s.app.theme == "spec-light" and not s.chat.query_one("#top").display and "P ends" in s.status
+        figures = [digits.value for digits in s.chat.query("#figures Digits")]
+        assert figures[0] == f"{s.app.session.last.run.metrics.tokens_per_second:.1f}" and figures[1] == "-"
+        await s.pilot.press("full_stop")
+        await s.pilot.pause()
+        assert s.app.screen.has_class("presenting") and s.app.screen is not s.chat
+        await s.pilot.press("P")
+        await s.pilot.pause()
+        assert s.app.theme == theme and not s.app.screen.has_class("presenting")
+        await s.pilot.press("escape")
+        assert s.app.screen is s.chat and s.chat.query_one("#top").display and not s.chat.has_class("presenting")
+
+
 async def test_a_presenter_sees_rejected_drafts_at_once(session):
     async with session(presenter=True) as s:
         await s.ask("one")

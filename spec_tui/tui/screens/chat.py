@@ -33,6 +33,7 @@ from spec_tui.tui import layers_view as layers
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import CHAT, PLAYBACK
+from spec_tui.tui.widgets.figures import Figures
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
@@ -61,6 +62,7 @@ SHARED = Pace(frames=10 / 3, tree=5, numbers=5)
 drawn together, as what surrounds them costs as much again."""
 NOTHING_TO_ASK = "A replay takes no prompts. space pauses, < and > change its speed"
 PANELS = ("tree", "layers", "speed")
+_FIGURES = ("tokens/s", "times as fast", "tokens a step", "% accepted")
 
 
 class ChatScreen(HasActions, Screen):
@@ -105,6 +107,7 @@ class ChatScreen(HasActions, Screen):
                     yield LayersPanel(id="layers", classes="panel hidden")
                 yield Divider(id="divider-2")
                 yield SpeedPanel(id="speed", classes="panel")
+        yield Figures(_FIGURES, id="figures")
         yield Lines(id="legend")
         yield Lines(id="telemetry")
         yield Static("", id="notice", markup=False)
@@ -123,6 +126,7 @@ class ChatScreen(HasActions, Screen):
         self.prompt = self.query_one(PromptBox)
         self.query_one("#answer-title", SplitLine).heads = "transcript"
         self.transcript.view = self.app.first_view
+        self.set_class(self.app.presenter, "presenting")
         self.prompt.focus()
         self._letter_due = self.set_interval(self.TYPING or 1, self._act_on_letter, pause=True)
         self._draw_title()
@@ -286,6 +290,8 @@ class ChatScreen(HasActions, Screen):
         baseline, limit = session.baseline(run), session.ready.context_limit if session.ready else None
         title = "measuring the baseline" if session.measures == "baseline" else ""
         outlook = price.at_load(run, session.ready, session.settings.chosen(session.ready))
+        if self.app.presenter:
+            self.query_one(Figures).show(*words.figures(run, baseline))
         panel = self.query_one(SpeedPanel)
         panel.measures = session.client.capabilities.baseline
         panel.show_run(run, baseline, limit, title, outlook, session.cautions(run))
@@ -580,6 +586,14 @@ class ChatScreen(HasActions, Screen):
         self.toggle_class(f"max-{focused}" if focused in PANELS else "max-text")
         self.call_after_refresh(self.draw_all)
 
+    def action_present(self) -> None:
+        self.app.present(not self.app.presenter)
+        self.say("P ends presenting" if self.app.presenter else "")
+
+    def draw(self) -> None:
+        """As other screens are drawn anew."""
+        self._resized()
+
     def action_details(self) -> None:
         """Everything the panels know, or the first look."""
         self.toggle_class("details")
@@ -670,7 +684,7 @@ class ChatScreen(HasActions, Screen):
             return
         from spec_tui.tui.screens.step import StepScreen
 
-        self.app.push_screen(StepScreen.of_turn(self.session, turn, cursor[1] if cursor else None, self.app.presenter))
+        self.app.push_screen(StepScreen.of_turn(self.session, turn, cursor[1] if cursor else None))
 
     def action_learn(self) -> None:
         from spec_tui.tui.screens.lessons import LessonsScreen

@@ -80,6 +80,8 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
                help="The table alone, and back"),
         Action(id="race.view", run="view", keys="v", label="View",
                help="Tokens by outcome, with rejected drafts kept in the text, by source, by confidence, or plain"),
+        Action(id="race.present", run="present", keys="P", label="Present",
+               help="Large, light, without frames: for a projector; on every screen"),
         Action(id="race.repeats", run="repeats", keys="asterisk", label="Repeats", when=_IDLE,
                help="How often each lane runs; from 6 repeats on, the intervals are 95 % intervals"),
         Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_IDLE,
@@ -143,6 +145,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
 
     def on_mount(self) -> None:
         self.view = self.app.first_view
+        self.set_class(self.app.presenter, "presenting")
         self.query_one("#race-ask").display = self.controller.can_race
         self.query_one(PromptBox).put(self.controller.setup.prompt)
         self.call_after_refresh(self.changed)
@@ -301,6 +304,10 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         count = next((n for n in REPEATS if n > self.controller.setup.repeats), REPEATS[0])
         enough = "enough for 95 % intervals" if count >= 6 else "95 % intervals take 6"
         self.set_up(f"{count} repeat{'s' * (count > 1)}; {enough}", repeats=count)
+
+    def action_present(self) -> None:
+        self.app.present(not self.app.presenter)
+        self.say("P ends presenting" if self.app.presenter else "")
 
     def action_mode(self) -> None:
         live = not self.controller.setup.live
