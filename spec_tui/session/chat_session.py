@@ -157,6 +157,12 @@ class ChatSession:
         return self._busy and self.measuring is None and self.auditing is None and self.pricing is None
 
     @property
+    def models(self) -> list[str]:
+        """The models that answered in this conversation, the first one first."""
+        started = (turn.run.started for turn in self.turns)
+        return list(dict.fromkeys(model_label(start.model) for start in started if start is not None))
+
+    @property
     def last(self) -> Turn | None:
         return self.turns[-1] if self.turns else None
 
@@ -326,8 +332,8 @@ class ChatSession:
             return
         try:
             if self.entry is None:
-                model = model_label(self.ready.model) if self.ready is not None else ""
-                self.entry = self.store.begin("conversations", one_line(self.turns[0].prompt, 60), model)
+                self.entry = self.store.begin("conversations", one_line(self.turns[0].prompt, 60))
+            self.entry.about = one_line(", ".join(self.models), 80)
             self.entry.keep(runs)
             self.unsaved = ""
         except SpecError as error:

@@ -9,9 +9,10 @@ from dataclasses import fields
 from functools import partial
 from typing import ClassVar
 
-from textual.app import SystemCommand
+from textual.app import ComposeResult, SystemCommand
 from textual.screen import Screen
 from textual.theme import Theme
+from textual.widgets import Static
 
 from engines.errors import UsageProblem
 from engines.request import Request
@@ -38,6 +39,16 @@ def _theme(name: str, colours: dict[str, str], dark: bool = True) -> Theme:
 
 _PROJECTED = "spec-light"
 THEMES = (_theme("spec-dark", DARK), _theme("spec-light", LIGHT, dark=False), _theme("spec-contrast", CONTRAST))
+
+
+class Opening(Screen):
+    """Stands there until the first screen is made, where that is not the chat."""
+
+    def compose(self) -> ComposeResult:
+        yield Static(" opening …", markup=False)
+
+    def on_screen_suspend(self) -> None:
+        self.query_one(Static).display = False  # a dialog is transparent
 
 
 class SpecTui(HasActions, HasBorder):
@@ -81,7 +92,7 @@ class SpecTui(HasActions, HasBorder):
         return LIGHT_TOKENS if not self.current_theme.dark else DARK_TOKENS
 
     def get_default_screen(self) -> Screen:
-        return Screen() if self._first is not None else ChatScreen(self.session, self._step)
+        return Opening() if self._first is not None else ChatScreen(self.session, self._step)
 
     def on_mount(self) -> None:
         self.set_timer(0.5, _settle_memory)
@@ -90,7 +101,11 @@ class SpecTui(HasActions, HasBorder):
         if not self.is_headless:
             leave_on_signals(self)
         if self._first is not None:
-            self.push_screen(self._first(self.session), lambda _: self.exit())
+            self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        """After the first paint, so that there is something to read: making a screen takes its time."""
+        self.push_screen(self._first(self.session), lambda _: self.exit())
 
     def present(self, on: bool) -> None:
         """Large, light and without frames, for a projector, on every screen; and back."""

@@ -73,11 +73,13 @@ def count(number: int) -> str:
     return str(number)
 
 
-def head(turn: Turn) -> str:
-    """The line above an answer: how it was asked for."""
+def head(turn: Turn, names_model: bool = False) -> str:
+    """The line above an answer: how it was asked for; with ``names_model``, of which model."""
     r = turn.request
     heat = sampling_words(r)
     parts = [*engine(r), one_line(r.law), heat]
+    if names_model and turn.run.started is not None:
+        parts.insert(0, one_line(model_label(turn.run.started.model), 40))
     if r.temperature:
         parts.append(f"seed {r.seed}")
     if turn.run.started is not None and turn.run.started.datastores:
@@ -221,10 +223,13 @@ def _building(work: DatastoreJob) -> Row:
     return [*row, ("  esc stops, d shows it", "muted")]
 
 
-def stocked(ended: Built | Refused | DatastoreList | None) -> str:
+def stocked(ended: Built | Refused | DatastoreList | None, session: ChatSession) -> str:
     """How a build or a removal ended; "" for nothing that the chat need tell."""
     if isinstance(ended, Built):
-        return f"{ended.name} is built: {ended.tokens:,} tokens, {in_bytes(ended.size)}; d chooses it"
+        settings, ready = session.settings, session.ready
+        taken = settings.retrieves(ready) and ended.name in settings.searched(ready)
+        way = "the next answers search it" if taken else "d chooses it"
+        return f"{ended.name} is built: {ended.tokens:,} tokens, {in_bytes(ended.size)}; {way}"
     if isinstance(ended, Refused) and ended.do == "build":
         return f"{ended.message}: {ended.hint}"
     return f"removed {ended.removed}" if isinstance(ended, DatastoreList) else ""

@@ -82,6 +82,7 @@ class ChatScreen(HasActions, Screen):
         self._step_first = step
         self._asked_new = False  # n was pressed once
         self._letter = ""  # pressed in the text: a key, unless another one follows at once
+        self._several = False  # models answered in this conversation
         self._drafts_itself = False  # the next answer is drafted by a part of the target
         self._message = ""
         self._long = False  # the message does not fit on the status line
@@ -202,20 +203,22 @@ class ChatScreen(HasActions, Screen):
         self.transcript.welcome = words.welcome(self.session)
 
     def _draw_text(self) -> None:
-        session, transcript = self.session, self.transcript
+        session, transcript, several = self.session, self.transcript, len(self.session.models) > 1
         while len(transcript.blocks) > len(session.turns):
             transcript.drop_last()
         while len(transcript.blocks) < len(session.turns):
             turn = session.turns[len(transcript.blocks)]
-            transcript.begin(Block(turn.prompt, words.head(turn), turn.run))
+            transcript.begin(Block(turn.prompt, words.head(turn, several), turn.run))
             if turn.run.finished is not None:  # of a conversation that was kept
                 transcript.update_run(turn.run, *words.foot(turn))
                 self._close(len(transcript.blocks) - 1)
         if session.turns and session.measuring is None and not transcript.blocks[-1].closed:
             turn = session.turns[-1]
             foot, bad = words.foot(turn)
-            transcript.update_run(turn.run, foot, bad, words.head(turn))
+            transcript.update_run(turn.run, foot, bad, words.head(turn, several))
             self._draw_legend()
+        transcript.set_heads([words.head(turn, several) for turn in session.turns] if several != self._several else [])
+        self._several = several
 
     def _settle(self, happened: set[Happening]) -> None:
         """Something began or ended: put everything right once."""
@@ -246,7 +249,7 @@ class ChatScreen(HasActions, Screen):
             if run.audited.verdict == "BUG":
                 self.transcript.select((self.session.audited, run.audited.at))
         if "stocked" in happened:
-            self._message = words.stocked(self.session.datastore_jobs.news()) or self._message
+            self._message = words.stocked(self.session.datastore_jobs.news(), self.session) or self._message
         if "layers" in happened:
             found = None if self.session.problem else self.session.layers
             self._message = (found and (

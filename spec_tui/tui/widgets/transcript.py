@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -168,6 +168,13 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         block = self.blocks[number]
         if block.closed and (block.foot, block.badge) != (foot, badge):
             block.foot, block.badge = foot, badge
+            self.rewrap()
+
+    def set_heads(self, heads: Sequence[str]) -> None:
+        """Other lines above the answers, from the first on."""
+        if [block.head for block in self.blocks[: len(heads)]] != [*heads]:
+            for block, head in zip(self.blocks, heads):
+                block.head = head
             self.rewrap()
 
     def drop_last(self) -> None:
