@@ -7,18 +7,19 @@ that is measured, and faults do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 import torch
 
-from engines.audit.reference_forward import AuditProgress, AuditStopped, stepwise, without_cache, work
+from engines.audit.reference_forward import AuditProgress, AuditStopped, in_one_pass, read_again, work
 from engines.audit.tie_distance import ScoredRow
 from engines.core.sampling import Sampling, softmax
 from engines.errors import RunFailed, UsageProblem
 from engines.laws import spec_of
+from engines.libraries.hf import growing_cache
 from engines.model.causal_model import CausalModel
 from engines.model.penalties import Penalties
 from engines.randomness import GumbelNoise
@@ -58,13 +59,14 @@ def audit(
     more = min(len(answer.prompt) - 1, max(0, _MEASURED - len(answer.tokens)))
     rows = len(answer.tokens) + more
     judge = _Judge(answer, target.vocab_size)
-    work_done = AuditProgress(work(target, len(read), rows) + rows, cancelled, progress)
+    work_done, cache = AuditProgress(work(target, len(read), rows) + rows, cancelled, progress), growing_cache()
     try:
-        for position, row in enumerate(_penalised(answer, read, rows, without_cache(target, read, rows, work_done))):
-            judge.add(position - more, row)
-            work_done.add(1)  # a row of a large vocabulary takes as long as reading a token
-        again = _penalised(answer, read, rows, stepwise(target, read, rows, work_done))
-        noise = max(judge.change(seen, row) for seen, row in zip(judge.rows, again, strict=True))
+        for table in in_one_pass(target, read, rows, cache, work_done):
+            for row in _penalised(answer, read, rows, len(judge.rows), table):
+                judge.add(len(judge.rows) - more, row)
+                work_done.add(1)  # a row of a large vocabulary takes as long as reading a token
+        noise = max(judge.change(seen, row) for first, table in read_again(target, read, rows, cache, work_done)
+                    for seen, row in zip(judge.rows[first:], _penalised(answer, read, rows, first, table)))
     except AuditStopped:
         return None
     floor, ceiling = _bounds(judge, target.dtype, target.rounding)
@@ -80,10 +82,13 @@ def audit(
     )
 
 
-def _penalised(answer: Answer, read: Sequence[int], rows: int, tables: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """The rows [vocabulary] of a reading one by one, repetitions in the text before each penalised as in the run."""
+def _penalised(
+    answer: Answer, read: Sequence[int], rows: int, first: int, table: np.ndarray
+) -> Iterator[np.ndarray]:
+    """The rows [vocabulary] of a table one by one, repetitions in the text before each penalised as in the run;
+    ``first`` is the place of its first one among the ``rows``."""
     penalties = Penalties(answer.repetition_penalty, answer.no_repeat_ngram_size)
-    for end, row in enumerate((row for table in tables for row in table), len(read) - rows + 1):
+    for end, row in enumerate(table, len(read) - rows + first + 1):
         yield penalties.apply(torch.from_numpy(row)[None], [read[:end]])[0].numpy() if penalties.on else row
 
 

@@ -1,4 +1,4 @@
-"""The plain module of transformers, teacher-forced: its own masks, its own cache or none, nothing of the decoding path.
+"""The plain module of transformers, teacher-forced: its own masks, its own cache, nothing of the decoding path.
 
 What is decoded here is checked against this: the KV buffer, tree masks, positions and accepted rows of the loop play no
 part. Only the weights are shared, and how they lie in memory (``weight_layouts``).
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from engines.core.sampling import to_numpy
-from engines.libraries.hf import Cache, ForwardCall, PreTrainedModel, growing_cache
+from engines.libraries.hf import Cache, ForwardCall, PreTrainedModel
 from engines.model.causal_model import CausalModel
 from engines.model.sublayers import layer_lists
 from engines.model.weight_layouts import LaidOut
@@ -24,7 +24,7 @@ _LOGITS_BYTES = 512 << 20  # of one forward: 256k words of vocabulary still leav
 _FIXED_ROWS = 16  # a forward costs about as many rows as this before it has any
 _REPORT_SECONDS = 0.1
 _STEPS = (1, 8, 2, 4)  # rows a forward, as decoding has them
-_STEP_FORWARDS = 32
+_SAMPLES = 8
 
 
 class AuditStopped(Exception):
@@ -62,21 +62,22 @@ def cost(rows: int) -> float:
 
 
 def spans(model: CausalModel, rows: int) -> list[int]:
-    """How many rows of logits each forward of ``without_cache`` gives, so that none needs more memory than is sane.
-    Mostly one forward has room for all; else the text is read again up to the end of each span."""
+    """How many rows of logits each forward of ``in_one_pass`` gives, so that none needs more memory than is sane.
+    Mostly one forward has room for all."""
     most = max(1, _LOGITS_BYTES // (model.vocab_size * (model.dtype.itemsize + 4)))
-    return _split(rows, most)
+    return [min(most, rows - start) for start in range(0, rows, most)]
 
 
 @torch.inference_mode()
-def without_cache(
-    model: CausalModel, tokens: Sequence[int], rows: int, progress: AuditProgress
+def in_one_pass(
+    model: CausalModel, tokens: Sequence[int], rows: int, cache: Cache, progress: AuditProgress
 ) -> Iterator[np.ndarray]:
-    """Read a text in one forward (see ``spans``), without any cache.
+    """Read a text once: in one forward, or where its logits would need too much memory, in several (``spans``).
 
     Args:
         tokens: the text, token ids.
         rows: of how many positions, the last ones, the logits are wanted.
+        cache: an empty one of transformers' own, which takes in the text; a single forward reads nothing from it.
 
     Yields:
         float32 logits [n, vocabulary], the ``rows`` in order.
@@ -84,56 +85,65 @@ def without_cache(
     Raises:
         AuditStopped: the caller of ``progress`` asked for an end.
     """
-    end = len(tokens) - rows
+    done, end = 0, len(tokens) - rows
     for span in spans(model, rows):
         end += span
-        with _counting_layers(model.model, progress, cost(end)):
-            logits = _logits(model, tokens[:end], span)
+        where = torch.arange(done, end, device=model.device)[None] if done else None
+        with _counting_layers(model.model, progress, cost(end - done)):
+            logits = _logits(model, tokens[done:end], span, cache, where)
+        done = end
         yield logits
 
 
-def steps(rows: int, most: int) -> list[int]:
-    """Rows of each forward of ``stepwise``: few at a time, as decoding has them, in up to ``_STEP_FORWARDS`` forwards
-    spread over the text; what is between them goes in larger ones of at most ``most`` rows."""
+def samples(rows: int) -> list[tuple[int, list[int]]]:
+    """What ``read_again`` reads: where among the rows each sample begins, and the rows of its forwards, few at a time,
+    as decoding has them. Samples are spread over the rows; those of a short text are all of it."""
     cycle = sum(_STEPS)
-    cycles = max(1, min(_STEP_FORWARDS // len(_STEPS), -(-rows // cycle)))
-    filler, left = max(0, rows - cycles * cycle), rows
-    sizes: list[int] = []
-    for number in range(cycles):
-        share = filler * (number + 1) // cycles - filler * number // cycles
-        for size in (*_STEPS, *_split(share, most)):
-            size = min(size, left)
-            sizes += [size] if size else []
-            left -= size
-    return sizes
+    count = max(1, min(_SAMPLES, -(-rows // cycle)))
+    found = []
+    for number in range(count):
+        start = number * cycle if rows <= count * cycle else number * (rows - cycle) // (count - 1)
+        left, sizes = min(cycle, rows - start), []
+        for size in _STEPS:
+            sizes += [min(size, left)] if left else []
+            left -= min(size, left)
+        found.append((start, sizes))
+    return found
 
 
 @torch.inference_mode()
-def stepwise(model: CausalModel, tokens: Sequence[int], rows: int, progress: AuditProgress) -> Iterator[np.ndarray]:
-    """The same as ``without_cache`` by other sums: the text before the rows in one forward, then a few rows at a time,
-    over a cache of transformers' own."""
-    cache, done = growing_cache(), 0
-    before = len(tokens) - rows
-    for size in (*((before,) if before else ()), *steps(rows, spans(model, rows)[0])):
-        where = torch.arange(done, done + size, device=model.device)[None]
-        wanted = 1 if done < before else size
-        with _counting_layers(model.model, progress, cost(size)):
-            logits = _logits(model, tokens[done : done + size], wanted, cache, where)
-        done += size
-        if done > before:
-            yield logits
+def read_again(
+    model: CausalModel, tokens: Sequence[int], rows: int, cache: Cache, progress: AuditProgress
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Some of the rows once more by other sums: a few at a time, over what ``in_one_pass`` has left in the ``cache``.
+
+    Yields:
+        (the first row's place among the ``rows``, float32 logits [n, vocabulary]), the last sample first.
+
+    Raises:
+        AuditStopped: the caller of ``progress`` asked for an end.
+    """
+    before, held = len(tokens) - rows, len(tokens)
+    for start, sizes in reversed(samples(rows)):
+        cache.crop(before + start - held)  # negative: so many rows from its end
+        held = before + start + sum(sizes)
+        for size in sizes:
+            first = before + start
+            where = torch.arange(first, first + size, device=model.device)[None]
+            with _counting_layers(model.model, progress, cost(size)):
+                logits = _logits(model, tokens[first : first + size], size, cache, where)
+            yield start, logits
+            start += size
 
 
 def work(model: CausalModel, length: int, rows: int) -> float:
-    """What reading a text both ways costs, in rows."""
-    ends = np.cumsum(spans(model, rows)) + length - rows
-    few = steps(rows, spans(model, rows)[0])
-    return sum(cost(int(end)) for end in ends) + sum(cost(size) for size in few) + cost(length - rows)
+    """What reading a text, and the samples again, costs, in rows."""
+    again = sum(cost(size) for _, sizes in samples(rows) for size in sizes)
+    return length + _FIXED_ROWS * len(spans(model, rows)) + again
 
 
 def _logits(
-    model: CausalModel, tokens: Sequence[int], rows: int, cache: Cache | None = None,
-    positions: torch.Tensor | None = None,
+    model: CausalModel, tokens: Sequence[int], rows: int, cache: Cache, positions: torch.Tensor | None = None,
 ) -> np.ndarray:
     """float32 logits [rows, vocabulary] of the last rows of one forward."""
     ids = torch.tensor([list(tokens)], device=model.device)
@@ -162,11 +172,6 @@ def _whole_products(module: PreTrainedModel) -> Iterator[None]:
     finally:
         for layer in laid:
             del layer.part
-
-
-def _split(count: int, most: int) -> list[int]:
-    """``count`` in parts of at most ``most``."""
-    return [min(most, count - start) for start in range(0, count, most)]
 
 
 @contextmanager

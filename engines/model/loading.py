@@ -119,7 +119,7 @@ def load_models(
     load_config(source)
     tokenizer = load_tokenizer(source)
     if draft_revision is not None and draft_model is None:
-        raise UsageProblem("--draft-revision is of no draft model", "give --draft-model with it")
+        raise UsageProblem("--draft-revision requires --draft-model", "give --draft-model with it")
     found, warnings = _find_draft(draft_model, draft_revision, source, tokenizer, progress)
     draft_source = found.source if found is not None else None
     check_room(source, draft_source)
@@ -388,7 +388,7 @@ def _laid_out(
     if own:
         fuse(model)
     if quantising is not None:
-        progress(Loading("quantising the linear layers", 0.6))
+        progress(Loading("preparing the weights", 0.6))
         words, remarks = _quantised_words(name, quantising(model, native=exact))
     if exact:
         lay_out(model, NATIVE)

@@ -110,7 +110,8 @@ class LlamaCppServer:
         if "address" not in said:
             why = self._last_words() or str(said.get("problem", ""))
             reason = f": {' '.join(why.split())[:200]}" if why else ""
-            raise ModelUnavailable(f"llama.cpp cannot use {name} so{reason}", "try spec=none, or another file")
+            raise ModelUnavailable(
+                f"llama.cpp cannot run {name} with these options{reason}", "try spec=none, or another file")
         return str(said["address"])
 
     def _last_words(self) -> str:

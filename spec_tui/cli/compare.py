@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from time import perf_counter
@@ -13,14 +14,17 @@ from typer import Option
 
 from engines import methods
 from engines.errors import UsageProblem
+from engines.hub.download_progress import in_time
+from engines.race.forecast import LETTERS, longest
 from engines.race.lanes import Lane, Race, make_lane, parse_lane, parse_lanes
 from engines.race.peers import Peers, addresses
 from engines.race.race_events import LaneFinished, LaneStarted
 from engines.race.result import RaceResult
 from engines.race.runner import Racer, race
-from engines.report.events import Auditing, Loading, Prefilling
+from engines.report.events import Auditing, Loading, Prefilling, Ready
+from engines.report.wording import counted
 from engines.wire import Event
-from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
+from spec_tui.cli.failures import FAILED, INTERRUPTED, LEFT_OUT, Interrupt, narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import confirmed, read_prompts
@@ -29,7 +33,9 @@ from spec_tui.export.race_files import WRITERS, TraceFolder
 from spec_tui.present.progress_text import prefill_progress, race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
+from spec_tui.session.settings import unavailable
 
+_SAID_FROM = 20.0  # seconds: a shorter race needs no forecast
 _MANY = 200  # runs that somebody at a terminal is asked about
 REPEATS = 6  # the fewest from which order statistics give an interval of 95 %
 
@@ -78,7 +84,7 @@ def compare(
     """
     lanes = _lanes(engines, engine or [], engine_settings(set_))
     asked = ask(prompt, generation, lanes, prompts, repeats)
-    return run_race(models.load, asked, trace_dir, lambda result: write(result, asked, format))
+    return run_race(models.load, asked, trace_dir, lambda result, able: write(result, able, format))
 
 
 def write(result: RaceResult, asked: Race, format: RaceFormat) -> None:
@@ -129,25 +135,60 @@ def ask(
     return asked
 
 
-def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable[[RaceResult], None]) -> int:
-    """Load, run, ``show`` what there is, also of a race that was interrupted. Returns the exit code.
+def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable[[RaceResult, Race], None]) -> int:
+    """Load, run, ``show`` what there is, also of a race that was interrupted. Returns the exit code. A lane that cannot
+    run with what is loaded is named before the others do, and left out.
 
     Raises:
         SpecError: the race cannot be run, or a lane failed in its warm-up.
     """
-    folder = TraceFolder(traces, asked) if traces is not None else None
     runs = len(asked.lanes) * asked.repeats * max(1, sum(map(len, asked.prompts)))
     if runs > _MANY and sys.stdin.isatty() and not confirmed(f"this takes {runs:,} runs: begin?", "ask for fewer"):
         return FAILED
     tell_addresses(asked.lanes)
-    result = RaceResult(keep_runs=folder is not None)
+    folder = TraceFolder(traces, asked) if traces is not None else None
     with Peers(load_decoder(load)) as racer:
-        follow(racer, asked, result, RaceProgress(asked))
+        able = runnable(asked, racer.ready)
+        if folder is not None:
+            folder = TraceFolder(traces, able)
+        _forecast(able, racer)
+        result = RaceResult(keep_runs=folder is not None)
+        follow(racer, able, result, RaceProgress(able))
     if folder is not None:
         folder.write(result)
         narrate(f"{len(result.complete)} traces are in {traces}")
-    show(result)
-    return ended(result, asked, result.bugs)
+    show(result, able)
+    return ended(result, able, result.bugs) or LEFT_OUT * (able is not asked)
+
+
+def runnable(asked: Race, ready: Ready) -> Race:
+    """The race without the lanes that cannot run with what is loaded, each of which is named. Raises UsageProblem where
+    none is left."""
+    reasons = {}
+    for lane, label in zip(asked.lanes, asked.labels):
+        spec = methods.find(lane.engine)
+        stores = lane.datastores or asked.request.datastores
+        reasons[label] = "" if spec.host else unavailable(
+            spec, ready, spec.parse(lane.options), stores, lane.draft_model)
+    if not any(reasons.values()):
+        return asked
+    for label, reason in reasons.items():
+        if reason:
+            narrate(f"{one_line(label)} cannot run, and is left out: {one_line(reason)}")
+    lanes = tuple(lane for lane, label in zip(asked.lanes, asked.labels) if not reasons[label])
+    if not lanes:
+        raise UsageProblem("no engine can run with what is loaded", "spec-tui engines says what each needs")
+    return replace(asked, lanes=lanes)
+
+
+def _forecast(asked: Race, racer: Peers) -> None:
+    """How long it will take at most, where that is more than some seconds."""
+    prompts = [turn for turns in asked.prompts for turn in turns] or [asked.request.conversation[-1][1]]
+    length = sum(map(len, prompts)) // len(prompts) // LETTERS
+    runs = len(asked.lanes) * asked.repeats * len(prompts)
+    seconds = longest(runs, len(asked.lanes), length, asked.request.max_new_tokens, racer.ready)
+    if seconds is not None and seconds >= _SAID_FROM:
+        narrate(f"{counted(runs, 'run')}, at most {in_time(seconds)}; less where drafts gain or answers end early")
 
 
 def tell_addresses(lanes: tuple[Lane, ...]) -> None:

@@ -16,7 +16,7 @@ from engines.errors import SpecError
 from spec_tui.present.text import sanitise
 
 T = TypeVar("T")
-FAILED, INTERRUPTED = 1, 130
+FAILED, LEFT_OUT, INTERRUPTED = 1, 5, 130
 _LONGEST = 600
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 

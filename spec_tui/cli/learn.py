@@ -83,7 +83,7 @@ def learn(
         return _list()
     if len(wanted) > 1:
         raise UsageProblem("one lesson at a time", f"several are for learn {EXPORT}")
-    walk = _walk(wanted[0], live) if wanted else None
+    walk = _walk(wanted[0], live) if wanted and (live or format == "text") else None
     if format == "text":
         return _tell(walk, notes)
     from spec_tui.cli.application import open_recorded
@@ -91,7 +91,7 @@ def learn(
     def make() -> SpecTui:
         from spec_tui.tui.recorded import lessons
 
-        return lessons(walk, theme, presenter)
+        return lessons(walk or (_walk(wanted[0], live) if wanted else None), theme, presenter)
 
     return open_recorded(make, "learn NAME --format text")
 

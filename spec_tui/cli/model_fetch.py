@@ -119,7 +119,7 @@ def _escape(wanted: bool) -> Iterator[Callable[[], bool]]:
             found += key
         return found.endswith(ESCAPE)  # an arrow key begins with it
 
-    narrate("esc goes on without it")
+    narrate("Press esc to skip it")
     try:
         tty.setcbreak(keyboard)
         yield pressed

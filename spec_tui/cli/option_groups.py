@@ -143,7 +143,7 @@ class ModelOptions:
     device: Annotated[str, Option(metavar="D", help="cpu, cuda, mps, or auto.")] = "auto"
     strict: Annotated[bool, Option(
         "--strict", help="Compute each token in the same way with and without drafts, to the last bit, so that ties "
-                         "cannot differ; slower, but not in native code."
+                         "cannot differ; slower without native code."
     )] = False
     quantize: Annotated[str, Option(metavar="Q", autocompletion=complete_quantisation, help=(
         "Weights of linear layers on the CPU: auto (as a GGUF file stores them, where native code loses nothing by it),"

@@ -43,7 +43,7 @@ def sweep(
     asked = ask(prompt, generation, lanes, prompts, repeats)
     _remark(option, lanes[-1])
 
-    def show(result: RaceResult) -> None:
+    def show(result: RaceResult, asked: Race) -> None:
         if format in (RaceFormat.table, RaceFormat.md) and result.complete:
             drawn = plot(result, asked, option)
             print(drawn if format is RaceFormat.table else f"```text\n{drawn}\n```", end="\n\n")

@@ -13,7 +13,6 @@ from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, jud
 
 _NO_VERDICT = (Speed.UNMEASURED, Speed.IMPOSSIBLE)
 _WORTH = 0.05  # of a round's time: less is not worth a word
-_VAGUE = 0.1  # plus or minus this leaves most questions open
 
 
 def judge(ratio: PairedRatio | None, tokens_per_step: float | None = None) -> SpeedVerdict:
@@ -93,7 +92,7 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
     if found.speed is Speed.IMPOSSIBLE:
         return f"No verdict: the machine changed its pace meanwhile ({label}: {found.reason}). Run it again."
     if found.speed is Speed.SAME:
-        more = " More time would tell." if found.noise > _VAGUE else ""
+        more = " More time would tell." if found.vague else ""
         return (f"A tie with no drafts at all: the fastest, {label}, cannot be told from {base} decoding on {prompts} "
                 f"({found.ratio:.2f}x ±{found.noise:.2f}).{more}")
     return (f"Use no drafts ({methods.baseline().id}): everything else is slower here on {prompts}, the least slow "
@@ -122,8 +121,7 @@ def _kinds(screening: Screening, first: int) -> list[str]:
         return []
     gains, losses, vague = [], [], []
     for kind, found in sorted(known.items(), key=lambda item: -item[1].ratio):
-        told = found.speed is not Speed.SAME or found.noise <= _VAGUE
-        (vague if not told else gains if found.speed is Speed.FASTER else losses).append(f"{kind} ({found.brief})")
+        (vague if found.vague else gains if found.speed is Speed.FASTER else losses).append(f"{kind} ({found.brief})")
     said = [f"gains on {_list(gains)}"] * bool(gains) + [f"does not gain on {_list(losses)}"] * bool(losses)
     said += [f"is not told from no drafts, with so few answers, on {_list(vague)}"] * bool(vague)
     return [f"By kind of prompt: {screening.asked.labels[first]} {'; '.join(said)}."]

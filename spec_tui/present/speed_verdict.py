@@ -19,6 +19,7 @@ from engines.report.run_state import RunState
 from spec_tui.present.token_styles import FAILED, UNKNOWN
 
 LEAST_NOISE = 0.03  # of the ratio: two single runs on one machine repeat no better
+VAGUE = 0.1  # a ratio known to plus or minus more than this tells no difference from a gain
 _BLOCKS, _FEWEST = 8, 4  # parts of a run whose times are compared
 
 
@@ -56,25 +57,35 @@ class SpeedVerdict:
     reason: str = ""
 
     @property
+    def vague(self) -> bool:
+        """Whether it was measured, and the noise covers a gain or a loss as well as no difference."""
+        return self.speed is Speed.SAME and self.noise > VAGUE
+
+    @property
     def words(self) -> str:
-        """The judgement in a few words: "1.42x faster (±0.05)", "no difference (0.98x ±0.04)"."""
+        """The judgement in a few words: "1.42x faster (±0.05)", "no difference (0.98x ±0.04)",
+        "too noisy to tell (1.56x ±0.68)"."""
+        if self.vague:
+            return f"too noisy to tell ({self.ratio:.2f}x ±{self.noise:.2f})"
         if self.speed is Speed.FASTER:
             return f"{self.ratio:.2f}x faster (±{self.noise:.2f})"
         if self.speed in (Speed.SAME, Speed.SLOWER):
             return f"{self.speed} ({self.ratio:.2f}x ±{self.noise:.2f})"
         if self.speed is Speed.UNMEASURED:
-            return "speed-up not measured" if self.ratio is None else f"{self.ratio:.2f}x, not judged"
+            return "speed-up not measured" if self.ratio is None else f"{self.ratio:.2f}x, noise unknown"
         return self.speed
 
     @property
     def brief(self) -> str:
-        """The judgement for a table's cell: "1.42x", "≈ 0.98x", or a dash."""
-        return "—" if self.ratio is None else f"{'≈ ' * (self.speed is Speed.SAME)}{self.ratio:.2f}x"
+        """The judgement for a table's cell: "1.42x", "≈ 0.98x", "1.56x?" where it is vague, or a dash."""
+        if self.ratio is None:
+            return "—"
+        return f"{self.ratio:.2f}x?" if self.vague else f"{'≈ ' * (self.speed is Speed.SAME)}{self.ratio:.2f}x"
 
     @property
     def mark(self) -> str:
         """A glyph of one column."""
-        return _LOOKS[self.speed][0]
+        return UNKNOWN if self.vague else _LOOKS[self.speed][0]
 
     @property
     def style(self) -> str:

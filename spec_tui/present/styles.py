@@ -30,10 +30,12 @@ class Style:
 STYLES: dict[str, Style] = {
     "text": Style("foreground"),
     "strong": Style("foreground", "bold"),
+    "cursor": Style("foreground", "bold reverse"),
     "muted": Style("tok-prompt"),
     "title": Style("primary", "bold"),
     "title-here": Style("primary", "bold reverse"),
     "rule": Style("border"),
+    "border": Style("border"),
     "accent": Style("accent", "bold"),
     "good": Style("success", "bold"),
     "warn": Style("warning", "bold"),
@@ -42,6 +44,12 @@ STYLES: dict[str, Style] = {
     "bar": Style("primary", share=0.75),
     "track": Style("border"),
     "changed": Style("accent", "bold reverse"),
+    # Markdown and code, where a token's colours are off
+    "markup": Style("tok-prompt"),
+    "code": Style("conf-likely"),
+    "keyword": Style("secondary", "bold"),
+    "string": Style("conf-likely"),
+    "comment": Style("tok-prompt", "italic"),
     # lanes of a race; each also has its number
     "lane-1": Style("foreground", "bold"),
     "lane-2": Style("tok-accept"),
@@ -51,6 +59,7 @@ STYLES: dict[str, Style] = {
     "lane-6": Style("src-output"),
     # the token language: outcome
     "accepted": Style("tok-accept", legend="accepted"),
+    "accepted-strong": Style("tok-accept", "bold"),
     "corrected": Style("tok-fixed", "bold underline", legend="corrected by target"),
     "bonus": Style("tok-bonus", "bold underline2", legend="bonus of target"),
     "target": Style("foreground", legend="target, no draft"),

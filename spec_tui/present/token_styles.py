@@ -15,6 +15,7 @@ from spec_tui.present.styles import LEGEND
 from spec_tui.present.text import LOSSY
 
 OUTCOME, REJECTED_KEPT = "outcome", "rejected"
+FATES = (OUTCOME, REJECTED_KEPT)
 VIEWS = {
     OUTCOME: "Tokens by outcome: accepted, corrected, bonus",
     REJECTED_KEPT: "Tokens by outcome, and rejected drafts kept in the text, struck through",
@@ -34,9 +35,10 @@ ACCEPTED, REJECTED, UNJUDGED, ROOT, CHOSEN, PRUNED = "●✗○◌◐✂"
 PRESENT, ABSENT = "■□"
 HERE, BOOKMARK = "◆▼"
 BUSY, WAITING, FAILED, UNKNOWN = "▶…!—"
+GOES_ON = "↳"
 GLYPHS = {
     ACCEPTED: "a drafted token that was accepted", REJECTED: "a bad judgement: rejected, wrong, BUG, slower",
-    UNJUDGED: "a drafted token that is not judged", ROOT: "the token from which a draft tree grows",
+    UNJUDGED: "a drafted token that verification did not reach", ROOT: "the token from which a draft tree grows",
     CHOSEN: "what the target chose instead of the draft", PRUNED: "retrieved, but cut from the tree",
     PRESENT: "in use: a sublayer that runs, a layer that a head reads, a row that is kept, what is chosen",
     ABSENT: "not in use: left out, forgotten, not chosen",
@@ -44,6 +46,7 @@ GLYPHS = {
     "≈": "equal within rounding or noise", "≠": "different, as it may be",
     BUSY: "at work: answering, measuring, playing", "‖": "paused", WAITING: "waiting, or unfinished",
     FAILED: "failed, or a warning", UNKNOWN: "not known, or not measured", "▸": "the token that was chosen",
+    GOES_ON: "a line of code goes on here, as it is longer than the text is wide",
 }
 """What each mark means; no mark means two things."""
 
@@ -70,7 +73,7 @@ def next_view(view: str) -> str:
 
 def style_of(token: TokenState, view: str) -> str:
     """Style name of a token in a view."""
-    if view in (OUTCOME, REJECTED_KEPT):
+    if view in FATES:
         return token.kind
     if view == "source":
         return f"by-{token.source}"

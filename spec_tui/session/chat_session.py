@@ -114,7 +114,8 @@ class ChatSession:
         self.pricing: float | None = None
         self.prefilling: Prefilling | None = None  # while a long prompt is read
         self.audited: int | None = None
-        self.baselines: dict[tuple, RunState] = {}
+        recorded = client.baselines if client.capabilities.clock else ()
+        self.baselines: dict[tuple, RunState] = {run.baseline_key: run for run in recorded}
         self.same_text: dict[int, int | None] = {}
         self.problem: Failed | None = None
         self.restored = ""
@@ -154,6 +155,12 @@ class ChatSession:
     @property
     def answering(self) -> bool:
         return self._busy and self.measuring is None and self.auditing is None and self.pricing is None
+
+    @property
+    def models(self) -> list[str]:
+        """The models that answered in this conversation, the first one first."""
+        started = (turn.run.started for turn in self.turns)
+        return list(dict.fromkeys(model_label(start.model) for start in started if start is not None))
 
     @property
     def last(self) -> Turn | None:
@@ -325,8 +332,8 @@ class ChatSession:
             return
         try:
             if self.entry is None:
-                model = model_label(self.ready.model) if self.ready is not None else ""
-                self.entry = self.store.begin("conversations", one_line(self.turns[0].prompt, 60), model)
+                self.entry = self.store.begin("conversations", one_line(self.turns[0].prompt, 60))
+            self.entry.about = one_line(", ".join(self.models), 80)
             self.entry.keep(runs)
             self.unsaved = ""
         except SpecError as error:
@@ -335,6 +342,7 @@ class ChatSession:
     def rewind(self) -> None:
         """Play a recording from its beginning."""
         self.turns.clear()
+        self.same_text.clear()
         self._busy = False
         self.client.play()
 
@@ -485,6 +493,8 @@ class ChatSession:
             if run.finished.reason != "cancelled" and self.last is not None:
                 self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
             return "baseline"
+        if (recorded := self.baseline(run)) is not None and self.client.capabilities.clock and recorded is not run:
+            self.same_text[len(self.turns) - 1] = first_difference(run, recorded)
         if not run.text and run.finished.reason == "cancelled" and self.client.capabilities.ask:
             self._give_back(turn)
         return "finished"

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, chain
 
-from engines.methods import heads_of
+from engines.methods import drafts_nothing, heads_of
 from engines.methods.spec import MethodSpec
 from engines.race.lanes import Race
 from engines.report.answer import Answer
-from engines.report.events import REPLAY, SAMPLING_FIELDS, Capabilities, Failed, Prefilled, Ready, Round, Started
+from engines.report.events import (
+    REPLAY,
+    SAMPLING_FIELDS,
+    Capabilities,
+    Failed,
+    Prefilled,
+    Prefilling,
+    Ready,
+    Round,
+    RunEvent,
+    Started,
+)
+from engines.report.run_state import RunState, fold_all
 from engines.report.traces import Trace
 from engines.report.wording import seconds_of
 from engines.request import Request
@@ -24,6 +36,7 @@ from spec_tui.present.playback import PlaybackClock
 from spec_tui.session.client import EngineClient, LoadRequest, local_specs
 from spec_tui.session.engine_commands import DatastoreCommand
 
+Recorded = tuple[RunEvent, ...]
 _NAMED = 2  # problems of the file that a notice has room for
 
 
@@ -43,14 +56,16 @@ class ReplayClient(EngineClient):
         title: the trace's name, for people.
 
     Attributes:
-        runs: the events of each run.
+        runs: the events of each run; of those that only measured the rate to compare another one with, ``baselines``
+            has the fold.
         clock: the time of all runs, one after another. It moves when ``events`` is called.
     """
 
     def __init__(
         self, trace: Trace, speed: float = 1.0, time: Callable[[], float] = time.monotonic, title: str = "",
     ) -> None:
-        self.trace, self.runs, self.title = trace, trace.runs, title
+        self.trace, self.title = trace, title
+        self.runs, self.baselines = _apart(trace.runs)
         self._time = time
         self._events: list[Event] = list(chain.from_iterable(self.runs))
         self._times = list(accumulate(map(_duration, self._events)))
@@ -138,6 +153,17 @@ class ReplayClient(EngineClient):
         return self._given == len(self._events)
 
     @property
+    def reading(self) -> Prefilling | None:
+        """How much of the prompt is read at this moment, if it was read evenly; None outside of a prefill."""
+        started = self._events[self._given - 1] if 0 < self._given < len(self._events) else None
+        if not isinstance(started, Started) or not isinstance(self._events[self._given], Prefilled):
+            return None
+        begin, end = self._times[self._given - 1 : self._given + 1]
+        share = min(1.0, (self.clock.position - begin) / (end - begin)) if end > begin else 1.0
+        total = self._events[self._given].prompt_tokens
+        return Prefilling(round(share * total), total)
+
+    @property
     def number(self) -> int:
         """The run that plays, from 0."""
         return max(0, bisect_right(self._bounds, self._given - 1, hi=len(self.runs)) - 1)
@@ -147,6 +173,21 @@ class ReplayClient(EngineClient):
         """Seconds of the run that plays: how many have been played, and how many it took."""
         begin, end = (self._times[bound - 1] if bound else 0.0 for bound in self._bounds[self.number :][:2])
         return min(self.clock.position, end) - begin, end - begin
+
+
+def _apart(runs: Sequence[Recorded]) -> tuple[tuple[Recorded, ...], tuple[RunState, ...]]:
+    """The answers, and the baselines: what was written without drafts after an answer with them, and asked the same."""
+    answers, baselines, drafted = [], [], set()
+    for run in runs:
+        state = fold_all(run)
+        plain = drafts_nothing(state.started.engine)
+        if plain and state.baseline_key in drafted and state.metrics.tokens_per_second:
+            baselines.append(state)
+            continue
+        answers.append(run)
+        if not plain:
+            drafted.add(state.baseline_key)
+    return tuple(answers), tuple(baselines)
 
 
 def _damage(problems: tuple[str, ...], title: str) -> Failed:

@@ -9,9 +9,10 @@ from dataclasses import fields
 from functools import partial
 from typing import ClassVar
 
-from textual.app import SystemCommand
+from textual.app import ComposeResult, SystemCommand
 from textual.screen import Screen
 from textual.theme import Theme
+from textual.widgets import Static
 
 from engines.errors import UsageProblem
 from engines.request import Request
@@ -36,7 +37,18 @@ def _theme(name: str, colours: dict[str, str], dark: bool = True) -> Theme:
     return Theme(name=name, dark=dark, variables=variables, **{key: colours[key] for key in own})
 
 
+_PROJECTED = "spec-light"
 THEMES = (_theme("spec-dark", DARK), _theme("spec-light", LIGHT, dark=False), _theme("spec-contrast", CONTRAST))
+
+
+class Opening(Screen):
+    """Stands there until the first screen is made, where that is not the chat."""
+
+    def compose(self) -> ComposeResult:
+        yield Static(" opening …", markup=False)
+
+    def on_screen_suspend(self) -> None:
+        self.query_one(Static).display = False  # a dialog is transparent
 
 
 class SpecTui(HasActions, HasBorder):
@@ -47,7 +59,7 @@ class SpecTui(HasActions, HasBorder):
         load: what to load.
         theme: name of a theme; None takes ours.
         initial_request_options: engine, options and sampling to begin with (its conversation gives the system prompt).
-        presenter: what steps through a run begins large, light and without chrome.
+        presenter: begin large, light and without frames, as ``present`` makes it.
         rejected: texts begin with the rejected drafts kept in them, as they do for a presenter.
         step: the chat begins with the Step screen over it, on the first run of a recording.
         first: makes the screen to begin with, where it is not the chat; leaving it leaves the application.
@@ -68,7 +80,7 @@ class SpecTui(HasActions, HasBorder):
     ) -> None:
         super().__init__()
         self._step, self._first = step, first
-        self.client, self.presenter = client, presenter
+        self.client, self.presenter, self._theme_before = client, presenter, ""
         self.first_view = REJECTED_KEPT if rejected or presenter else OUTCOME
         self.session = ChatSession(client, load, ChatSettings.from_request(initial_request_options), store)
         for ours in THEMES:
@@ -80,14 +92,32 @@ class SpecTui(HasActions, HasBorder):
         return LIGHT_TOKENS if not self.current_theme.dark else DARK_TOKENS
 
     def get_default_screen(self) -> Screen:
-        return Screen() if self._first is not None else ChatScreen(self.session, self._step)
+        return Opening() if self._first is not None else ChatScreen(self.session, self._step)
 
     def on_mount(self) -> None:
         self.set_timer(0.5, _settle_memory)
+        if self.presenter:
+            self.present(True)
         if not self.is_headless:
             leave_on_signals(self)
         if self._first is not None:
-            self.push_screen(self._first(self.session), lambda _: self.exit())
+            self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        """After the first paint, so that there is something to read: making a screen takes its time."""
+        self.push_screen(self._first(self.session), lambda _: self.exit())
+
+    def present(self, on: bool) -> None:
+        """Large, light and without frames, for a projector, on every screen; and back."""
+        self.presenter = on
+        if on and self.theme != _PROJECTED:
+            self._theme_before, self.theme = self.theme, _PROJECTED
+        elif not on and self._theme_before:
+            self.theme, self._theme_before = self._theme_before, ""
+        for screen in self.screen_stack:
+            screen.set_class(on, "presenting")
+            if (draw := getattr(screen, "draw", None)) is not None:
+                screen.call_after_refresh(draw)
 
     def action_help(self) -> None:
         """All keys, commands and marks."""

@@ -85,6 +85,8 @@ CHAT = (
            help="Panels: the short view, or all details"),
     Action(id="chat.enlarge", run="enlarge", keys="m,f9", label="Enlarge", palette="Panel: enlarge",
            help="Enlarge the focused panel"),
+    Action(id="chat.present", run="present", keys="P", label="Present", palette="Present",
+           help="Large, light, without frames: for a projector; on every screen"),
     Action(id="chat.prompt", run="prompt", keys="i,enter", label="Prompt", footer=True, palette="",
            help="Go to the prompt; so does a click on it", when=can("ask"),
            offered=lambda chat: not chat.escape_does),  # where esc has brought one

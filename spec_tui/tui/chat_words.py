@@ -9,6 +9,7 @@ from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import default_label, default_notice
 from engines.laws import LAWS
 from engines.methods import find
+from engines.report.run_state import RunState
 from engines.request import Request
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
@@ -72,11 +73,13 @@ def count(number: int) -> str:
     return str(number)
 
 
-def head(turn: Turn) -> str:
-    """The line above an answer: how it was asked for."""
+def head(turn: Turn, names_model: bool = False) -> str:
+    """The line above an answer: how it was asked for; with ``names_model``, of which model."""
     r = turn.request
     heat = sampling_words(r)
     parts = [*engine(r), one_line(r.law), heat]
+    if names_model and turn.run.started is not None:
+        parts.insert(0, one_line(model_label(turn.run.started.model), 40))
     if r.temperature:
         parts.append(f"seed {r.seed}")
     if turn.run.started is not None and turn.run.started.datastores:
@@ -131,6 +134,14 @@ def foot(turn: Turn) -> tuple[str, bool]:
     return "· " + dotted(parts), False
 
 
+def figures(run: RunState, baseline: RunState | None) -> list[str]:
+    """What a presenter shows large: tokens/s, speed-up, M, accepted in percent; "-" for what is not known."""
+    m, found = run.metrics, of_runs(run, baseline)
+    accepted = None if m.acceptance_rate is None else m.acceptance_rate * 100
+    values = ((m.tokens_per_second, 1), (found.ratio, 2), (m.mean_generated_length, 2), (accepted, 0))
+    return ["-" if value is None else f"{value:.{digits}f}" for value, digits in values]
+
+
 def top(session: ChatSession) -> tuple[Row, Row]:
     """The line above everything: what is loaded or played, and how the next answer is made or how fast it is played."""
     client, name = session.client, (" spec-tui ", "title")
@@ -149,9 +160,11 @@ def _playback(client: ReplayClient) -> Row:
     else:
         state = [(" ▶ ", "good"), ("playing", "text")] if client.clock.playing else [(" ‖ ", "warn"), ("held", "text")]
         speed = f" {speed_words(client.clock.speed)}"
+    reading = None if client.over else client.reading
+    does = f" · {prefill_progress(reading)}" if reading is not None else ""
     which = f" · run {client.number + 1} of {len(client.runs)}" if len(client.runs) > 1 else ""
     return [*state, (f"{speed}  ", "text"), *gauge(seconds / length if length else 1.0, 20),
-            (f" {seconds:.2f} of {length:.2f} s{which}", "muted")]
+            (f" {seconds:.2f} of {length:.2f} s{which}{does}", "muted")]
 
 
 def status(session: ChatSession, message: str) -> Row:
@@ -210,10 +223,13 @@ def _building(work: DatastoreJob) -> Row:
     return [*row, ("  esc stops, d shows it", "muted")]
 
 
-def stocked(ended: Built | Refused | DatastoreList | None) -> str:
+def stocked(ended: Built | Refused | DatastoreList | None, session: ChatSession) -> str:
     """How a build or a removal ended; "" for nothing that the chat need tell."""
     if isinstance(ended, Built):
-        return f"{ended.name} is built: {ended.tokens:,} tokens, {in_bytes(ended.size)}; d chooses it"
+        settings, ready = session.settings, session.ready
+        taken = settings.retrieves(ready) and ended.name in settings.searched(ready)
+        way = "the next answers search it" if taken else "d chooses it"
+        return f"{ended.name} is built: {ended.tokens:,} tokens, {in_bytes(ended.size)}; {way}"
     if isinstance(ended, Refused) and ended.do == "build":
         return f"{ended.message}: {ended.hint}"
     return f"removed {ended.removed}" if isinstance(ended, DatastoreList) else ""

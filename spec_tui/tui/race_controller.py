@@ -16,6 +16,7 @@ from typing import Any
 from engines import methods
 from engines.errors import SpecError, UsageProblem
 from engines.folders import model_label
+from engines.race.forecast import LETTERS, has_llama_cpp, longest
 from engines.race.lanes import Lane, Race, labels
 from engines.race.race_events import Compared, LaneStarted
 from engines.race.result import LaneRun
@@ -27,23 +28,29 @@ from spec_tui.present.progress_text import race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening
 from spec_tui.session.history import Entry
+from spec_tui.session.host_access import HostAccess
 from spec_tui.session.race_state import Point, RaceReplay, RaceState, timeline
 from spec_tui.session.recorded_race import kept_race, trace_name
 from spec_tui.session.settings import ChatSettings, unavailable
 
 FEWEST, MOST = 2, 6
+LLAMA_CPP = "llama.cpp"
 REPEATS = (1, 3, 6, 12)  # 6 are the fewest that give an interval of 95 %
+_SHORTER = (128, 96, 64, 48, 32)  # new tokens of an answer
+_ENDURED = 90.0  # seconds that a race takes at most, unless more was asked for
 GONE = Failed("the engine process ended", "esc goes back to the chat, ctrl+r there restarts it", "crashed")
 
 
 @dataclass(frozen=True, slots=True)
 class RaceSetup:
-    """A race to be; ``live`` shows lanes while they run, and its numbers are not comparable."""
+    """A race to be; ``live`` shows lanes while they run, and its numbers are not comparable. ``most`` is how many new
+    tokens an answer has; None takes as many as the chat's."""
 
     lanes: tuple[Lane, ...] = ()
     prompt: str = ""
     repeats: int = 3
     live: bool = False
+    most: int | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -59,9 +66,26 @@ class RaceSetup:
             if reason := missing(lane, ready, settings):
                 raise UsageProblem(f"{label} cannot run: {reason}", "- removes the lane")
         request = settings.request((("user", self.prompt),), ready)
-        asked = Race(self.lanes, replace(request, engine="", options={}), repeats=self.repeats, live=self.live)
+        asked = Race(self.lanes, replace(request, engine="", options={}, max_new_tokens=self.new_tokens(settings)),
+                     repeats=self.repeats, live=self.live)
         asked.check()
         return asked
+
+    def new_tokens(self, settings: ChatSettings) -> int:
+        """The most new tokens of an answer."""
+        return settings.max_new_tokens if self.most is None else self.most
+
+    def seconds(self, settings: ChatSettings, ready: Ready | None) -> float | None:
+        """How long it takes at most; None where that is not known."""
+        return longest(len(self.lanes) * self.repeats, len(self.lanes), len(self.prompt) // LETTERS,
+                       self.new_tokens(settings), ready)
+
+    def short(self, settings: ChatSettings, ready: Ready | None) -> RaceSetup:
+        """The same with answers so short, if need be one of each lane, that it ends within a minute or two."""
+        tried = [self, *(replace(self, most=most, repeats=repeats) for repeats in (self.repeats, 1) for most in _SHORTER
+                         if most < settings.max_new_tokens)]
+        fit = (each for each in tried if (each.seconds(settings, ready) or 0.0) <= _ENDURED)
+        return next(fit, tried[-1])
 
 
 def _check_count(lanes: Sequence[Lane]) -> None:
@@ -79,6 +103,8 @@ def usual_lanes(settings: ChatSettings, ready: Ready | None) -> tuple[Lane, ...]
     own = Lane(engine, dict(settings.given.get(engine, {})))
     if not missing(own, ready, settings) and all(own.label != lane.label for lane in chosen):
         chosen.append(own)
+    if HostAccess.here().whole and has_llama_cpp(ready):
+        chosen.append(Lane(LLAMA_CPP))
     return tuple(chosen)
 
 
@@ -120,7 +146,8 @@ class RaceController:
         self._usual = usual_lanes(session.settings, session.ready)
         if recorded is None:
             code = next(item.prompt for item in SHOWCASES if item.kind == "code")
-            self.setup = RaceSetup(self._usual, session.last.prompt if session.last is not None else code)
+            setup = RaceSetup(self._usual, session.last.prompt if session.last is not None else code)
+            self.setup = setup.short(session.settings, session.ready)
             return
         self.setup = RaceSetup(recorded.asked.lanes, repeats=1)
         self._start_replay(None if speed in (None, math.inf) else min(SPEEDS, key=lambda s: abs(math.log(s / speed))))
@@ -156,6 +183,11 @@ class RaceController:
     def idle(self) -> bool:
         """Whether a race could begin."""
         return self.can_race and not self.running
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the race to be takes at most; None where that is not known."""
+        return self.setup.seconds(self.session.settings, self.session.ready)
 
     @property
     def before(self) -> bool:
@@ -206,7 +238,7 @@ class RaceController:
         whole = f"spec-tui reproduce {name} runs the whole table, with its datastores"
         lanes = [lane for lane in plain_lanes(entry) if not missing(lane, session.ready, session.settings)]
         if len(lanes) < FEWEST:
-            return f"its rows are no lanes of a race: {whole}"
+            return f"too few of its rows can run here for a race: {whole}"
         question = asked_of(entry.asked_in(entry.settings[0])).cases[0].turns[0]
         self.change(lanes=tuple(lanes[:MOST]), prompt=question)
         some = f"{MOST} of {len(lanes)} rows" if len(lanes) > MOST else "its rows"

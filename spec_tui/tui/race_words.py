@@ -6,7 +6,7 @@ from textwrap import wrap
 
 from engines import methods
 from engines.folders import model_label
-from engines.hub.download_progress import in_bytes
+from engines.hub.download_progress import in_bytes, in_time
 from engines.laws import DEFAULT, LAWS
 from engines.race.lanes import Lane
 from engines.race.race_events import Compared
@@ -152,7 +152,7 @@ def top(controller: RaceController) -> tuple[Row, Row]:
     setup, settings = controller.setup, controller.session.settings
     mode = "LIVE, not comparable" if setup.live else "fair"
     sampling = [settings.heat(), *([f"seed {settings.seed}"] if settings.temperature else [])]
-    parts = [mode, f"{setup.repeats} repeat{'s' * (setup.repeats > 1)}", *sampling, f"max {settings.max_new_tokens}"]
+    parts = [mode, f"{setup.repeats} repeat{'s' * (setup.repeats > 1)}", *sampling, f"max {setup.new_tokens(settings)}"]
     lossless = LAWS[settings.law].lossless
     right = [("" if lossless else f" {LAWS[settings.law].label} ", "lossy"),
              (f"{'' if settings.law == DEFAULT or not lossless else settings.law + ' · '}{' · '.join(parts)} ", "text")]
@@ -199,7 +199,9 @@ def _resting(controller: RaceController) -> Row:
     if controller.race is not None:
         return [("   ", "muted"), ("stopped before anything was complete", "text"),
                 ("  enter starts again", "muted")]
-    return [("   ", "muted"), ("enter starts", "text"),
+    seconds = controller.seconds
+    takes = f", at most {in_time(seconds)}" if seconds is not None and seconds >= 5 else ""
+    return [("   ", "muted"), (f"enter starts{takes}", "text"),
             ("  i prompt · + adds a lane · - removes it · * repeats · f live", "muted")]
 
 

@@ -13,11 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 
+import engines
 from engines.errors import RunFailed, UsageProblem
 from engines.race import runner
 from engines.race.race_events import LaneFinished
 from engines.race.result import RaceResult
-from engines.report.events import Round
+from engines.report.events import Ready, Round
 from engines.wire import read_trace
 from tests.cli.test_run import STATS
 from tests.session.fake_runtime import FakeRuntime
@@ -152,6 +153,19 @@ def test_an_engine_that_cannot_run_leaves_the_others_running(cli, monkeypatch):
     assert found["lanes"][2]["tokens_per_second"] is None and found["finish_reason"] == "done"
     assert "rest:c=16 failed and is left out: there is no datastore" in done.err and "the others go on" in done.err
     assert done.err.rstrip().endswith("build one")
+
+
+def test_an_engine_without_what_it_needs_is_named_before_the_others_run(cli, monkeypatch):
+    ready = Ready("fake", "float32", "cpu", 10, 100, 512, True, price=((1, 0.1), (64, 0.8)))
+    monkeypatch.setattr(engines, "load", lambda *given, **named: FakeRuntime(ready))
+    done = cli("compare", "hello", *LANES, "--repeats", "2", "--format", "json", "--max-new-tokens", "256")
+    found = json.loads(done.out)
+    assert done.code == 5 and [lane["lane"] for lane in found["lanes"]] == ["autoregressive", "pld"]
+    said = done.err.splitlines()
+    assert said[0].startswith("rest:c=16 cannot run, and is left out: no sparse datastore fits the model")
+    assert said[1].startswith("4 runs, at most 2 min") and "failed" not in done.err
+    done = cli("compare", "hello", "--engines", "rest,rest:c=8", "--repeats", "2")
+    assert done.code == 2 and "no engine can run with what is loaded" in done.err
 
 
 def test_audit_is_in_every_run(cli):

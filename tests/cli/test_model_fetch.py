@@ -96,7 +96,7 @@ def test_a_machine_that_has_too_little_says_so(monkeypatch, tmp_path):
 
 def test_esc_on_a_terminal_goes_on_without_it(tmp_path):
     with Terminal([sys.executable, "-c", WAITS], HF_HUB_OFFLINE="0", SPEC_TUI_DATA_DIR=str(tmp_path)) as terminal:
-        terminal.wait_for("esc goes on without it")
+        terminal.wait_for("Press esc to skip it")
         terminal.type("\x1b[A")  # an arrow key only begins like it
         terminal.wait_for("asking for tiny")
         terminal.type("\x1b")

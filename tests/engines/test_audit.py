@@ -201,7 +201,8 @@ def test_a_second_reading_that_is_wrong_hides_no_bug(monkeypatch, tiny):
     named = Runtime(wrap(model, "named"), make_tokenizer())
     assert named.audit(write(named, prompt=(("user", "abc " * 20),))).tolerance < 1e-3
     answer = write(tiny)
-    monkeypatch.setattr("engines.audit.check.stepwise", lambda *args: (100 * t[:, ::-1] for t in plain.stepwise(*args)))
+    monkeypatch.setattr("engines.audit.check.read_again",
+                        lambda *args: ((first, 100 * t[:, ::-1]) for first, t in plain.read_again(*args)))
     found = tiny.audit(tampered(answer, 9, (answer.tokens[9] + 1) % 256))
     assert found.noise > 100 and found.tolerance < 0.1 and found.words == "BUG at 9"
 
@@ -292,11 +293,27 @@ def test_texts_whose_logits_need_several_forwards(tiny, monkeypatch, rows):
     assert parts.leads == pytest.approx(whole.leads, abs=1e-3)
 
 
-@given(st.integers(1, 3000), st.integers(1, 600))
-def test_steps_cover_all_rows_in_few_forwards(rows, most):
-    sizes = plain.steps(rows, most)
-    assert sum(sizes) == rows and min(sizes) > 0 and max(sizes) <= max(most, 8)
-    assert len(sizes) <= 40 + rows // most + 8
+@given(st.integers(1, 3000))
+def test_samples_are_spread_over_all_rows_and_few(rows):
+    found = plain.samples(rows)
+    read = [row for start, sizes in found for row in range(start, start + sum(sizes))]
+    assert read == sorted(set(read)) and read[0] == 0 and read[-1] == rows - 1
+    assert len(read) >= min(rows, 64) and sum(len(sizes) for _, sizes in found) <= 32
+    assert min(min(sizes) for _, sizes in found) > 0
+
+
+def test_a_text_is_read_once(tiny, monkeypatch):
+    """Whatever its length: the noise is measured on rows that go on from what was read."""
+    answer, fed = write(tiny, prompt=(("user", "abc " * 30),), new=80), []
+    logits = plain._logits
+
+    def counting(model, tokens, *rest):
+        fed.append(len(tokens))
+        return logits(model, tokens, *rest)
+
+    monkeypatch.setattr(plain, "_logits", counting)
+    assert tiny.audit(answer).verdict == "identical"
+    assert fed[0] == len(answer.prompt) + len(answer.tokens) - 1 and max(fed[1:]) == 8 and sum(fed[1:]) <= 120
 
 
 def test_what_is_not_this_models_answer_is_refused(tiny):

@@ -52,7 +52,7 @@ def test_single_runs_are_ranked_and_not_judged():
     assert ranks(found) == {2: (1, False), 1: (2, True), 0: (2, True)}
     assert verdict(found.figures()[2], 0).speed is Speed.UNMEASURED
     assert not list(verdict_sentences(found.figures(), LABELS, 0))
-    assert verdict(found.figures()[2], 0).words == "1.50x, not judged"
+    assert verdict(found.figures()[2], 0).words == "1.50x, noise unknown"
 
 
 def test_more_than_the_tokens_of_a_step_is_no_speed_up():

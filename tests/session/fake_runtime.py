@@ -148,4 +148,5 @@ def load(model=None, draft_model=None, dtype="auto", device="auto", progress=pri
     while model == "endless":
         time.sleep(0.01)
         progress(Loading("still reading", None))
-    return FakeRuntime(Ready(model or "fake", "float32", "cpu", 10, 100, 512, True))
+    return FakeRuntime(Ready(model or "fake", "float32", "cpu", 10, 100, 512, True,
+                             datastores=(DatastoreInfo("a", sparse=True),)))

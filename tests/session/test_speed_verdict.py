@@ -12,16 +12,23 @@ from spec_tui.present.speed_verdict import Speed, judged, of_interval, ranks
     (1.42, 0.05, 2.0, Speed.FASTER, "1.42x faster (±0.05)"),
     (0.98, 0.04, 2.0, Speed.SAME, "no difference (0.98x ±0.04)"),
     (1.03, 0.04, None, Speed.SAME, "no difference (1.03x ±0.04)"),
+    (1.56, 0.68, None, Speed.SAME, "too noisy to tell (1.56x ±0.68)"),
     (0.8, 0.04, 1.0, Speed.SLOWER, "slower (0.80x ±0.04)"),
     (1.42, 0.05, 1.29, Speed.IMPOSSIBLE, "wrong baseline"),
     (1.31, 0.05, 1.29, Speed.FASTER, "1.31x faster (±0.05)"),  # within the noise of M
-    (1.42, None, 2.0, Speed.UNMEASURED, "1.42x, not judged"),
+    (1.42, None, 2.0, Speed.UNMEASURED, "1.42x, noise unknown"),
     (None, None, 2.0, Speed.UNMEASURED, "speed-up not measured"),
 ])
 def test_the_verdict(ratio, noise, m, speed, words):
     found = judged(ratio, noise, m)
     assert found.speed is speed and found.words == words
     assert bool(found.reason) == (speed not in (Speed.FASTER, Speed.SAME, Speed.SLOWER))
+
+
+def test_a_table_tells_no_difference_from_what_noise_hides():
+    assert [judged(ratio, noise).brief for ratio, noise in ((0.98, 0.04), (1.56, 0.68), (1.42, 0.05))] == [
+        "≈ 0.98x", "1.56x?", "1.42x"]
+    assert judged(1.56, 0.68).mark not in ("≈", "✓")
 
 
 def test_an_interval_that_holds_1_is_no_difference():

@@ -23,6 +23,7 @@ from spec_tui.tui.screens.chat import ChatScreen
 from tests.tui.fakes import FakeClient
 
 SpecTui.contains = False  # what goes wrong fails a test
+ChatScreen.TYPING = 0  # tests press keys without a pause
 Input.cursor_blink._default = TextArea.cursor_blink._default = False  # a clock that pictures would show
 
 _wait_for_idle, _parse_rules = _wait.wait_for_idle, Stylesheet._parse_rules

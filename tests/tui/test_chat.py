@@ -14,6 +14,7 @@ from engines.wire import read_trace
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.session import chat_session
+from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.explain import ExplainScreen
 from spec_tui.tui.screens.export import CHOICES
@@ -657,6 +658,24 @@ async def test_a_letter_meant_for_the_prompt_does_not_cost_the_conversation(sess
         assert not s.chat.session.turns
 
 
+async def test_a_word_typed_in_the_text_goes_to_the_prompt_whole(session, monkeypatch):
+    monkeypatch.setattr(ChatScreen, "TYPING", 0.15)
+    async with session() as s:
+        await s.ask("one", feed=None)
+        for word in ("race", "Why is it", "2+2?", "audit é"):
+            s.chat.action_text()
+            await s.pilot.press(*("space" if char == " " else char for char in word))
+            assert s.chat.prompt.text == word and s.chat.focused is s.chat.prompt and s.app.screen is s.chat
+            assert not s.client.audits and s.chat.transcript.view == "outcome"
+            s.chat.prompt.put("")
+        s.chat.action_text()
+        await s.pilot.press("v", "v")  # one letter again and again is no word
+        await s.pilot.pause(0.3)
+        assert s.chat.transcript.view == "source" and not s.chat.prompt.text
+        await s.pilot.press("v", "left")  # nor is one before another key
+        assert s.chat.transcript.view == "confidence" and s.chat.transcript.cursor is not None
+
+
 async def test_typing_goes_on_after_the_window_was_too_small(session):
     async with session() as s:
         await s.pilot.resize_terminal(50, 12)
@@ -819,6 +838,25 @@ async def test_what_is_copied_has_no_rejected_drafts_and_a_click_on_one_explains
         await s.pilot.click(transcript, offset=(x, y - transcript.scroll_offset.y))
         await s.pilot.pause()
         assert transcript.cursor == (0, tok.index) and s.app.screen is not s.chat
+
+
+async def test_p_presents_on_every_screen(session):
+    async with session() as s:
+        await s.ask("one")
+        theme = s.app.theme
+        await s.pilot.press("escape", "P")
+        await s.pilot.pause()
+        assert s.app.theme == "spec-light" and not s.chat.query_one("#top").display and "P ends" in s.status
+        figures = [digits.value for digits in s.chat.query("#figures Digits")]
+        assert figures[0] == f"{s.app.session.last.run.metrics.tokens_per_second:.1f}" and figures[1] == "-"
+        await s.pilot.press("full_stop")
+        await s.pilot.pause()
+        assert s.app.screen.has_class("presenting") and s.app.screen is not s.chat
+        await s.pilot.press("P")
+        await s.pilot.pause()
+        assert s.app.theme == theme and not s.app.screen.has_class("presenting")
+        await s.pilot.press("escape")
+        assert s.app.screen is s.chat and s.chat.query_one("#top").display and not s.chat.has_class("presenting")
 
 
 async def test_a_presenter_sees_rejected_drafts_at_once(session):

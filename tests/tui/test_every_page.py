@@ -39,7 +39,7 @@ async def test_every_page_and_figure_of_every_lesson_is_drawn(size, presenter):
     async with app.run_test(size=size) as pilot:
         for lesson in map(find, names()):
             walk = opened(lesson)
-            screen = LessonScreen(walk, presenter=presenter)
+            screen = LessonScreen(walk)
             await app.push_screen(screen)
             await pilot.pause()
             for walk.at in range(walk.length):  # noqa: B020

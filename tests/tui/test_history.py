@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from spec_tui.session.history import History
@@ -36,6 +38,18 @@ async def test_an_answer_is_saved_and_goes_on_in_another_session(session, store)
         assert asked == ["one", "two", "four"]
     entries = {entry.title: entry.count for entry in store.entries("conversations")}
     assert entries == {"one": 3, "three": 1}
+
+
+async def test_a_conversation_names_all_models_that_answered(session, store):
+    async with session(store=store) as s:
+        await s.ask("one")
+        await s.ask("two")
+        assert store.entries("conversations")[0].about == "sample 12M" and "sample 12M · " not in s.shown
+        turn = s.chat.session.turns[1]
+        turn.run = replace(turn.run, started=replace(turn.run.started, model="folder/other"))
+        await s.ask("three")
+        assert store.entries("conversations")[0].about == "sample 12M, other"
+        assert s.shown.count("sample 12M · Draft model") == 2 and s.shown.count("other · Draft model") == 1
 
 
 async def test_the_key_for_a_new_conversation_says_that_this_one_is_kept(session, store):

@@ -195,12 +195,12 @@ def test_removed_tells_the_sublayers():
 def test_without_a_baseline_there_is_no_verdict():
     look = LayersView("admg", USED, payoff=a_payoff(0.93, 71, 100))
     assert said(look) == "— agreement .71, break-even .93 (forecast)"
-    assert said(replace(look, payoff=a_payoff(1.2))) == "— agreement .68, slower even at 1 (forecast)"
+    assert said(replace(look, payoff=a_payoff(1.2))) == "— agreement .68, slower even with all accepted (forecast)"
 
 
 @pytest.mark.parametrize("payoff, speed, words", [
     (None, None, "— an answer measures whether this is faster"),
-    (a_payoff(1.2), 0.7, "✗ slower (0.70x ±0.02): agreement .68, slower even at 1"),
+    (a_payoff(1.2), 0.7, "✗ slower (0.70x ±0.02): agreement .68, slower even with all accepted"),
     (a_payoff(0.3), 1.4, "✓ 1.40x faster (±0.02): agreement .68, break-even .30"),
     (a_payoff(0.3), 1.01, "≈ no difference (1.01x ±0.02): agreement .68, break-even .30"),
     (a_payoff(0.3), 0.9, "✗ slower (0.90x ±0.02): agreement .68, break-even .30, forecast: faster with drafts of 2"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from engines.datastores.datastore_events import Built
 from engines.datastores.storage import catalog
 from engines.report.events import DatastoreInfo
 from spec_tui.session.settings import ChatSettings, to_build
+from spec_tui.tui.chat_words import stocked
 from spec_tui.tui.screens.offered_datastore import OfferedDatastore
 from tests.session.inprocess import InProcessClient
 from tests.tui.fakes import READY
@@ -27,6 +29,13 @@ def test_what_can_be_built_is_named_where_only_that_lacks():
     assert to_build(ChatSettings("dresd"), offered) == "", "it has no hidden states"
     own = DatastoreInfo("own", sparse=True, default=True)
     assert to_build(ChatSettings("rest"), replace(offered, datastores=(LIBRARY, own))) == ""
+
+
+@pytest.mark.parametrize(("engine", "way"), [("rest", "the next answers search it"), ("pld", "d chooses it")])
+def test_what_is_built_is_searched_or_to_be_chosen(engine, way):
+    ready = replace(READY, datastores=(DatastoreInfo("notes", sparse=True, default=True),))
+    session = SimpleNamespace(settings=ChatSettings(engine), ready=ready)
+    assert stocked(Built("notes", "sparse", 3, 1, 0, 30, 0.1), session).endswith(f"; {way}")
 
 
 @pytest.fixture

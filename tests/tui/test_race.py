@@ -21,6 +21,7 @@ from spec_tui.session import shell_lines as command
 from spec_tui.session.client import LoadRequest
 from spec_tui.tui import race_controller
 from spec_tui.tui.app import SpecTui
+from spec_tui.tui.screens import lane as lane_screen
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.papers import PapersScreen
 from spec_tui.tui.screens.race import RaceScreen
@@ -32,6 +33,26 @@ from tests.tui.racing import LANES, RacingClient, racing
 from tests.tui.test_hostile import BAD, HOSTILE, screen_text
 
 OTHER = ANSWER.replace("out = []", "out = list()")
+
+
+async def test_before_a_race_it_is_said_how_long_it_takes_and_max_makes_it_shorter(monkeypatch):
+    monkeypatch.setattr(lane_screen, "has_llama_cpp", lambda ready: True)
+    async with racing(repeats=3) as r:
+        r.controller.session.ready = replace(r.controller.session.ready, price=((1, 0.1), (64, 0.8)))
+        await r.settle()
+        r.screen.changed()
+        assert "enter starts, at most 5 min" in r.said, r.said
+        await r.press("i")
+        r.screen.query_one("#race-prompt").put("/max 32")
+        await r.press("enter")
+        assert "max 32" in r.rows("#race-top")[0] and "enter starts" in r.said
+        await r.press("plus")  # llama.cpp, where it is installed and can read the model's file
+        r.app.screen.query_one("#engines").highlighted = len(r.app.screen._offered) - 1
+        await r.pilot.pause()
+        await r.pilot.press("ctrl+s")
+        await r.settle()
+        assert r.controller.setup.lanes[-1] == Lane("llama.cpp") and "lane 5: llama.cpp" in r.said
+        assert r.controller.setup.race(r.controller.session.settings, r.controller.session.ready)
 
 
 async def test_a_race_from_the_chat_ends_at_the_fold_of_every_lane():
@@ -586,7 +607,7 @@ async def test_a_live_race_and_one_without_an_end_are_not_kept(tmp_path):
 
 @pytest.mark.parametrize("name, words, lanes", [
     ("rest-trie", "rest-trie: its rows, on the datastores", 2), ("rest-draft-size", "6 of 7 rows", 6),
-    ("admg-xsum", "cannot be run here", 0), ("dresd-explained", "no lanes of a race", 0),
+    ("admg-xsum", "cannot be run here", 0), ("dresd-explained", "too few of its rows", 0),
 ])
 async def test_rows_of_a_papers_table_become_lanes(name, words, lanes):
     async with racing(repeats=1) as r:

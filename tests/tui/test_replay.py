@@ -17,6 +17,7 @@ from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.recorded import replay
 from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.screens.export import document
 from spec_tui.tui.screens.inspector import Inspector
 from tests.tiers import some
 from tests.tui.conftest import Session
@@ -61,6 +62,39 @@ async def test_enter_without_a_cursor_opens_the_last_token():
         await s.pilot.press("enter")
         await s.pilot.pause()
         assert isinstance(s.app.screen, Inspector) and s.app.screen.cursor[1] == last
+
+
+async def test_a_saved_trace_keeps_its_baseline_and_audit(session, tmp_path):
+    async with session(client=FakeClient(ANSWER), request=replace(ASKED, conversation=())) as live:
+        await live.ask(PROMPT)
+        await live.pilot.press("f7")
+        live.client.feed()
+        await live.settle()
+        await live.pilot.press("f6")
+        live.client.feed()
+        await live.settle()
+        file = tmp_path / "t.jsonl"
+        file.write_bytes(document(live.chat.turn.run, "trace", live.app.session.baseline(live.chat.turn.run))[0])
+        foot = live.shown[live.shown.index("· 136 tokens") :]
+        assert "faster" in foot or "noise unknown" in foot, foot
+    async with playing(read_trace(file)) as (s, _):
+        assert s.shown[s.shown.index("· 136 tokens") :] == foot and len(s.app.session.turns) == 1
+        assert s.app.session.turns[0].run.audited is not None
+        assert "\n".join(s.chat.query_one("#speed").text_rows()).count("not measured") == 0
+
+
+async def test_a_prefill_shows_how_far_it_is():
+    events = script(ASKED)
+    events[1] = replace(events[1], seconds=4.0, prompt_tokens=1000)
+    async with playing(Trace(tuple(events), sealed=True), speed=1.0) as (s, clock):
+        for clock.now, read in ((0.0, "0 of 1,000 tokens"), (1.0, "250 of 1,000 tokens")):
+            s.chat.pump()
+            s.chat.draw_all()
+            assert f"reading the prompt: {read}" in s.status
+        clock.now = 4.1
+        await s.settle()
+        s.chat.draw_all()
+        assert "reading" not in s.status
 
 
 @pytest.mark.parametrize("rounds", [1, 12, None])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec_tui.tui.widgets.wrap import Tok, Wrapper, cells
+from spec_tui.tui.widgets.wrap import GHOST, Tok, Wrapper, cells
 
 words = st.lists(st.text(alphabet="ab  \n.漢🙂é", min_size=1, max_size=9), max_size=40)
 
@@ -60,3 +62,78 @@ def test_words_move_whole_and_indents_stay():
 
 def test_tabs_are_four_blanks():
     assert text_of(wrapped(["a\tb"], 20)) == "a    b"
+
+
+# -- Markdown and code --------------------------------------------------------------------------------
+
+ANSWER = '''# Stack
+
+- push, which **adds** an item to the end of the list, in `O(1)`
+- pop
+
+```python
+class Stack:
+    """A stack.
+
+    def is no word here"""
+    def push(self, item):  # adds "one"
+        self.items.append(item) if item is not None else self.items.append("nothing at all")
+```
+
+It is *def* no code.
+'''
+PARTS = ["```", "\n", "```python\n", "  ", "- ", "def", " x", "# ", "**", "`", "漢 字", '"""', "\t"]
+
+
+def read(width: int) -> Wrapper:
+    wrapper = Wrapper(width)
+    wrapper.start_line(answer=True)
+    wrapper.push(Tok(word, None, 0, n) for n, word in enumerate(re.findall(r"\s*\S+\n*", ANSWER)))
+    return wrapper
+
+
+def rows(wrapper: Wrapper) -> list[str]:
+    return ["".join(tok.text for tok in line.toks) for line in wrapper.lines]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from(PARTS), max_size=40), st.integers(4, 30))
+def test_reading_an_answer_keeps_its_text_and_its_width_and_moves_no_row(parts, width):
+    wrapper, before = Wrapper(width), []
+    wrapper.start_line(answer=True)
+    for n, part in enumerate(parts):
+        wrapper.push([Tok(part, None, 0, n), Tok("gone", GHOST, 0, n)])
+        now = [(row, line.block.kind) for row, line in zip(rows(wrapper), wrapper.lines)]
+        ended = [line.block is not wrapper.lines[-1].block for line in wrapper.lines]
+        assert all(now[y] == before[y] for y in range(len(before) - 1) if ended[y]), "a line that has ended changed"
+        assert [row for row, _ in now[: max(0, len(before) - 1)]] == [row for row, _ in before[:-1]], "a row moved"
+        before = now
+    texts = dict.fromkeys(line.block for line in wrapper.lines)
+    assert "\n".join(block.text for block in texts) == "".join(parts).replace("\t", "    ")
+    for line in wrapper.lines:
+        assert sum(cells(t.text) for t in line.toks) == line.cells <= width
+        for tok, at in line.placed():
+            assert not tok.is_text or line.block.text[at : at + len(tok.text)] == tok.text
+            assert not tok.is_text or "".join(text for text, _ in line.block.pieces(at, at + len(tok.text))) == tok.text
+
+
+def test_code_and_items_stay_recognisable_where_they_are_wrapped():
+    shown = rows(read(34))
+    assert shown[2:4] == ["- push, which **adds** an item to", "  the end of the list, in `O(1)`"]
+    at = shown.index("        self.items.append(item) if")
+    assert shown[at + 1] == "        ↳ item is not None else"
+    kinds = {row: line.block.kind for row, line in zip(shown, read(34).lines)}
+    assert kinds["# Stack"] == "heading" and kinds["- pop"] == "item" and kinds["```python"] == kinds["```"] == "fence"
+    assert kinds["class Stack:"] == "code" and kinds["It is *def* no code."] == "text"
+
+
+def test_code_has_quiet_colours_and_prose_has_none():
+    styles: dict[str, set[str]] = {}
+    for block in dict.fromkeys(line.block for line in read(80).lines):
+        for text, style in block.pieces(0, len(block.text)):
+            styles.setdefault(style, set()).add(text)
+    assert styles["keyword"] == {"class", "def", "self", "if", "is", "not", "None", "else"}
+    assert {'"""', "A stack.", '    def is no word here"""', '"nothing at all"'} <= styles["string"]
+    assert styles["comment"] == {'# adds "one"'}
+    assert styles["strong"] == {"Stack", "adds"} and styles["code"] == {"O(1)"}
+    assert {"# ", "- ", "**", "`", "```python", "```"} == styles["markup"]

@@ -40,7 +40,7 @@ def future_rows(title: str, run: RunState, at: int | None, top: int, width: int,
     toks = [Tok(visible_text(token.text or (token.piece if index == at else "")), "bad" if index == at else token.kind)
             for index, token in enumerate(run.tokens)]
     room = max(1, height - bars - 2)
-    shown = wrapped(toks, width)[-room:]
+    shown = wrapped(toks, width, answer=True)[-room:]
     gained = [len(event.emitted) for event in run.rounds]
     return [title_row(width, one_line(title, width // 2), state), *shown, *[BLANK] * (room - len(shown)),
             [("tokens gained, one column per round", "muted")],

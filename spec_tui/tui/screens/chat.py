@@ -33,6 +33,7 @@ from spec_tui.tui import layers_view as layers
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import CHAT, PLAYBACK
+from spec_tui.tui.widgets.figures import Figures
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
@@ -61,6 +62,7 @@ SHARED = Pace(frames=10 / 3, tree=5, numbers=5)
 drawn together, as what surrounds them costs as much again."""
 NOTHING_TO_ASK = "A replay takes no prompts. space pauses, < and > change its speed"
 PANELS = ("tree", "layers", "speed")
+_FIGURES = ("tokens/s", "times as fast", "tokens a step", "% accepted")
 
 
 class ChatScreen(HasActions, Screen):
@@ -72,12 +74,15 @@ class ChatScreen(HasActions, Screen):
     """
 
     ACTIONS = (*CHAT, *PLAYBACK)
+    TYPING = 0.15  # seconds within which another letter makes two a word; 0: each is a key at once
 
     def __init__(self, session: ChatSession, step: bool = False) -> None:
         super().__init__()
         self.session = session
         self._step_first = step
         self._asked_new = False  # n was pressed once
+        self._letter = ""  # pressed in the text: a key, unless another one follows at once
+        self._several = False  # models answered in this conversation
         self._drafts_itself = False  # the next answer is drafted by a part of the target
         self._message = ""
         self._long = False  # the message does not fit on the status line
@@ -103,6 +108,7 @@ class ChatScreen(HasActions, Screen):
                     yield LayersPanel(id="layers", classes="panel hidden")
                 yield Divider(id="divider-2")
                 yield SpeedPanel(id="speed", classes="panel")
+        yield Figures(_FIGURES, id="figures")
         yield Lines(id="legend")
         yield Lines(id="telemetry")
         yield Static("", id="notice", markup=False)
@@ -121,7 +127,9 @@ class ChatScreen(HasActions, Screen):
         self.prompt = self.query_one(PromptBox)
         self.query_one("#answer-title", SplitLine).heads = "transcript"
         self.transcript.view = self.app.first_view
+        self.set_class(self.app.presenter, "presenting")
         self.prompt.focus()
+        self._letter_due = self.set_interval(self.TYPING or 1, self._act_on_letter, pause=True)
         self._draw_title()
         self._draw_notice()
         self.query_one("#top", SplitLine).show([(" spec-tui ", "title"), (" " + words.model(self.session), "muted")])
@@ -195,20 +203,22 @@ class ChatScreen(HasActions, Screen):
         self.transcript.welcome = words.welcome(self.session)
 
     def _draw_text(self) -> None:
-        session, transcript = self.session, self.transcript
+        session, transcript, several = self.session, self.transcript, len(self.session.models) > 1
         while len(transcript.blocks) > len(session.turns):
             transcript.drop_last()
         while len(transcript.blocks) < len(session.turns):
             turn = session.turns[len(transcript.blocks)]
-            transcript.begin(Block(turn.prompt, words.head(turn), turn.run))
+            transcript.begin(Block(turn.prompt, words.head(turn, several), turn.run))
             if turn.run.finished is not None:  # of a conversation that was kept
                 transcript.update_run(turn.run, *words.foot(turn))
                 self._close(len(transcript.blocks) - 1)
         if session.turns and session.measuring is None and not transcript.blocks[-1].closed:
             turn = session.turns[-1]
             foot, bad = words.foot(turn)
-            transcript.update_run(turn.run, foot, bad, words.head(turn))
+            transcript.update_run(turn.run, foot, bad, words.head(turn, several))
             self._draw_legend()
+        transcript.set_heads([words.head(turn, several) for turn in session.turns] if several != self._several else [])
+        self._several = several
 
     def _settle(self, happened: set[Happening]) -> None:
         """Something began or ended: put everything right once."""
@@ -225,6 +235,8 @@ class ChatScreen(HasActions, Screen):
         text = self.session.take_restored()
         if text and not self.prompt.text.strip():
             self.prompt.put(text)
+        if "finished" in happened and len(self.session.turns) - 1 in self.session.same_text:  # recorded with a baseline
+            self._close(len(self.session.turns) - 1)
         if happened & {"dead", "failed", "broke", "finished"}:
             self._message = self.session.unsaved
             last = self.session.last if "finished" in happened else None  # None too where nothing was said
@@ -237,7 +249,7 @@ class ChatScreen(HasActions, Screen):
             if run.audited.verdict == "BUG":
                 self.transcript.select((self.session.audited, run.audited.at))
         if "stocked" in happened:
-            self._message = words.stocked(self.session.datastore_jobs.news()) or self._message
+            self._message = words.stocked(self.session.datastore_jobs.news(), self.session) or self._message
         if "layers" in happened:
             found = None if self.session.problem else self.session.layers
             self._message = (found and (
@@ -281,6 +293,8 @@ class ChatScreen(HasActions, Screen):
         baseline, limit = session.baseline(run), session.ready.context_limit if session.ready else None
         title = "measuring the baseline" if session.measures == "baseline" else ""
         outlook = price.at_load(run, session.ready, session.settings.chosen(session.ready))
+        if self.app.presenter:
+            self.query_one(Figures).show(*words.figures(run, baseline))
         panel = self.query_one(SpeedPanel)
         panel.measures = session.client.capabilities.baseline
         panel.show_run(run, baseline, limit, title, outlook, session.cautions(run))
@@ -467,8 +481,7 @@ class ChatScreen(HasActions, Screen):
 
     def action_slash(self) -> None:
         """The letter goes to the prompt too, so that what is typed after it is not taken for keys."""
-        self.action_prompt()
-        self.prompt.insert("/")
+        self._type("/")
 
     def action_view(self, view: str = "") -> None:
         """Show the text in this view, else in the next one in turn."""
@@ -515,14 +528,42 @@ class ChatScreen(HasActions, Screen):
             self._asked_new = True
             lost = f"forgets {turns} turn{'s' if turns > 1 else ''}"
             does = lost if self.session.entry is None else "starts a new conversation; h lists this one"
-            self.say(f"n again {does}; any other key goes on")
+            self.say(f"n again {does}; any other key cancels")
         else:
             self._asked_new = False
             self.action_new()
 
-    def on_key(self, event: Key) -> None:
+    async def on_key(self, event: Key) -> None:
         if event.key != "n":
             self._asked_new = False
+        letter = event.character or ""
+        if self.focused is self.prompt or not self.session.client.capabilities.ask:
+            return
+        begun, repeats = self._letter, letter == self._letter
+        if not (letter.isalpha() and begun and not repeats):
+            await self._act_on_letter()
+            begun = ""
+        if begun or (letter.strip() and event.is_printable and event.key not in self.active_bindings):
+            event.stop()
+            self._letter = ""
+            self._type(begun + letter)
+        elif letter.isalpha() and self.TYPING:
+            event.stop()
+            self._letter = letter
+            self._letter_due.reset()
+            self._letter_due.resume()
+
+    def _type(self, text: str) -> None:
+        """What is typed is meant for the prompt: go there with it."""
+        self.action_prompt()
+        self.prompt.insert(text)
+
+    async def _act_on_letter(self) -> None:
+        """Do what the letter that waited means, as no other one followed it."""
+        letter, self._letter = self._letter, ""
+        self._letter_due.pause()
+        if self.app.screen is self and (found := self.active_bindings.get(letter)) is not None:
+            await self.app.run_action(found.binding.action, found.node)
 
     def action_new(self) -> None:
         refused = self.session.new()
@@ -547,6 +588,14 @@ class ChatScreen(HasActions, Screen):
         focused = self.focused.id if self.focused else ""
         self.toggle_class(f"max-{focused}" if focused in PANELS else "max-text")
         self.call_after_refresh(self.draw_all)
+
+    def action_present(self) -> None:
+        self.app.present(not self.app.presenter)
+        self.say("P ends presenting" if self.app.presenter else "")
+
+    def draw(self) -> None:
+        """As other screens are drawn anew."""
+        self._resized()
 
     def action_details(self) -> None:
         """Everything the panels know, or the first look."""
@@ -595,7 +644,8 @@ class ChatScreen(HasActions, Screen):
                 picture = portable(self.app.export_screenshot(title="spec-tui"))
                 what, data, ending = "screen", picture.encode(), form
             else:
-                what, (data, ending) = "answer", export.document(self.turn.run, form)
+                what, (data, ending) = "answer", export.document(
+                    self.turn.run, form, self.session.baseline(self.turn.run))
             if HostAccess.here().whole:
                 self.say(f"saved the {what} as {export.save(data, ending)}")
             else:
@@ -637,7 +687,7 @@ class ChatScreen(HasActions, Screen):
             return
         from spec_tui.tui.screens.step import StepScreen
 
-        self.app.push_screen(StepScreen.of_turn(self.session, turn, cursor[1] if cursor else None, self.app.presenter))
+        self.app.push_screen(StepScreen.of_turn(self.session, turn, cursor[1] if cursor else None))
 
     def action_learn(self) -> None:
         from spec_tui.tui.screens.lessons import LessonsScreen

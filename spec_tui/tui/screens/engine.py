@@ -93,9 +93,15 @@ class EngineScreen(SpecModal[ChatSettings]):
     def _offered(self) -> tuple[MethodSpec, ...]:
         return specs(self.ready.host if self.ready is not None else "")
 
+    def unavailable(self, spec: MethodSpec, settings: ChatSettings | None = None) -> str:
+        """Why an engine cannot run with these settings (None: with any); "" where it can."""
+        if settings is None:
+            return unavailable(spec, self.ready)
+        return unavailable(spec, self.ready, settings.options(spec.id), settings.datastores)
+
     def _label(self, spec: MethodSpec) -> Content:
         """Its name; greyed where it cannot run as it is set now, crossed out where no option helps."""
-        never = bool(unavailable(spec, self.ready))
+        never = bool(self.unavailable(spec))
         if never or self._reason(spec):
             return Content.assemble((spec.title, "$tok-prompt strike" if never else "$tok-prompt"),
                                     (" not available" if never else " cannot run yet", "$tok-prompt"))
@@ -106,13 +112,13 @@ class EngineScreen(SpecModal[ChatSettings]):
 
     def _reason(self, spec: MethodSpec) -> str:
         """Why an engine cannot run as it is set now; "" where it can."""
-        return unavailable(spec, self.ready, self.settings.options(spec.id), self.settings.datastores)
+        return self.unavailable(spec, self.settings)
 
     async def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         spec = find(event.option.id)
         self.chosen = spec.id
         reason = self._reason(spec)
-        never = "Not available" if unavailable(spec, self.ready) else "Not with these options"
+        never = "Not available" if self.unavailable(spec) else "Not with these options"
         missing = f"{never}: {one_line(reason)}" if reason else price.hopeless(
                 self.ready, spec, self.settings.options(spec.id))
         self.query_one("#about", Static).update("\n\n".join(filter(None, (spec.summary, missing, spec.source))))
@@ -156,12 +162,11 @@ class EngineScreen(SpecModal[ChatSettings]):
         if wrong:
             wrong[0].editor.focus()
             return
-        settings = self.settings
-        try:
-            settings = settings.with_engine(self.chosen, self.ready)
-        except UsageProblem as error:
-            self.query_one("#about", Static).update(f"{error.message}.\n\n{one_line(error.hint)}")
+        spec = find(self.chosen)
+        if never := self.unavailable(spec):
+            self.query_one("#about", Static).update(f"{spec.title} is not available.\n\n{one_line(never)}")
             return
+        settings = replace(self.settings, engine=self.chosen)
         for field in fields:
             try:
                 settings = self._with(settings, field)
@@ -169,7 +174,7 @@ class EngineScreen(SpecModal[ChatSettings]):
                 field.complain(error.hint)
                 field.editor.focus()
                 return
-        reason = unavailable(find(self.chosen), self.ready, settings.options(self.chosen), settings.datastores)
+        reason = self.unavailable(spec, settings)
         if reason and not (self.BUILDS and to_build(settings, self.ready)):
             self.on_field_explained(Field.Explained(reason, True))
             return

@@ -19,7 +19,7 @@ from spec_tui.tui.screens.modal import ListScreen
 PICTURE = "svg"
 _ENDINGS = {"trace": "jsonl"}
 CHOICES = {
-    "trace": "the run's events, for spec-tui replay",
+    "trace": "the run's events and its baseline's, for spec-tui replay",
     **{name: form.words for name, form in FORMATS.items()},
     PICTURE: "picture of the screen as it is",
 }
@@ -45,11 +45,13 @@ class ExportScreen(ListScreen[str]):
         self.dismiss(self._names[number])
 
 
-def document(run: RunState, name: str) -> tuple[bytes, str]:
-    """An answer in a form of ``CHOICES`` that is not the picture, and the file's ending."""
+def document(run: RunState, name: str, baseline: RunState | None = None) -> tuple[bytes, str]:
+    """An answer in a form of ``CHOICES`` that is not the picture, and the file's ending; a trace with the baseline that
+    it was compared with."""
     events = tuple(run.events)
     if name == "trace":
-        return written(events), _ENDINGS[name]
+        measured = baseline.events if baseline is not None and baseline is not run else ()
+        return written(events) + written(measured), _ENDINGS[name]
     return FORMATS[name].make(Trace(events), "answer", ExportOptions()).encode("utf-8", "backslashreplace"), name
 
 

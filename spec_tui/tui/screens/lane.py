@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from engines.methods import find
+from engines.methods.spec import MethodSpec
+from engines.race.forecast import has_llama_cpp
 from engines.race.lanes import Lane
+from spec_tui.session.host_access import HostAccess
 from spec_tui.session.settings import ChatSettings
+from spec_tui.tui.race_controller import LLAMA_CPP
 from spec_tui.tui.screens.engine import EngineScreen
 
 
@@ -18,8 +23,16 @@ class LaneScreen(EngineScreen):
     SAMPLED: ClassVar = False
     BUILDS: ClassVar = False
 
+    @property
+    def _offered(self) -> tuple[MethodSpec, ...]:
+        here = HostAccess.here().whole and has_llama_cpp(self.ready)
+        return (*super()._offered, *([find(LLAMA_CPP)] if here else []))
+
+    def unavailable(self, spec: MethodSpec, settings: ChatSettings | None = None) -> str:
+        return "" if spec.id == LLAMA_CPP else super().unavailable(spec, settings)
+
     def choose(self, settings: ChatSettings) -> None:
-        engine = settings.resolved(self.ready)
+        engine = self.chosen
         given = dict(settings.given.get(engine, {}))
         own = settings.retrieves(self.ready) and settings.datastores != self.settings.datastores
         self.dismiss(Lane(engine, given, settings.datastores if own else ()))

@@ -58,7 +58,7 @@ class LessonsScreen(ListScreen[None]):
         self.app.show_papers(self.lessons[self.options.highlighted or 0].tables[:1])
 
     def _open(self, walk: Walk) -> None:
-        self.app.push_screen(LessonScreen(walk, presenter=self.app.presenter), self._done)
+        self.app.push_screen(LessonScreen(walk), self._done)
 
     def _done(self, finished: bool | None) -> None:
         if finished and self.options.highlighted is not None:
@@ -199,7 +199,6 @@ class LessonScreen(StepScreen, inherit_bindings=False):
 
     Args:
         walk: the lesson and its runs.
-        presenter: begin large and without chrome.
     """
 
     CSS_PATH: ClassVar = ["step.tcss", "lessons.tcss"]
@@ -232,9 +231,9 @@ class LessonScreen(StepScreen, inherit_bindings=False):
                help="Answers the question with this choice"),
     )
 
-    def __init__(self, walk: Walk, presenter: bool = False) -> None:
+    def __init__(self, walk: Walk) -> None:
         view = walk.view()
-        super().__init__(view.run, walk.lesson.title, place=view.place, presenter=presenter)
+        super().__init__(view.run, walk.lesson.title, place=view.place)
         self.walk = walk
 
     def teaching(self) -> ComposeResult:

@@ -80,6 +80,8 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
                help="The table alone, and back"),
         Action(id="race.view", run="view", keys="v", label="View",
                help="Tokens by outcome, with rejected drafts kept in the text, by source, by confidence, or plain"),
+        Action(id="race.present", run="present", keys="P", label="Present",
+               help="Large, light, without frames: for a projector; on every screen"),
         Action(id="race.repeats", run="repeats", keys="asterisk", label="Repeats", when=_IDLE,
                help="How often each lane runs; from 6 repeats on, the intervals are 95 % intervals"),
         Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_IDLE,
@@ -143,6 +145,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
 
     def on_mount(self) -> None:
         self.view = self.app.first_view
+        self.set_class(self.app.presenter, "presenting")
         self.query_one("#race-ask").display = self.controller.can_race
         self.query_one(PromptBox).put(self.controller.setup.prompt)
         self.call_after_refresh(self.changed)
@@ -302,6 +305,10 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         enough = "enough for 95 % intervals" if count >= 6 else "95 % intervals take 6"
         self.set_up(f"{count} repeat{'s' * (count > 1)}; {enough}", repeats=count)
 
+    def action_present(self) -> None:
+        self.app.present(not self.app.presenter)
+        self.say("P ends presenting" if self.app.presenter else "")
+
     def action_mode(self) -> None:
         live = not self.controller.setup.live
         message = ("live: drawing takes time from the lanes, so the numbers will not be comparable" if live else
@@ -315,9 +322,14 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
 
     def on_prompt_box_sent(self, event: PromptBox.Sent) -> None:
         text = event.text.strip()
-        if text.startswith("/lanes"):
+        if (command := text.partition(" ")[0]) in ("/lanes", "/max"):
+            given = text.removeprefix(command).strip()
             try:
-                self.controller.change(lanes=parse_lanes([text.removeprefix("/lanes").strip()]))
+                if command == "/lanes":
+                    self.controller.change(lanes=parse_lanes([given]))
+                else:
+                    settings = self.controller.session.settings.with_sampling("max_new_tokens", given)
+                    self.controller.change(most=settings.max_new_tokens)
             except SpecError as error:
                 self.say(f"{error.message}: {error.hint}")
                 return
@@ -325,7 +337,8 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
             self.set_focus(None)
             self.set_up("enter starts")
         elif text.startswith("/") and not text.startswith("//"):
-            self.say("The only command here is /lanes: /lanes autoregressive,pld,draft:shape=tree sets the lanes.")
+            self.say("The commands here are /lanes and /max: /lanes autoregressive,pld,draft:shape=tree sets the "
+                     "lanes, /max 64 how long answers are.")
         elif self.controller.running:
             self.say("The race is still running: esc stops it.")
         else:
@@ -335,7 +348,8 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         from engines import methods
 
         if not text.startswith("/lanes "):
-            return {"/lanes ": "the engines of the race, between commas"} if text and "/lanes ".startswith(text) else {}
+            commands = {"/lanes ": "the engines of the race, between commas", "/max ": "new tokens of an answer"}
+            return {name: words for name, words in commands.items() if text and name.startswith(text) and name != text}
         before, comma, last = text.removeprefix("/lanes ").rpartition(",")
         start = f"/lanes {before}{comma}"
         return {f"{start}{spec.id}": spec.title for spec in (*methods.specs(), *methods.of_other_programs())

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.events import Key
-from textual.widgets import Digits, Static
+from textual.widgets import Static
 
 from engines.report.run_state import RunState, fold_all
 from engines.request import Request
@@ -25,6 +24,7 @@ from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.actions import Action, HasActions, can
+from spec_tui.tui.widgets.figures import Figures
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.step_panels import (
     Doing,
@@ -42,7 +42,6 @@ _WORDS = {"context": "context", "draft": "draft", "tree": "attention mask", "ver
 """What the glossary calls the phases."""
 TICKS = 10  # a second, of the clock while playing
 _FIGURES = ("round", "drafted", "accepted", "gained")
-LIGHT = "spec-light"
 _NAMES = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "escape": "esc", "left": "←", "right": "→"}
 
 
@@ -53,7 +52,6 @@ class StepScreen(HasActions, Backdrop):
         source: a run, or its events.
         title: whose run it is.
         place: where to begin.
-        presenter: begin large and without chrome.
         session: of a conversation: its engine may be asked for more. The screen below takes in what it says.
         turn: of a conversation: the turn whose run it is; the run may still grow.
     """
@@ -89,7 +87,7 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.view", run="view", keys="v", label="View",
                help="Keep rejected drafts in the text, struck through, or not"),
         Action(id="step.present", run="present", keys="P", label="Present",
-               help="Large, light, without frames: for a projector"),
+               help="Large, light, without frames: for a projector; on every screen"),
         Action(id="step.enter", run="enter", keys="enter", label="Go", palette="",
                help="Go to the round that was typed"),
         Action(id="step.leave", run="leave", keys="escape", label="Back", footer=True,
@@ -105,7 +103,7 @@ class StepScreen(HasActions, Backdrop):
 
     def __init__(
         self, source: RunState | Iterable[Event], title: str = "", *, place: StepPosition | None = None,
-        presenter: bool = False, session: ChatSession | None = None, turn: Turn | None = None,
+        session: ChatSession | None = None, turn: Turn | None = None,
     ) -> None:
         super().__init__()
         run = source if isinstance(source, RunState) else fold_all(source)
@@ -113,27 +111,22 @@ class StepScreen(HasActions, Backdrop):
         self.session, self.turn = session, turn
         self.rerun: Turn | None = None  # the same answer, with every row recorded
         self._awaited = False  # how the rerun ended is still to be said
-        self.begins_presenting, self.message, self.pressed = presenter, "", ""
+        self.begins_presenting, self.message, self.pressed = False, "", ""
         self.typed: str | None = None  # digits of a round that is being typed
-        self._theme_before = ""
 
     @classmethod
     def of_turn(
-        cls, session: ChatSession, turn: Turn, index: int | None = None, presenter: bool = False
+        cls, session: ChatSession, turn: Turn, index: int | None = None
     ) -> StepScreen:
         """The screen for a turn of a conversation, from the round of the token ``index`` on, else from the first."""
         run = turn.run
         number = run.tokens[index].round + 1 if index is not None else min(1, len(run.rounds))
-        return cls(run, turn.prompt, place=StepPosition(number), presenter=presenter, session=session, turn=turn)
+        return cls(run, turn.prompt, place=StepPosition(number), session=session, turn=turn)
 
     def compose(self) -> ComposeResult:
         yield SplitLine(id="step-top")
         yield PhaseBar(id="phases")
-        with Pane(id="figures"):
-            for name in _FIGURES:
-                with Vertical(classes="figure"):
-                    yield Digits("", id=f"figure-{name}")
-                    yield Static(name, markup=False)
+        yield Figures(_FIGURES, id="figures")
         with Pane(id="step-body"):
             with Pane(classes="column", id="picture"):
                 yield from self.picture()
@@ -158,13 +151,9 @@ class StepScreen(HasActions, Backdrop):
 
     def on_mount(self) -> None:
         self._keep_rejected(self.app.first_view == REJECTED_KEPT)
-        if self.begins_presenting:
-            self.action_present()
+        self.begins_presenting = self.app.presenter
+        self.set_class(self.app.presenter, "presenting")
         self.set_interval(1 / TICKS, self._tick)
-
-    def on_unmount(self) -> None:
-        if self._theme_before:
-            self.app.theme = self._theme_before
 
     @property
     def word_here(self) -> str:
@@ -251,8 +240,7 @@ class StepScreen(HasActions, Backdrop):
         gained = "-" if event is None or hidden else str(len(event.emitted))
         if self.player.place.phase == "context":
             drafted = "-"
-        for name, value in zip(_FIGURES, (self.player.place.round, drafted, accepted, gained)):
-            self.query_one(f"#figure-{name}", Digits).update(str(value))
+        self.query_one(Figures).show(self.player.place.round, drafted, accepted, gained)
 
     def say(self, message: str) -> None:
         """A sentence above the keys, until the next move."""
@@ -401,13 +389,7 @@ class StepScreen(HasActions, Backdrop):
 
     def action_present(self) -> None:
         """Large, no chrome, light; and back."""
-        presenting = not self.has_class("presenting")
-        self.set_class(presenting, "presenting")
-        if presenting and self.app.theme != LIGHT:
-            self._theme_before, self.app.theme = self.app.theme, LIGHT
-        elif not presenting and self._theme_before:
-            self.app.theme, self._theme_before = self._theme_before, ""
-        self.call_after_refresh(self.draw)
+        self.app.present(not self.app.presenter)
 
     # -- what needs the engine --------------------------------------------------------------------
     def request(self) -> Request:
@@ -431,7 +413,7 @@ class StepScreen(HasActions, Backdrop):
             return
         self.session.measure(self.turn.prompt, replace(self.request(), detail=True), "every row")
         self.rerun, self._awaited = self.session.measuring, True
-        self.say("Running the answer again, every row recorded …")
+        self.say("Running the answer again, every row recorded …; esc stops it and goes back")
 
     def action_branch(self) -> None:
         """Choose what to change at this round."""

@@ -327,7 +327,7 @@ def verdict(look: LayersView, width: int) -> Row:
     if p is None:
         words = ["an answer measures whether this is faster", "not measured yet"]
     else:
-        needs = "slower even at 1" if p.needed is None else f"break-even {share(p.needed)}"
+        needs = "slower even with all accepted" if p.needed is None else f"break-even {share(p.needed)}"
         has, judged = f"agreement {share(p.agreement)}, {needs}", found.noise is not None
         words = [f"{found.words}: {has}", found.words, found.brief] if judged else [f"{has} (forecast)", has]
         if found.speed is Speed.SLOWER and p.best:

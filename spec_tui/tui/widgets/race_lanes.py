@@ -12,8 +12,10 @@ from textual.events import Click
 from textual.message import Message
 
 from engines.report.run_state import RunState
-from spec_tui.present import rejected, token_styles
+from spec_tui.present import rejected
+from spec_tui.present import token_styles as marks
 from spec_tui.present.text import LOSSY, one_line, sanitise
+from spec_tui.tui.widgets.line_styles import pieces_of
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, size, title_row
 from spec_tui.tui.widgets.wrap import GHOST, Line, Tok, Wrapper
 
@@ -74,7 +76,7 @@ class LaneText:
         another = len(run.tokens) < self._shown or (self._shown and first is not self._first)
         if (width, keeps) != (self._width, self._keeps) or another:
             self._wrap, self._width, self._keeps, self._shown = Wrapper(width), width, keeps, 0
-            self._wrap.start_line()
+            self._wrap.start_line(answer=True)
         self._run, self._first = run, first
         for index, gone in rejected.interleaved(run, self._shown, keeps=keeps):
             self._wrap.push(Tok(label, GHOST, 0, index) for label in gone)
@@ -108,20 +110,8 @@ class LaneText:
         return [self._row(line, view, at) for line in lines[top : top + height]]
 
     def _row(self, line: Line, view: str, at: int | None) -> Row:
-        row: list[Span] = []
-        for tok in line.toks:
-            style, text = tok.style or token_styles.style_of(self._run.tokens[tok.index], view), tok.text
-            if tok.index == at and not tok.style:
-                row.append((text, "changed"))
-                continue
-            printed = text.lstrip(" ")
-            within = row and style == row[-1][1] == GHOST  # a branch is one
-            if not within and style in token_styles.INKED_BLANKS and len(printed) < len(text):
-                # no line below the blank before a word
-                row.append((text[: len(text) - len(printed)], "text"))
-                text = printed
-            row.append((text, style))
-        return merged(row)
+        here = None if at is None else (0, at)
+        return merged(pieces_of(line, view, lambda tok: self._run.tokens[tok.index], here, "changed"))
 
 
 def merged(spans: Iterable[Span]) -> Row:
@@ -144,7 +134,7 @@ class RaceLanes(StripPanel):
         self.lanes: tuple[LaneView, ...] = ()
         self.order: tuple[int, ...] = ()  # in which bars stand
         self.focused_lane = 0
-        self.view = token_styles.OUTCOME
+        self.view = marks.OUTCOME
         self.back = 0  # lines that all texts are scrolled up from their ends
         self._texts: list[LaneText] = []
         self._heights: dict[int, int] = {}  # rows of each lane's text, as they were drawn
@@ -201,7 +191,8 @@ class RaceLanes(StripPanel):
 
     def _columns(self, width: int, height: int) -> list[Row]:
         widths = self._widths(width)
-        parts = [self._column(n, room - 2, height) for n, room in enumerate(widths)]
+        level = min(widths) - 2  # the same words on the same rows of all lanes
+        parts = [self._column(n, level, height) for n in range(len(self.lanes))]
         out: list[Row] = []
         for y in range(height):
             row: list[Span] = []
@@ -230,17 +221,18 @@ class RaceLanes(StripPanel):
 
     def _title(self, number: int, width: int) -> Row:
         lane = self.lanes[number]
-        style = "title-here" if number == self.focused_lane else f"lane-{number + 1}"
+        style, line = (
+            ("title-here", "title") if number == self.focused_lane else (f"lane-{number + 1}", "rule"))
         mark: list[Span] = [(" ", "text"), (f" {LOSSY} ", "lossy")] if lane.lossy else []
         state = f" {lane.state}" if lane.state else ""
         room = width - size(mark) - len(state) - 1
         label = one_line(f" {number + 1} {lane.label} ", max(6, room))
         rule = max(0, width - len(label) - size(mark) - len(state))
-        return [(label, style), *mark, ("─" * rule, "rule"), (state, "strong")]
+        return [(label, style), *mark, ("─" * rule, line), (state, "strong")]
 
     def _text(self, number: int, width: int, height: int) -> list[Row]:
         lane, text = self.lanes[number], self._texts[number]
-        text.follow(lane.run or RunState(), width, self.view == token_styles.REJECTED_KEPT)
+        text.follow(lane.run or RunState(), width, self.view == marks.REJECTED_KEPT)
         self._heights[number] = height
         return text.rows(height, self.view, lane.at, self.back)
 

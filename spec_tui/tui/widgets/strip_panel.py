@@ -18,6 +18,8 @@ from spec_tui.tui.border import words
 from spec_tui.tui.widgets.styled_widget import StyledWidget
 from spec_tui.tui.widgets.wrap import cells
 
+_FOCUSED = {"title": "title-here", "border": "title"}  # what stands out of the panel that has the focus
+
 
 class StripPanel(StyledWidget):
     """Shows rows of (text, style name). Subclasses say what the rows are; a row that is the same costs nothing.
@@ -84,9 +86,8 @@ class StripPanel(StyledWidget):
         self._strips.clear()
 
     def style(self, name: str) -> Style:
-        """The style of a name; the title of the panel that has the focus stands out."""
-        style = self.style_of(name)
-        return style + Style(reverse=True) if name == "title" and self.titled_focus else style
+        """The style of a name; the title of the panel that has the focus stands out, and the line beside it."""
+        return self.style_of(_FOCUSED.get(name, name) if self.titled_focus else name)
 
     @property
     def titled_focus(self) -> bool:
@@ -200,7 +201,7 @@ def title_row(width: int, title: str, state: str = "") -> Row:
     if room < 1 and state:
         return title_row(width, title)
     end = [(state, "muted"), (" ", "text")] if state else []
-    return [(title, "title"), (" ", "text"), ("─" * max(0, room), "rule"), (" ", "text"), *end]
+    return [(title, "title"), (" ", "text"), ("─" * max(0, room), "border"), (" ", "text"), *end]
 
 
 def fit(text: str, width: int, right: bool = False) -> str:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.color import Color
 from textual.events import Click
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -22,9 +25,11 @@ from textual.strip import Strip
 from engines.report.run_state import RunState, ghosts
 from spec_tui.present import rejected
 from spec_tui.present import token_styles as marks
+from spec_tui.present.blocks import LONGEST_SPAN, Piece
 from spec_tui.present.text import LOSSY, one_line, sanitise
 from spec_tui.tui.actions import Action, HasActions, can
 from spec_tui.tui.widgets.cached_scrollbar import CachedScrollbar
+from spec_tui.tui.widgets.line_styles import pieces_of
 from spec_tui.tui.widgets.styled_widget import StyledWidget
 from spec_tui.tui.widgets.wrap import GHOST, GUTTER, Line, Tok, Wrapper, cells
 
@@ -149,13 +154,27 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
             self._wrap.put_tail(Tok(one_line(piece), GHOST) for piece in tail)
         if added or tail != self._tail:
             self._tail = tail
-            self._changed(start)
+            self._changed(self._recoloured(start))
+
+    def _recoloured(self, row: int) -> int:
+        """The first row that looks different when this one goes on: what ends here may be emphasis or code."""
+        reach = LONGEST_SPAN if self.view == "plain" else 0
+        while reach > 0 and self._wrap.lines[row].soft is not None:
+            row, reach = row - 1, reach - self._wrap.width
+        return row
 
     def set_foot(self, number: int, foot: str, badge: tuple[str, str] | None = None) -> None:
         """Another closing line for an answer that is closed."""
         block = self.blocks[number]
         if block.closed and (block.foot, block.badge) != (foot, badge):
             block.foot, block.badge = foot, badge
+            self.rewrap()
+
+    def set_heads(self, heads: Sequence[str]) -> None:
+        """Other lines above the answers, from the first on."""
+        if [block.head for block in self.blocks[: len(heads)]] != [*heads]:
+            for block, head in zip(self.blocks, heads):
+                block.head = head
             self.rewrap()
 
     def drop_last(self) -> None:
@@ -200,7 +219,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         wrap.start_line(at=(number, -1), copied=False)
         wrap.start_line(at=(number, -1), copied=False)
         wrap.push(_line(block.head, "muted", number))
-        wrap.start_line(at=(number, 0))
+        wrap.start_line(at=(number, 0), answer=True)
         return first
 
     def _extend(self, number: int) -> None:
@@ -304,7 +323,8 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     def _strip(self, y: int, width: int, selection: Selection | None) -> Strip:
         if selection is None and (strip := self._strips.get(y)) is not None:
             return strip
-        strip = Strip(self._segments(self._wrap.lines[y])).adjust_cell_length(width, self.style_of("text"))
+        line = self._wrap.lines[y]
+        strip = Strip(self._segments(line)).adjust_cell_length(width, self.style_of("text") + self._back_of(line))
         if selection is not None and (span := selection.get_span(y)):
             strip = self._mark_selection(strip, *span)
         for line_filter in self.get_line_filters():
@@ -319,45 +339,29 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         here = self.cursor is not None and any(
             t.style is None and t.turn == self.cursor[0] and self._round(t.turn, t.index) == self._round(*self.cursor)
             for t in line.toks)
-        out = [self._gutter(line, here)]
-        name, run = "", []
-        for tok in line.toks:
-            style, text = self._style_name(tok), tok.text
-            if (tok.turn, tok.index) == self.cursor and tok.style is None:
-                if run:
-                    out.append(Segment("".join(run), self.style_of(name)))
-                out.append(Segment(text, self.style_of("text") + Style(reverse=True, bold=True)))
-                name, run = "", []
-                continue
-            if style in marks.INKED_BLANKS and text[0] == " ":
-                inked = text.lstrip(" ")
-                if not inked and style == "by-prompt":
-                    style = "text"
-                elif inked and not style == name == GHOST:  # no line below the blank before a word; a branch is one
-                    if run and name != "text":
-                        out.append(Segment("".join(run), self.style_of(name)))
-                        run = []
-                    run.append(text[: len(text) - len(inked)])
-                    name, text = "text", inked
-            if style != name and run:
-                out.append(Segment("".join(run), self.style_of(name)))
-                run = []
-            name = style
-            run.append(text)
-        if run:
-            out.append(Segment("".join(run), self.style_of(name)))
+        out, back = [self._gutter(line, here)], self._back_of(line)
+        for name, run in groupby(self._pieces(line), key=itemgetter(1)):
+            out.append(Segment("".join(text for text, _ in run), self.style_of(name) + back))
         return out
+
+    def _pieces(self, line: Line) -> Iterator[Piece]:
+        return pieces_of(line, self.view, lambda tok: self.blocks[tok.turn].run.tokens[tok.index], self.cursor,
+                         "cursor")
+
+    def _back_of(self, line: Line) -> Style:
+        """What a line stands on, where it is code."""
+        surface = self.app.theme_variables["surface"]
+        return Style(bgcolor=Color.parse(surface).rich_color) if line.code else Style.null()
 
     def _round(self, turn: int, index: int) -> int:
         return self.blocks[turn].run.tokens[index].round
 
-    def _style_name(self, tok: Tok) -> str:
-        return tok.style or marks.style_of(self.blocks[tok.turn].run.tokens[tok.index], self.view)
-
     def _gutter(self, line: Line, in_round: bool) -> Segment:
         if line.gutter:
             return Segment("▌ ", self.style_of(line.gutter))
-        return Segment("│ ", self.style_of("bar")) if in_round else Segment("  ", self.style_of("text"))
+        if in_round:
+            return Segment("│ ", self.style_of("bar"))
+        return Segment("▏ " if line.code else "  ", self.style_of("rule"))
 
     def _mark_selection(self, strip: Strip, start: int, end: int) -> Strip:
         text = strip.text
@@ -481,7 +485,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
             start, end = span
             if out:
                 out.append("\n" if line.soft is None else line.soft)
-            own = [(char, tok.style != GHOST) for tok in line.toks for char in tok.text]
+            own = [(char, tok.is_text) for tok in line.toks for char in tok.text]
             own = own[max(0, start - GUTTER) : None if end == -1 else max(0, end - GUTTER)]
             out.append("".join(char for char, kept in own if kept))
         return "".join(out), "\n"

@@ -1,19 +1,23 @@
 """Word wrap for a text that only grows at its end: tokens in, lines out, no line touched twice.
 
 Only the open line changes while text streams. What comes after the committed text (rejected drafts) is a tail that is
-taken off again before the next token is placed.
+taken off again before the next token is placed. What a row below the first of a line begins with (``HANG``) is no part
+of the text either: it keeps code and the items of a list recognisable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from spec_tui.present.blocks import TextLine
+
 GUTTER = 2  # columns at the left of every line, for bars
 GHOST = "ghost"  # style of what is no part of the text: rejected draft tokens
+HANG = "markup"  # style of what a wrapped row begins with
 
 
 class Tok(NamedTuple):
@@ -23,6 +27,11 @@ class Tok(NamedTuple):
     style: str | None
     turn: int = -1
     index: int = -1
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a part of the text."""
+        return self.style not in (GHOST, HANG)
 
 
 @dataclass(slots=True)
@@ -36,6 +45,8 @@ class Line:
         gutter: style name of the bar at its left, "" for none.
         at: (turn, index of the first token that may stand on it), for searching.
         copied: whether its text belongs to a selection.
+        block: the line of the answer that it is a row of; None outside of answers.
+        start: where in the text of that line it begins.
     """
 
     toks: list[Tok] = field(default_factory=list)
@@ -44,6 +55,20 @@ class Line:
     gutter: str = ""
     at: tuple[int, int] = (-1, -1)
     copied: bool = True
+    block: TextLine | None = None
+    start: int = 0
+
+    def placed(self) -> Iterator[tuple[Tok, int]]:
+        """What stands on it, each with its place in the text of the answer's line."""
+        at = self.start
+        for tok in self.toks:
+            yield tok, at
+            at += len(tok.text) * tok.is_text
+
+    @property
+    def code(self) -> bool:
+        """Whether code stands on it, or a fence."""
+        return self.block is not None and self.block.kind in ("code", "fence")
 
 
 def cells(text: str) -> int:
@@ -59,9 +84,10 @@ class Wrapper:
         self.lines: list[Line] = []
         self._mark: tuple[int, list[Tok], int] | None = None
 
-    def start_line(self, gutter: str = "", at: tuple[int, int] = (-1, -1), copied: bool = True) -> Line:
-        """Open a new paragraph."""
-        self.lines.append(Line(gutter=gutter, at=at, copied=copied))
+    def start_line(self, gutter: str = "", at: tuple[int, int] = (-1, -1), copied: bool = True,
+                   answer: bool = False) -> Line:
+        """Open a new paragraph; with ``answer`` its lines are read as Markdown."""
+        self.lines.append(Line(gutter=gutter, at=at, copied=copied, block=TextLine() if answer else None))
         return self.lines[-1]
 
     def push(self, toks: Iterable[Tok]) -> None:
@@ -69,13 +95,19 @@ class Wrapper:
         for tok in toks:
             text = tok.text
             if text.isalnum():
-                self._place(tok)
+                self._read(tok)
                 continue
             for n, part in enumerate(text.split("\n")):
                 if n:
                     self._next_line(tok)
                 if part:
-                    self._place(tok._replace(text=part.replace("\t", "    ")))
+                    self._read(tok._replace(text=part.replace("\t", "    ")))
+
+    def _read(self, tok: Tok) -> None:
+        block = self.lines[-1].block
+        if block is not None and tok.is_text:
+            block.text += tok.text
+        self._place(tok)
 
     def drop_tail(self) -> int | None:
         """Take the tail off; the first line that changes, None if there was no tail."""
@@ -101,8 +133,15 @@ class Wrapper:
     def _next_line(self, tok: Tok, soft: str | None = None) -> Line:
         """Open a line like the last one; ``tok`` is the first that may stand on it."""
         last = self.lines[-1]
-        self.lines.append(Line(soft=soft, gutter=last.gutter, at=(tok.turn, tok.index), copied=last.copied))
-        return self.lines[-1]
+        block = last.block if last.block is None or soft is not None else last.block.next()
+        line = Line(soft=soft, gutter=last.gutter, at=(tok.turn, tok.index), copied=last.copied, block=block)
+        if soft is not None and block is not None:
+            line.start = last.start + sum(len(tok.text) for tok in last.toks if tok.is_text) + len(soft)
+            if hang := block.hang[-(self.width // 2) :]:
+                line.toks.append(Tok(hang, HANG))
+                line.cells = cells(hang)
+        self.lines.append(line)
+        return line
 
     def _place(self, tok: Tok) -> None:
         line, width = self.lines[-1], cells(tok.text)
@@ -124,7 +163,7 @@ class Wrapper:
             while cut and not line.toks[cut - 1].text[0].isspace():
                 cut -= 1
             cut = max(0, cut - 1)
-        if cut == 0 or not any(t.text.strip() for t in line.toks[:cut]):
+        if cut == 0 or not any(t.text.strip() for t in line.toks[:cut] if t.style != HANG):
             cut = len(line.toks)  # one word fills the line, or only its indent stands before it: cut the word instead
         carry = line.toks[cut:]
         del line.toks[cut:]
@@ -137,7 +176,7 @@ class Wrapper:
                 piece = _take(text, self.width - line.cells)
                 if not piece:
                     line = self._next_line(tok, "")
-                    piece = _take(text, self.width) or text[0]
+                    piece = _take(text, self.width - line.cells) or text[0]
                 line.toks.append(tok._replace(text=piece))
                 line.cells += cells(piece)
                 text = text[len(piece) :]
@@ -155,9 +194,9 @@ def _take(text: str, room: int) -> str:
     return text
 
 
-def wrapped(toks: Iterable[Tok], width: int) -> list[list[tuple[str, str]]]:
-    """A text that no longer grows, as rows of (text, style name)."""
+def wrapped(toks: Iterable[Tok], width: int, answer: bool = False) -> list[list[tuple[str, str]]]:
+    """A text that no longer grows, as rows of (text, style name); of a whole ``answer``, as Markdown."""
     wrapper = Wrapper(width - GUTTER)
-    wrapper.start_line()
+    wrapper.start_line(answer=answer)
     wrapper.push(toks)
     return [[(tok.text, tok.style or "text") for tok in line.toks] for line in wrapper.lines]
