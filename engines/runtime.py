@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +37,15 @@ from engines.libraries.hf import Tokenizer, text_config
 from engines.methods.drafter import Resources
 from engines.methods.shared.datastore_probe import probe
 from engines.model.causal_model import CausalModel
-from engines.model.loading import LoadedDraft, load_draft, load_models, no_draft_fits, resolve_device, resolve_dtype
+from engines.model.loading import (
+    LoadedDraft,
+    load_draft,
+    load_models,
+    native_here,
+    no_draft_fits,
+    resolve_device,
+    resolve_dtype,
+)
 from engines.model.penalties import Penalties
 from engines.model.quantise import check_arithmetic, check_choice
 from engines.model.tuning import ThreadGovernor
@@ -110,10 +119,11 @@ class Runtime:
         self, target: CausalModel, tokenizer: Tokenizer, draft: CausalModel | None = None,
         seconds: float = 0.0, warnings: tuple[str, ...] = (), progress: Callable[[Loading], None] = lambda _: None,
         heads: Mapping[str, Head] = MappingProxyType({}), translation: Translation | None = None,
-        load_draft: Callable[[str], tuple[LoadedDraft, tuple[str, ...]]] | None = None,
+        load_draft: Callable[..., tuple[LoadedDraft, tuple[str, ...]]] | None = None,
     ) -> None:
         self.target, self.tokenizer, self.draft, self.heads = target, tokenizer, draft, heads
         self.translation, self._load_draft = translation, load_draft
+        self._said: tuple[str, ...] = ()  # warnings that are not of a draft model or a head
         self._named: dict[str, NamedDraft] = {}
         self._free = Lock()
         self.words = Detokenizer(tokenizer)
@@ -200,9 +210,36 @@ class Runtime:
                                device=where, threads=torch.get_num_threads(), quantize=draft_quantize,
                                revision=revision, once=weights_once, native=native, arithmetic=arithmetic),
         )
+        runtime._said = native_here(native, kind, where)[1] + said
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
         return runtime
+
+    def with_draft_model(self, name: str, progress: Callable[[Loading], None] = lambda _: None) -> Runtime:
+        """The same target and heads with another draft model, a folder or a hub id; the target is not read again. This
+        runtime is of no use from then on: its own draft model is gone before the other one is read.
+
+        Raises:
+            ModelUnavailable: it is missing or unusable.
+            UsageProblem: it shares no token with the target, a run is going on, or this runtime was not made by
+                ``load``.
+        """
+        if self._load_draft is None:
+            raise UsageProblem(f"no draft model {name} can be loaded here", "load the models anew")
+        clock = perf_counter()
+        with self._alone("loading a draft model"):
+            self.draft = None
+            self._named.clear()
+            gc.collect()
+            (model, translation), said = self._load_draft(
+                name, progress=lambda step: progress(Loading(f"draft model: {step.stage}", step.done, step.bytes)))
+            self.target.truncate(0)
+        found = Runtime(
+            self.target, self.tokenizer, model, warnings=said + self._said, progress=progress, heads=self.heads,
+            translation=translation, load_draft=self._load_draft)
+        found._said = self._said
+        found.ready = replace(found.ready, seconds=perf_counter() - clock)
+        return found
 
     def _unprepared(self) -> dict[str, Unprepared]:
         """By method what was not made yet for this model."""

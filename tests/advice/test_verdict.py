@@ -9,9 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from engines import methods
 from engines.advice.findings import RoundCosts
-from engines.methods.counterparts import DraftSetup, assisted, llama_cpp, vllm
 from engines.report.events import Ready
 from spec_tui.export.advice_report import AdviceReport, as_object, as_page, as_terminal, tables
 from spec_tui.present.advice_words import sentences
@@ -174,16 +172,3 @@ def test_times_of_a_round_say_what_would_help():
     assert mine.free_rows(alone) == 2 / 0.015 and mine.free_drafts() == 100
 
 
-@pytest.mark.parametrize("spec", [spec for spec in methods.specs() if spec.counterparts], ids=lambda spec: spec.id)
-def test_every_setting_that_is_tried_has_its_counterparts(spec):
-    for given in ({}, *spec.variants, *spec.trials):
-        found = spec.counterparts(spec.parse(given), DraftSetup(3, "a/draft", "a/head"))
-        assert found and all(each.paste.isascii() and "None" not in each.paste for each in found)
-        assert {each.program for each in found} <= {"vLLM", "llama.cpp", "transformers"}
-
-
-def test_names_are_quoted_for_where_they_are_pasted():
-    assert vllm(model="a'b $(x)").paste == """--speculative-config '{"model": "a'"'"'b $(x)"}'"""
-    assert llama_cpp("t", spec_draft_model="a b").paste == "--spec-type t --spec-draft-model 'a b'"
-    assert assisted("a'b", x=1).paste.splitlines()[0] == """assistant = AutoModelForCausalLM.from_pretrained("a'b")"""
-    assert DraftSetup(3).draft_model is None

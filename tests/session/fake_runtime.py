@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 
 from engines.datastores.datastore_events import Built, DatastoreList
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
@@ -89,6 +90,10 @@ class FakeRuntime:
 
     def forget_acceptance(self):
         pass
+
+    def with_draft_model(self, name, progress=print):
+        progress(Loading("reading the draft model"))
+        return FakeRuntime(replace(self.ready, draft_model=name))
 
     def memory(self, engine, options, rows, draft_model=""):
         return 1000 + rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,8 @@ from engines.hub import local_models
 from engines.report.events import DatastoreInfo, Failed, LoadedHead
 from spec_tui.session import kept_settings, model_choices
 from spec_tui.session.engine_commands import LoadRequest
-from spec_tui.tui.screens.models import ModelsScreen
+from spec_tui.tui.screens.models import ANOTHER, JUDGING, ModelsScreen
+from spec_tui.tui.widgets.path_input import completed
 from tests.tui.fakes import READY, FakeClient
 from tests.tui.test_data import until
 
@@ -101,6 +103,8 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_way_back(session, here):
 async def test_draft_models_are_judged_by_their_tokens(session, here):
     async with session(client=FakeClient()) as s:
         screen = await opened(s)
+        first, second = (screen.listed.get_option(f"draft-{number}").prompt.plain for number in (0, 1))
+        assert "sample draft" in first and "same tokens" in first and "same tokens" in second
         go_to(screen, ids(screen, "other")["draft"])
         await s.pilot.pause()
         assert "yes: 2 of" in " ".join(said(s, "#about").split()), "what it has can be translated"
@@ -182,6 +186,38 @@ async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
         await s.pilot.press("enter")
         await until(s, lambda: s.app.screen is s.chat)
         assert s.chat.session.client.loaded[-1].model == "owner/name"
+
+
+async def test_while_it_looks_it_says_so_and_a_path_can_be_typed(session, here, monkeypatch):
+    go, drafts = threading.Event(), model_choices.drafts
+    monkeypatch.setattr(model_choices, "drafts", lambda *given: go.wait(20) and drafts(*given))
+    async with session(client=FakeClient()) as s:
+        await until(s, lambda: s.chat.session.phase == "ready")
+        await s.pilot.press("ctrl+l")
+        await until(s, lambda: isinstance(s.app.screen, ModelsScreen) and s.app.screen.rows)
+        screen = s.app.screen
+        listed = [screen.listed.get_option_at_index(i).prompt for i in range(screen.listed.option_count)]
+        assert sum(JUDGING in str(prompt) for prompt in listed) == 2
+        go.set()
+        await until(s, lambda: screen._drafts)
+        go_to(screen, "draft-another")
+        await s.pilot.press("enter", *"./mi")
+        assert screen.query_one(Input).placeholder == ANOTHER["draft"] and screen.focused is screen.query_one(Input)
+        await s.pilot.press("tab")
+        assert screen.query_one(Input).value == "./mine/"
+        await s.pilot.press("enter")  # once: it is on this machine
+        await until(s, lambda: s.app.screen is s.chat)
+        assert s.chat.session.client.loaded[-1] == LoadRequest(draft_model="./mine/")
+
+
+def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):
+    (here / "tiny-a.gguf").write_bytes(b"")
+    (here / "tiny-b.gguf").write_bytes(b"")
+    (here / "tiny.txt").write_bytes(b"")
+    monkeypatch.setenv("HOME", str(here))
+    typed = {"ti": "tiny-", "mi": "mine/", f"{here}/we": f"{here}/weightless/", "~/ot": "~/other/", "tiny-": None,
+             "no/such": None, "~nobody-of-that-name/x": None, "owner/name": None, "a\0": None}
+    assert {name: completed(name) for name in typed} == typed
 
 
 async def test_what_is_loaded_is_not_loaded_again(session):

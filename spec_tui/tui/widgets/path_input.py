@@ -1,0 +1,51 @@
+"""A field for a name or a path: what would complete a path stands behind the cursor, and tab takes it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from textual import events
+from textual.suggester import Suggester
+from textual.widgets import Input
+
+_MODELS = (".gguf",)
+
+
+def completed(typed: str) -> str | None:
+    """What was typed with the rest of the path that it begins: a folder, which gets a slash, or a model's file; as far
+    as all that it may mean have in common. None where nothing begins so."""
+    head, last = os.path.split(typed)
+    try:
+        folder = Path(head).expanduser() if head else Path.cwd()
+        found = sorted(f"{place.name}/" if place.is_dir() else place.name for place in folder.iterdir()
+                       if place.name.startswith(last) and (last or not place.name.startswith("."))
+                       and (place.is_dir() or place.suffix.lower() in _MODELS))
+    except (OSError, RuntimeError, ValueError):  # no such folder or user, a name that can be none
+        return None
+    rest = os.path.commonprefix(found)  # noqa: RUF071 - of names, character by character
+    return typed[: len(typed) - len(last)] + rest if len(rest) > len(last) else None
+
+
+class _Paths(Suggester):
+    def __init__(self) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """The completed path; none for an empty field."""
+        return completed(value) if value else None
+
+
+class PathInput(Input):
+    """An input in which tab completes a path as a shell does; where there is nothing to complete, it goes on."""
+
+    def __init__(self, **kwargs) -> None:
+        super().__init__(suggester=_Paths(), **kwargs)
+
+    def on_key(self, event: events.Key) -> None:
+        """Take tab where it completes something."""
+        found = completed(self.value) if event.key == "tab" and self.value else None
+        if found is not None:
+            event.stop()
+            event.prevent_default()
+            self.value, self.cursor_position = found, len(found)
