@@ -20,8 +20,8 @@ from engines.race.lanes import Lane
 from engines.report import encoding
 from engines.report.events import SAMPLING_FIELDS, Ready
 from engines.report.wording import counted
-from spec_tui.export.paste_files import as_installed, model_files, same_tokens
 from spec_tui.export.page import document, preformatted, rows_as_table, text_of
+from spec_tui.export.paste_files import as_installed, model_files, same_tokens
 from spec_tui.export.race_files import depth_rows
 from spec_tui.present.advice_words import chosen, elsewhere, judge, last_measured, ranked, sentences, ties, verdict_of
 from spec_tui.present.race_text import disturbance_sentence, pairs_summary

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from engines.errors import SpecError
+from engines.folders import typed_path
 from engines.methods.counterparts import Counterpart, ModelFiles
 
 _PATIENCE = 30.0  # seconds
@@ -20,15 +21,21 @@ _EARLIER = {  # llama.cpp's flags, as they were called in 2025
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 
+@cache
 def model_files(name: str) -> ModelFiles:
-    """A model of this machine, by the name that it was loaded with."""
+    """A model of this machine, by the name that it was loaded with. Never asks the network."""
+    from engines.hub import hub_cache
+    from engines.hub.known_models import resolve
     from engines.hub.model_source import locate
 
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).name.removesuffix(".gguf")) or "model"
     beside = str(Path.cwd() / stem)
     try:
-        source = locate(name)
-    except SpecError:  # moved since it was loaded, or another machine's
+        here = typed_path(resolve(name)).exists() or hub_cache.snapshot(name.partition(":")[0]) is not None
+        source = locate(name) if here else None
+    except (SpecError, ValueError):
+        source = None
+    if source is None:  # moved since it was loaded, or another machine's
         return ModelFiles(name, folder=name, beside=beside)
     if source.gguf is not None:
         return ModelFiles(name, gguf=str(source.gguf.path.absolute()), beside=beside)

@@ -110,7 +110,7 @@ def _looked_at(places: Iterable[Path]) -> list[ModelChoice]:
             facts = local_models.look_at(place)
             where = "a folder at hand" if place.is_dir() else "a file at hand"
             found.append(ModelChoice(str(place), facts["title"] or model_label(str(place)), where, place, facts))
-    return found
+    return [choice for choice in found if HostAccess.here().offers(choice.name)]
 
 
 def _fetched_drafts() -> list[ModelChoice]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual.widgets import Input
+
 from engines.advice.advice_events import AdviceFinished, AdviceStarted, ScreeningFinished
 from engines.race.race_events import LaneFinished
 from engines.race.runner import defer_events
@@ -91,6 +93,21 @@ async def test_it_can_be_stopped_and_says_what_is_known(session):
         client.go_on()
         screen.pump()
         assert text(screen).startswith("Unfinished: this is what round 1") and s.app.screen is screen
+
+
+async def test_the_file_of_prompts_is_remembered(session, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "mine.jsonl").write_text('{"prompt": "my own question"}\n')
+    monkeypatch.chdir(tmp_path)
+    for keys in (["i", *"mi", "tab", "enter", "enter"], ["enter"]):  # named once
+        client = AdvisedClient()
+        async with session(client=client) as s:
+            screen = await opened(s)
+            await s.pilot.press(*keys)
+            assert [case.turns for case in client.asked[0].cases] == [("my own question",)]
+            assert "mine.jsonl" in screen.query_one(Input).value
+    (tmp_path / "mine.jsonl").unlink()
+    assert kept_settings.kept_prompts() == "", "a file that is gone is not asked with"
 
 
 async def test_a_file_that_is_none_is_told(session, tmp_path):

@@ -628,7 +628,7 @@ class ChatScreen(HasActions, Screen):
         if turn is None or not turn.run.rounds:
             self.say("Nothing to explain yet: ask something first.")
             return
-        self.app.push_screen(ExplainScreen(turn.run))
+        self.app.push_screen(ExplainScreen(turn.run, self.session.baseline(turn.run)))
 
     def action_step(self) -> None:
         cursor, turn = self.transcript.cursor, self.turn

@@ -26,6 +26,7 @@ from spec_tui.session.chat_session import ChatSession, Happening
 from spec_tui.session.host_access import HostAccess
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.footer import Footer
+from spec_tui.tui.widgets.path_input import PathInput
 from spec_tui.tui.widgets.strip_panel import SplitLine
 
 _MINUTES = (1, 2, 3, 5, 10, 20, 30, 60)
@@ -85,7 +86,8 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         yield SplitLine(id="evaluate-top")
         with VerticalScroll(id="evaluate-scroll", can_focus=False):
             yield Static("", id="evaluate-text", markup=False)
-        yield Input(placeholder="a file of prompts; enter takes it", id="evaluate-file")
+        yield PathInput(value=self._kept(), endings=(), placeholder="a file of prompts; enter takes it",
+                        id="evaluate-file")
         yield Static("", id="evaluate-said", markup=False)
         yield Footer()
 
@@ -228,10 +230,17 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
     def _prompts(self) -> PromptFile:
         """What is asked. Raises UsageProblem."""
         name = self.query_one(Input).value.strip()
-        if not name:
-            return open_prompts(None)
-        HostAccess.here().need("reading a file")
-        return open_prompts(typed_path(name))
+        if name:
+            HostAccess.here().need("reading a file")
+        file = typed_path(name) if name else None
+        found = open_prompts(file)
+        if HostAccess.here().whole:
+            kept_settings.keep_prompts(file)
+        return found
+
+    def _kept(self) -> str:
+        """The file that was asked with last."""
+        return kept_settings.kept_prompts() if HostAccess.here().whole else ""
 
     def action_stop(self) -> None:
         if self.running and not self.state.stopping:
