@@ -1,5 +1,6 @@
-"""What is kept for each model in the data folder: the engine and the settings that it is asked with where no engine is
-named, and the draft head that was named for it last; and which file of prompts was evaluated with. A file that is damaged, or names what is not here, counts as none.
+"""What is kept in the data folder: for each model the engine and the settings that it is asked with where no engine is
+named, and the draft head that was named for it last; and the file of prompts that was evaluated with. A file that is
+damaged, or names what is not here, counts as none.
 """
 
 from __future__ import annotations

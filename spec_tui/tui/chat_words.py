@@ -228,8 +228,7 @@ def _loading(session: ChatSession) -> Row:
     row: list[Span] = [(f" {marks.WAITING} ", "warn"), (waits, "muted"), (stage, "text")]
     if event is not None and event.done is not None:
         row += [("  ", "text"), *gauge(event.done, width), (f" {event.done * 100:>3.0f} %", "muted")]
-    if session.downloading:
-        row.append(("  esc takes back your prompt" if session.queued is not None else "  esc stops", "muted"))
+    row.append(("  esc takes back your prompt" if session.queued is not None else "  esc stops", "muted"))
     return row
 
 

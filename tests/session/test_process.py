@@ -187,6 +187,18 @@ def test_cancel_stops_loading(either):
     until(either, Ready)
 
 
+def test_loading_that_tells_of_nothing_is_stopped_at_once(client):
+    client.load(LoadRequest(model="silent"))
+    until(client, Loading)
+    before, clock = client.pid, time.monotonic()
+    client.stop_loading()
+    (failed,) = client.events()
+    assert time.monotonic() - clock < 2 and (failed.kind, client.alive) == ("cancelled", True)
+    assert client.pid != before and gone(before)
+    client.load(LoadRequest(model="fake"))
+    assert until(client, Ready)[-1].model == "fake"
+
+
 def test_failures_are_events_and_the_engine_stays(either):
     either.run(ask("too early"))
     assert until(either, Failed)[-1].kind == "model"

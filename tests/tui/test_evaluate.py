@@ -76,7 +76,10 @@ async def test_from_the_start_to_what_is_used_from_now_on(session, tmp_path, mon
 
 async def test_before_the_model_is_there_it_says_so(session):
     async with session(client=AdvisedClient(auto=False)) as s:
-        screen = await opened(s)
+        s.chat.transcript.focus()  # esc would stop the loading
+        await s.pilot.press("E")
+        await s.pilot.pause()
+        screen = s.app.screen
         await s.pilot.press("enter")
         assert "still loading" in text(screen, "said") and not screen.running
 

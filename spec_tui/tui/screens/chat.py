@@ -419,7 +419,7 @@ class ChatScreen(HasActions, Screen):
             if self.session.prefilling is not None:
                 at_work = "stopping after this part of the prompt"
             at_work = "" if self.session.datastore_jobs.busy else at_work  # the status line says so itself
-            self._message = at_work if self.session.busy else "stopping the download"
+            self._message = at_work if self.session.busy else "stopping the loading"
         self._draw_status()
 
     @property
