@@ -250,13 +250,12 @@ def _modelled(report: AdviceReport, screening: Screening) -> Rows:
 def _dropped(adviser: Adviser, last: Screening) -> Rows:
     """What went out before the round of the verdict, the fastest first."""
     stayed = {lane.label for lane in last.lanes}
-    rows = [["dropped", "in round", "prompts", "speed-up", "tokens/step"]]
+    rows = [["dropped", "in round", "prompts", "x by t(n)", "tokens/step"]]
     for number, screening in reversed(list(enumerate(adviser.rounds, 1))):
         for lane in ranked(screening) if screening is not last else ():
             if (label := screening.lanes[lane].label) not in stayed:
                 stayed.add(label)
-                ratio = screening.ratio(lane).ratio
-                rows.append([label, str(number), str(screening.prompts()), f"{ratio:.2f}x",
+                rows.append([label, str(number), str(screening.prompts()), f"{screening.score(lane):.2f}x",
                              length(screening.metrics(lane).mean_generated_length)])
     return rows
 
