@@ -31,6 +31,8 @@ from engines.datastores.service import DatastoreService
 from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerprint
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.heads.find_heads import heads_for
+from engines.hub import gguf_file
+from engines.hub.known_models import resolve
 from engines.hub.model_source import TrustPolicy
 from engines.laws import make_law
 from engines.libraries.hf import Tokenizer, text_config
@@ -92,6 +94,15 @@ class NamedDraft(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
+def _counted(model: CausalModel) -> int:
+    """Its parameters as people count them: a table that its file holds a second time counts once."""
+    try:
+        file = gguf_file.at(resolve(model.name))
+    except ModelUnavailable:  # the name of another that is known
+        file = None
+    return model.parameters - (gguf_file.read(file).repeated if file is not None else 0)
+
+
 def _measured(model: CausalModel, fresh: bool = False) -> tuple[CostCurve, CostCurve]:
     """t(n) of a model, and as it stays fixed. Raises ModelUnavailable where it fails."""
     try:
@@ -144,10 +155,10 @@ class Runtime:
                 warnings += model.remarks
                 warnings += () if model.trees else (f"{model.name} cannot branch: {words}",)
         self.ready = Ready(
-            model=target.name, dtype=target.precision, device=str(target.device), parameters=target.parameters,
+            model=target.name, dtype=target.precision, device=str(target.device), parameters=_counted(target),
             vocab_size=target.vocab_size, context_limit=target.context_limit,
             chat_template=bool(tokenizer.chat_template), draft_model=draft.name if draft else None,
-            draft_parameters=draft.parameters if draft else None, seconds=seconds, backend=target.backend,
+            draft_parameters=_counted(draft) if draft else None, seconds=seconds, backend=target.backend,
             threads=torch.get_num_threads(), warnings=warnings,
             datastores=self.open_datastores.searchable(), unprepared=self._unprepared(), **self._points(),
             no_draft_model="" if draft else no_draft_fits(target.name),

@@ -94,7 +94,7 @@ def sentences(adviser: Adviser) -> list[str]:
     """The whole verdict, the advice first."""
     screening = last_measured(adviser)
     if screening is None:
-        return ["Nothing was measured: not one prompt was answered with every setting. Give --minutes more."]
+        return ["Nothing was measured: not one prompt was answered with every setting. Give it more time."]
     first = ranked(screening)[0]
     found = verdict_of(screening, first)
     said = [*_unfinished(adviser, screening), _advice(screening, first, found)]
@@ -120,7 +120,7 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
         return f"Use {label}: {found.words} than {base} decoding, on {prompts}."
     if found.speed is Speed.UNMEASURED:
         return (f"There was too little time for a verdict: {label} was {found.ratio:.2f}x as fast as {base} decoding "
-                f"on {prompts}, too few to tell it from noise. Give --minutes more.")
+                f"on {prompts}, too few to tell it from noise. Give it more time.")
     if found.speed is Speed.IMPOSSIBLE:
         return f"No verdict: the machine changed its pace meanwhile ({label}: {found.reason}). Run it again."
     if (likely := outstanding(screening, first, found)) is not None:
@@ -198,13 +198,11 @@ def _next_best(screening: Screening, first: int, found: SpeedVerdict) -> list[st
 
 def planned(found: Foreseen) -> str:
     """What an evaluation will do, in which order, before it begins."""
-    names = [f"{engine}{f' with {draft}' if draft else ''}{_forecast(found.forecasts.get((engine, draft)))}"
-             for engine, draft in found.plan.methods]
     base, stages = methods.baseline().id, found.plan.stages
     first = {Stage.METHODS: "with their defaults", Stage.SETTINGS: "with all their settings",
              Stage.FINAL: "by answers that are long enough to judge"}
     said = [f"First {base} and the methods that are likeliest to gain answer the same prompts, {first[stages[0]]}: "
-            f"{_list(names)}."]
+            f"{'; '.join(_forecasts(found))}."]
     said += ["Then the faster half of them with all their settings."] * (Stage.SETTINGS in stages[1:])
     said += [f"Then the {FINALISTS} fastest by longer answers, which get half of the time; the verdict is made of "
              "these."] * (len(stages) > 1)
@@ -215,8 +213,14 @@ def planned(found: Foreseen) -> str:
     return " ".join(said)
 
 
-def _forecast(ratio: float | None) -> str:
-    return "" if ratio is None else f" (forecast {ratio:.1f}x)"
+def _forecasts(found: Foreseen) -> list[str]:
+    """The methods that take part, the likeliest first; those with the same forecast together."""
+    groups: dict[str, list[str]] = {}
+    for engine, draft in found.plan.methods:
+        ratio = found.forecasts.get((engine, draft))
+        words = "nothing is known before they run" if ratio is None else f"forecast {ratio:.1f}x"
+        groups.setdefault(words, []).append(f"{engine} with {draft}" if draft else engine)
+    return [f"{_list(names)} ({words})" for words, names in groups.items()]
 
 
 def _list(words: Sequence[str]) -> str:

@@ -83,7 +83,7 @@ def _ideas(run: RunState, costs: RoundCosts, even: BreakEven) -> Iterator[str]:
     if slower and found is not None and found.forecast.pays_from is None:
         yield f"no drafts, or an engine with cheaper ones. {conclusion(found).removesuffix('.')}"
     if started.options.get("budget") == "paper":
-        yield ("--set budget=auto, which verifies only what pays" +
+        yield ("budget=auto, which verifies only what pays" +
                (f". {conclusion(found).removesuffix('.')}" if found is not None else ""))
     drafting = m.drafting_rounds / m.target_forwards
     if drafting < _RARELY:

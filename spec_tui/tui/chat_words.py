@@ -12,6 +12,7 @@ from engines.methods import find
 from engines.request import Request
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.playback import speed_words
 from spec_tui.present.progress_text import prefill_progress, short_progress
 from spec_tui.present.speed_verdict import of_runs
@@ -235,7 +236,7 @@ def _loading(session: ChatSession) -> Row:
 def problem(session: ChatSession) -> str:
     """The last failure: what went wrong, and the way out."""
     failed = session.problem
-    message, hint = one_line(failed.message).rstrip("."), one_line(failed.hint).rstrip(".")
+    message, hint = (one_line(on_screen(words)).rstrip(".") for words in (failed.message, failed.hint))
     text = f"{marks.FAILED} {_capital(message)}.\n  "
     if hint:
         text += f"{_capital(hint)}.\n  "

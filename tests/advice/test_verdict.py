@@ -87,7 +87,7 @@ def test_too_little_time_gives_no_verdict():
     found = ran(PacedRacer(pld=FAST), "pld,rest", seconds=0.5)
     assert sentences(found) == [
         "There was too little time for a verdict: pld was 1.96x as fast as autoregressive decoding on 1 prompt, too "
-        "few to tell it from noise. Give --minutes more."]
+        "few to tell it from noise. Give it more time."]
     assert as_object(report(found))["paste"] == []
 
 

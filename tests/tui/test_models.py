@@ -13,8 +13,10 @@ from textual.widgets import Input
 from engines.errors import ModelUnavailable
 from engines.folders import sample_model
 from engines.hub import local_models
+from engines.model.loading import no_draft_fits
 from engines.report.events import DatastoreInfo, Failed, LoadedHead
-from spec_tui.session import kept_settings, model_choices
+from spec_tui.present.on_screen import on_screen
+from spec_tui.session import kept_settings, model_choices, settings
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.screens.models import ANOTHER, JUDGING, ModelsScreen
 from spec_tui.tui.widgets.path_input import completed
@@ -171,7 +173,7 @@ async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
 
     def to_download(name, load):
         if name not in sizes:
-            raise ModelUnavailable(f"{name} is not on the hub", "check its name")
+            raise ModelUnavailable(f"{name} is not on the hub", "check its name, or --allow-pickle")
         return sizes[name]
 
     monkeypatch.setattr(model_choices, "to_download", to_download)
@@ -179,6 +181,7 @@ async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
         screen = await opened(s)
         await s.pilot.press("tab", *"owner/nme", "enter")
         await until(s, lambda: "is not on the hub: check its name" in said(s))
+        assert "--" not in said(s)
         screen.query_one(Input).value = "owner/name"
         await s.pilot.press("enter")
         await until(s, lambda: "270 MB to download; enter again loads it" in said(s))
@@ -218,6 +221,18 @@ def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):
     typed = {"ti": "tiny-", "mi": "mine/", f"{here}/we": f"{here}/weightless/", "~/ot": "~/other/", "tiny-": None,
              "no/such": None, "~nobody-of-that-name/x": None, "owner/name": None, "a\0": None}
     assert {name: completed(name) for name in typed} == typed
+
+
+@pytest.mark.parametrize("said, shown", [
+    (no_draft_fits("m"), "no draft model here fits m: choose a draft model (ctrl+l)"),
+    (settings._LOADED["draft model"], "no draft model is loaded: choose one (ctrl+l)"),
+    ("give --head one that was trained for this model, or choose another engine",
+     "choose a draft head (ctrl+l), or choose another engine"),
+    ("choose a smaller model or --dtype bfloat16", "choose a smaller model"),
+    ("it exists; --allow-pickle reads it", "it exists; (when spec-tui is started) the option allow-pickle reads it"),
+])
+def test_no_flag_is_named_on_a_screen(said, shown):
+    assert on_screen(said) == shown and on_screen(shown) == shown
 
 
 async def test_what_is_loaded_is_not_loaded_again(session):

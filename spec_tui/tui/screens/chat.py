@@ -21,6 +21,7 @@ from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import price_words as price
 from spec_tui.present import token_styles as marks
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.served_price import ServedPrice, served_price
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
@@ -218,7 +219,7 @@ class ChatScreen(HasActions, Screen):
         started = self.session.last.run.started if self.session.last else None
         for event, here in ((self.session.ready, "ready" in happened), (started, "began" in happened)):
             if here and event is not None and event.warnings:
-                self._message = "; ".join(event.warnings)
+                self._message = on_screen("; ".join(event.warnings))
         if "baseline" in happened and self.transcript.blocks and self.session.turns:
             self._message = words.same_text(self.session)
             self._close(len(self.session.turns) - 1)

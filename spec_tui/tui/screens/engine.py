@@ -16,6 +16,7 @@ from engines.methods import MethodSpec, find, specs
 from engines.methods.options import Option
 from engines.report.events import Ready
 from spec_tui.present import price_words as price
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import LOSSY, one_line
 from spec_tui.session.settings import SAMPLING, ChatSettings, stores, to_build, unavailable
 from spec_tui.tui.actions import Action
@@ -169,7 +170,8 @@ class EngineScreen(SpecModal[ChatSettings]):
                 field.complain(error.hint)
                 field.editor.focus()
                 return
-        reason = unavailable(find(self.chosen), self.ready, settings.options(self.chosen), settings.datastores)
+        reason = on_screen(
+            unavailable(find(self.chosen), self.ready, settings.options(self.chosen), settings.datastores))
         if reason and not (self.BUILDS and to_build(settings, self.ready)):
             self.on_field_explained(Field.Explained(reason, True))
             return

@@ -18,6 +18,7 @@ from engines.errors import SpecError
 from engines.folders import same_place
 from engines.heads.at_hand import AUTO
 from engines.hub.download_progress import in_bytes
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ABSENT, PRESENT
 from spec_tui.session import model_choices
@@ -199,7 +200,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
 
     def _say(self, words: str, wrong: bool = False) -> None:
         line = self.query_one("#said", Static)
-        line.update(one_line(words))
+        line.update(one_line(on_screen(words)))
         line.set_class(wrong, "wrong")
 
     # -- what keys do -----------------------------------------------------------------------------
@@ -315,6 +316,6 @@ def _about(role: Role, choice: ModelChoice, width: int) -> Content:
     lines = [Content.assemble((one_line(choice.title), "bold")), Content("")]
     for title, words in known:
         if words:
-            folded = wrap(one_line(words), max(12, width - TITLE - 1)) or [""]
+            folded = wrap(one_line(on_screen(words)), max(12, width - TITLE - 1)) or [""]
             lines.append(Content.assemble((f"{title:<{TITLE}} ", "$tok-prompt"), f"\n{'':{TITLE + 1}}".join(folded)))
     return Content("\n").join(lines)
