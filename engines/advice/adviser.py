@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
 
@@ -31,9 +31,9 @@ class Adviser:
         suite: the prompts.
         request: what is common to all; its conversation (a system prompt) comes before each prompt.
         seconds: in which it should be done, audits of texts that differ excepted.
-        pace: of the baseline as far as it is known, to plan with.
-        likeliest: the methods (``Lane.method``), those first that are likeliest to gain; None where nothing is known of
-            them: then all take part, however short the time is.
+        pace: of the baseline as far as it is known, to divide the first round by.
+        plan: the rounds, and the methods (``Lane.method``) that take part, of ``halving.plan``; None: all of both,
+            however short the time is.
         known: whether an answer lies in a datastore: then its prompt is held out.
         clock: seconds.
         temperature: another one, at which the settings of the final are tried too if time is left; None for none.
@@ -41,14 +41,13 @@ class Adviser:
     Attributes:
         rounds: those that began; each is complete at any moment.
         stages: of the rounds that are planned.
-        untried: the methods that there is no time for.
         held_out: the questions that do not count and are not asked again, since their answers lie in a datastore;
             ``copied``: how many count all the same, since there are no others.
     """
 
     def __init__(
         self, racer: Racer, lanes: tuple[Lane, ...], suite: Suite, request: Request, seconds: float, *,
-        pace: halving.AnswerPace | None = None, likeliest: Sequence[Hashable] | None = None,
+        pace: halving.AnswerPace | None = None, plan: halving.Plan | None = None,
         known: Callable[[Sequence[int]], bool] = lambda tokens: False,
         clock: Callable[[], float] = perf_counter, temperature: float | None = None,
     ) -> None:
@@ -58,12 +57,10 @@ class Adviser:
         self.rounds: list[Screening] = []
         self.temperature = temperature
         groups = [lane.method for lane in lanes]
-        order = list(dict.fromkeys(groups)) if likeliest is None else list(likeliest)
-        planned = halving.plan(groups, order, seconds, None if likeliest is None else pace)
-        self.stages = [*planned.stages, *[Stage.TEMPERATURE] * (temperature is not None)]
-        self.lanes = tuple(sorted((lane for lane in lanes if lane.method in planned.methods),
-                                  key=lambda lane: order.index(lane.method)))
-        self.untried = tuple(method for method in order if method not in planned.methods)
+        plan = plan or halving.Plan(tuple(halving.stages(groups)), tuple(dict.fromkeys(groups)))
+        self.stages = [*plan.stages, *[Stage.TEMPERATURE] * (temperature is not None)]
+        self.lanes = tuple(sorted((lane for lane in lanes if lane.method in plan.methods),
+                                  key=lambda lane: plan.methods.index(lane.method)))
         self.known, self.copied = known, 0
         self.held_out: list[Case] = []
         self._cases = halving.spread(suite)

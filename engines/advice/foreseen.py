@@ -14,7 +14,8 @@ class Foreseen:
 
     Attributes:
         plan: the rounds, and the methods that take part, the likeliest first.
-        lanes: the settings of all methods that can run; ``likeliest`` these methods, as ``Adviser`` takes them.
+        lanes: the settings of all methods that can run; ``likeliest`` these methods, those first that are likeliest to
+            gain.
         pace: of the baseline by t(n); None where that is not known.
         left_out: by the id of a method why it can't take part.
         forecasts: by method what t(n), what drafting costs and the acceptance that is expected before any is seen come

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _WARM = 0.8  # the other temperature, where answers are greedy
 _PACE = 0.8  # of the tokens a second that t(n) promises: other programs run, too
+_COPIES = "copies"
 _PROMPT = 64  # tokens that are read before an answer, as far as the plan knows
-_SOURCES = ("draft model", "draft head", "copies", "itself")
 
 
 def foresee(
@@ -60,7 +60,7 @@ def _forecast(ready: Ready, lane: Lane) -> float | None:
     found = None if lane.draft_model else outlook(ready, lane.engine, lane.options)
     if found is None:
         return None
-    copied = _source(ready, lane.engine) == "copies"
+    copied = _source(ready, lane.engine) == _COPIES
     expected = replace(found.forecast, chances=tuple(Acceptance().chances(("", 0), copied)))
     return expected.speed_up(expected.best)
 
@@ -69,14 +69,15 @@ def _in_order(
     found: Sequence[tuple[str, str]], ready: Ready, forecasts: Mapping[tuple[str, str], float]
 ) -> tuple[tuple[str, str], ...]:
     """The methods, the likeliest to gain first: of each source of drafts the best one, since what is expected of
-    sources is far less sure than what they cost; then the others, and those of which nothing is known last."""
+    sources is far less sure than what they cost; then the others, and those of which nothing is known last, except
+    where somebody asked for a draft model."""
     ranked = sorted(found, key=lambda method: -forecasts.get(method, 0.0))
     places: dict[tuple[str, str], int] = {}
     seen: dict[str, int] = {}
     for method in ranked:
         source = _source(ready, method[0])
         places[method] = seen[source] = seen.get(source, -1) + 1
-    return tuple(sorted(ranked, key=lambda method: (method not in forecasts, places[method])))
+    return tuple(sorted(ranked, key=lambda method: (not (method in forecasts or method[1]), places[method])))
 
 
 def _source(ready: Ready, engine: str) -> str:
@@ -84,10 +85,10 @@ def _source(ready: Ready, engine: str) -> str:
     spec = methods.find(engine)
     needed = spec.least(methods.at_hand(ready.draft_model, ready.heads))
     if methods.DRAFT_MODEL in needed:
-        return _SOURCES[0]
-    if any(need in ready.heads for need in needed):
-        return _SOURCES[1]
-    return _SOURCES[3] if spec.self_speculative else _SOURCES[2]
+        return methods.DRAFT_MODEL
+    if head := next((need for need in needed if need in ready.heads), None):
+        return head
+    return "itself" if spec.self_speculative else _COPIES
 
 
 def prepare(
@@ -109,17 +110,17 @@ def prepare(
             stores = decoder.open_datastores.sparse(request.datastores)
         except SpecError:  # its lane says so
             stores = []
-    adviser = Adviser(decoder, found.lanes, suite, request, seconds, pace=found.pace, likeliest=found.likeliest,
+    adviser = Adviser(decoder, found.lanes, suite, request, seconds, pace=found.pace, plan=found.plan,
                       known=known_to(stores), temperature=0.0 if request.temperature else _WARM)
-    return adviser, found.left_out | _untried(adviser.untried, found.forecasts), notes
+    return adviser, found.left_out | _untried(found), notes
 
 
-def _untried(methods_left: Sequence[tuple[str, str]], forecasts: Mapping[tuple[str, str], float]) -> dict[str, str]:
+def _untried(found: Foreseen) -> dict[str, str]:
     """Why methods take no part that could run."""
     short = "in so short a time the likeliest are compared, by answers that are long enough"
-    known = {method: f"forecast {forecasts[method]:.1f}x" for method in methods_left if method in forecasts}
+    known = {method: f"forecast {ratio:.1f}x" for method, ratio in found.forecasts.items()}
     return {method[0]: f"{short} ({known.get(method, 'nothing is known of it before it runs')})"
-            for method in methods_left}
+            for method in found.likeliest if method not in found.plan.methods}
 
 
 def advice(
