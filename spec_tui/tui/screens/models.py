@@ -178,9 +178,10 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
             words += " same tokens"
         elif choice.share is not None and choice.share < 1:
             words += f" ~{choice.share:.0%} of them"  # what is beside the list says more
-        name = one_line(choice.title, 22)
+        room = 15 if self.has_class("-narrow") else 22
+        name = one_line(choice.title, room)
         style = "$tok-prompt" if choice.problem else ""
-        return Content.assemble((mark, "$primary"), (f"{name:<23}", style), (words, "$tok-prompt"))
+        return Content.assemble((mark, "$primary"), (f"{name:<{room + 1}}", style), (words, "$tok-prompt"))
 
     def _here(self) -> str | None:
         at = self.listed.highlighted
