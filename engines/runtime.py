@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -30,13 +31,23 @@ from engines.datastores.service import DatastoreService
 from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerprint
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.heads.find_heads import heads_for
+from engines.hub import gguf_file
+from engines.hub.known_models import resolve
 from engines.hub.model_source import TrustPolicy
 from engines.laws import make_law
 from engines.libraries.hf import Tokenizer, text_config
 from engines.methods.drafter import Resources
 from engines.methods.shared.datastore_probe import probe
 from engines.model.causal_model import CausalModel
-from engines.model.loading import LoadedDraft, load_draft, load_models, no_draft_fits, resolve_device, resolve_dtype
+from engines.model.loading import (
+    LoadedDraft,
+    load_draft,
+    load_models,
+    native_here,
+    no_draft_fits,
+    resolve_device,
+    resolve_dtype,
+)
 from engines.model.penalties import Penalties
 from engines.model.quantise import check_arithmetic, check_choice
 from engines.model.tuning import ThreadGovernor
@@ -83,6 +94,15 @@ class NamedDraft(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
+def _counted(model: CausalModel) -> int:
+    """Its parameters as people count them: a table that its file holds a second time counts once."""
+    try:
+        file = gguf_file.at(resolve(model.name))
+    except ModelUnavailable:  # the name of another that is known
+        file = None
+    return model.parameters - (gguf_file.read(file).repeated if file is not None else 0)
+
+
 def _measured(model: CausalModel, fresh: bool = False) -> tuple[CostCurve, CostCurve]:
     """t(n) of a model, and as it stays fixed. Raises ModelUnavailable where it fails."""
     try:
@@ -110,10 +130,11 @@ class Runtime:
         self, target: CausalModel, tokenizer: Tokenizer, draft: CausalModel | None = None,
         seconds: float = 0.0, warnings: tuple[str, ...] = (), progress: Callable[[Loading], None] = lambda _: None,
         heads: Mapping[str, Head] = MappingProxyType({}), translation: Translation | None = None,
-        load_draft: Callable[[str], tuple[LoadedDraft, tuple[str, ...]]] | None = None,
+        load_draft: Callable[..., tuple[LoadedDraft, tuple[str, ...]]] | None = None,
     ) -> None:
         self.target, self.tokenizer, self.draft, self.heads = target, tokenizer, draft, heads
         self.translation, self._load_draft = translation, load_draft
+        self._said: tuple[str, ...] = ()  # warnings that are not of a draft model or a head
         self._named: dict[str, NamedDraft] = {}
         self._free = Lock()
         self.words = Detokenizer(tokenizer)
@@ -134,10 +155,10 @@ class Runtime:
                 warnings += model.remarks
                 warnings += () if model.trees else (f"{model.name} cannot branch: {words}",)
         self.ready = Ready(
-            model=target.name, dtype=target.precision, device=str(target.device), parameters=target.parameters,
+            model=target.name, dtype=target.precision, device=str(target.device), parameters=_counted(target),
             vocab_size=target.vocab_size, context_limit=target.context_limit,
             chat_template=bool(tokenizer.chat_template), draft_model=draft.name if draft else None,
-            draft_parameters=draft.parameters if draft else None, seconds=seconds, backend=target.backend,
+            draft_parameters=_counted(draft) if draft else None, seconds=seconds, backend=target.backend,
             threads=torch.get_num_threads(), warnings=warnings,
             datastores=self.open_datastores.searchable(), unprepared=self._unprepared(), **self._points(),
             no_draft_model="" if draft else no_draft_fits(target.name),
@@ -200,9 +221,36 @@ class Runtime:
                                device=where, threads=torch.get_num_threads(), quantize=draft_quantize,
                                revision=revision, once=weights_once, native=native, arithmetic=arithmetic),
         )
+        runtime._said = native_here(native, kind, where)[1] + said
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
         return runtime
+
+    def with_draft_model(self, name: str, progress: Callable[[Loading], None] = lambda _: None) -> Runtime:
+        """The same target and heads with another draft model, a folder or a hub id; the target is not read again. This
+        runtime is of no use from then on: its own draft model is gone before the other one is read.
+
+        Raises:
+            ModelUnavailable: it is missing or unusable.
+            UsageProblem: it shares no token with the target, a run is going on, or this runtime was not made by
+                ``load``.
+        """
+        if self._load_draft is None:
+            raise UsageProblem(f"no draft model {name} can be loaded here", "load the models anew")
+        clock = perf_counter()
+        with self._alone("loading a draft model"):
+            self.draft = None
+            self._named.clear()
+            gc.collect()
+            (model, translation), said = self._load_draft(
+                name, progress=lambda step: progress(Loading(f"draft model: {step.stage}", step.done, step.bytes)))
+            self.target.truncate(0)
+        found = Runtime(
+            self.target, self.tokenizer, model, warnings=said + self._said, progress=progress, heads=self.heads,
+            translation=translation, load_draft=self._load_draft)
+        found._said = self._said
+        found.ready = replace(found.ready, seconds=perf_counter() - clock)
+        return found
 
     def _unprepared(self) -> dict[str, Unprepared]:
         """By method what was not made yet for this model."""

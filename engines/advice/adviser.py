@@ -31,10 +31,12 @@ class Adviser:
         suite: the prompts.
         request: what is common to all; its conversation (a system prompt) comes before each prompt.
         seconds: in which it should be done, audits of texts that differ excepted.
-        rate: tokens a second of the baseline as far as they are known, to plan the first round with.
+        pace: of the baseline as far as it is known, to divide the first round by.
+        plan: the rounds, and the methods (``Lane.method``) that take part, of ``halving.plan``; None: all of both,
+            however short the time is.
         known: whether an answer lies in a datastore: then its prompt is held out.
         clock: seconds.
-        temperature: another one, at which the settings of the final are tried too; None for none.
+        temperature: another one, at which the settings of the final are tried too if time is left; None for none.
 
     Attributes:
         rounds: those that began; each is complete at any moment.
@@ -45,16 +47,20 @@ class Adviser:
 
     def __init__(
         self, racer: Racer, lanes: tuple[Lane, ...], suite: Suite, request: Request, seconds: float, *,
-        rate: float | None = None, known: Callable[[Sequence[int]], bool] = lambda tokens: False,
+        pace: halving.AnswerPace | None = None, plan: halving.Plan | None = None,
+        known: Callable[[Sequence[int]], bool] = lambda tokens: False,
         clock: Callable[[], float] = perf_counter, temperature: float | None = None,
     ) -> None:
-        self.racer, self.lanes, self.suite, self.request = racer, lanes, suite, request
-        self.seconds, self.rate, self.clock = seconds, rate, clock
-        self.overhead = 0.0  # seconds of an answer besides its rounds, as far as known
+        self.racer, self.suite, self.request = racer, suite, request
+        self.seconds, self.clock = seconds, clock
+        self.rate, self.overhead = (pace.rate, pace.overhead) if pace is not None else (None, 0.0)
         self.rounds: list[Screening] = []
         self.temperature = temperature
-        self.stages = halving.stages([lane.method for lane in lanes])
-        self.stages += [Stage.TEMPERATURE] * (temperature is not None)
+        groups = [lane.method for lane in lanes]
+        plan = plan or halving.Plan(tuple(halving.stages(groups)), tuple(dict.fromkeys(groups)))
+        self.stages = [*plan.stages, *[Stage.TEMPERATURE] * (temperature is not None)]
+        self.lanes = tuple(sorted((lane for lane in lanes if lane.method in plan.methods),
+                                  key=lambda lane: plan.methods.index(lane.method)))
         self.known, self.copied = known, 0
         self.held_out: list[Case] = []
         self._cases = halving.spread(suite)
@@ -78,8 +84,7 @@ class Adviser:
         selecting = [stage for stage in self.stages if stage is not Stage.TEMPERATURE]
         for number, stage in enumerate(self.stages):
             check = stage is Stage.TEMPERATURE
-            kept = 0.0 if check or self.temperature is None else halving.CHECK * self.seconds
-            left, field = end - self.clock() - kept, self._field(stage)
+            left, field = end - self.clock(), self._field(stage)
             if self.rounds and (left <= 0 or cancelled() or not field):
                 return
             seconds = left if check else halving.share(left, number, len(selecting))
@@ -98,7 +103,7 @@ class Adviser:
 
     def _field(self, stage: Stage) -> tuple[Lane, ...]:
         """The settings of the next round."""
-        if stage is Stage.METHODS:
+        if stage is Stage.METHODS or (stage is Stage.FINAL and not self.rounds and len(self.lanes) > halving.FINALISTS):
             first = {lane.method: lane for lane in reversed(self.lanes)}
             return tuple(lane for lane in self.lanes if first[lane.method] is lane)
         if not self.rounds:
@@ -155,7 +160,8 @@ def best(screening: Screening, keep: int) -> tuple[Lane, ...]:
 
 
 class Stopwatch:
-    """Says when a round has no time for another prompt: one takes as long as those before did on average."""
+    """Says when a round has no time for another prompt, which takes as long as those before did on average: so a round
+    ends in time."""
 
     def __init__(self, clock: Callable[[], float], end: float) -> None:
         self._clock, self._end = clock, end
@@ -174,4 +180,4 @@ class Stopwatch:
             self._began = now
             return False
         each = (now - self._began) / max(1, len(self._prompts))
-        return now + each / 2 > self._end
+        return now + each > self._end

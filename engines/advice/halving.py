@@ -1,24 +1,27 @@
 """Successive halving: many settings on a few short answers, few settings on many long ones.
 
 The first round compares the methods with their defaults, the second all settings of the better half of them, and the
-last one, the final, the three best settings: it gets half of the time. The last 15 % of the time try these three at
-another temperature, where there is one. Source of the idea: Jamieson and Talwalkar 2016;
-Karnin et al. 2013.
+last one, the final, the three best settings: it gets half of the time. What that leaves tries these three at another
+temperature, where there is one. Source of the idea: Jamieson and Talwalkar 2016; Karnin et al. 2013.
+
+Where the time is short, the final comes first: it needs answers that are long enough to judge. Earlier rounds are
+planned for as many methods as the rest suffices for, the likeliest first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from engines.bench.suite import Case, Suite
 
 FINALISTS = 3
-CHECK = 0.15  # of the time, for another temperature
 WARM = 8  # tokens of a warm-up: there are many, and after the first few the machine is awake
 _SHORTEST = 32  # tokens of an answer: less tells little of a drafter
 _PROMPTS = 8  # that a round should have time for: what one prompt says of a drafter is not true of another
+_FEW_PROMPTS = 3  # the same of a round that only leaves out what is clearly slow
+_ENOUGH = 96  # tokens of an answer that tells how long drafts are of use
 
 
 class Stage(StrEnum):
@@ -37,6 +40,59 @@ def stages(groups: Sequence[Hashable]) -> list[Stage]:
         return [Stage.FINAL]
     several = [Stage.METHODS] * (methods > FINALISTS) + [Stage.SETTINGS] * (count > methods)
     return [*several, Stage.FINAL]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPace:
+    """How long answers take.
+
+    Attributes:
+        rate: tokens a second of one lane.
+        overhead: seconds of an answer before its first round.
+        most: tokens that are asked for.
+        prompts: how many there are.
+    """
+
+    rate: float
+    overhead: float
+    most: int
+    prompts: int
+
+    def seconds(self, lanes: int, prompts: int, tokens: int) -> float:
+        """Of a round in which so many lanes answer so many prompts with so many tokens each."""
+        return lanes * min(prompts, self.prompts) * (min(tokens, self.most) / self.rate + self.overhead)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What there is time for: the rounds, and the methods that take part in them."""
+
+    stages: tuple[Stage, ...]
+    methods: tuple[Hashable, ...]
+
+
+def plan(groups: Sequence[Hashable], likeliest: Sequence[Hashable], seconds: float, pace: AnswerPace | None) -> Plan:
+    """The rounds for settings of these methods within a time, and as many methods, the likeliest first, as can be
+    compared in it by answers that are long enough to judge.
+
+    Args:
+        groups: of each setting its method.
+        likeliest: the methods, those first that are likeliest to gain.
+        pace: None where it is not known; then all take part.
+    """
+    everything = Plan(tuple(stages(groups)), tuple(likeliest))
+    if pace is None or len(likeliest) <= FINALISTS:
+        return everything
+    left = seconds - pace.seconds(1 + FINALISTS, _PROMPTS, _ENOUGH)
+    compared = int(left / pace.seconds(1, _FEW_PROMPTS, _SHORTEST)) - 1  # beside the baseline
+    if compared <= FINALISTS:
+        return Plan((Stage.FINAL,), tuple(likeliest[:FINALISTS]))
+    taking_part = tuple(likeliest[:compared])
+    left -= pace.seconds(1 + len(taking_part), _FEW_PROMPTS, _SHORTEST)
+    settings = sum(group in taking_part[: kept(len(taking_part))] for group in groups)
+    if pace.seconds(1 + settings, _FEW_PROMPTS, _SHORTEST) <= left:
+        return Plan(everything.stages, taking_part)
+    return Plan((Stage.METHODS, Stage.FINAL), taking_part)
 
 
 def kept(methods: int) -> int:

@@ -27,6 +27,9 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-]+")
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _TOO_LONG = "a string in it is longer than the file or than any should be"
+_TABLE, _HEAD = "token_embd.weight", "output.weight"
+_COMPARED = 4  # rows of both
+_SAME = 0.95  # cosine above which they are the same numbers, each rounded in its own way (Q2_K against Q8_0: 0.97)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,53 @@ class GgufFile:
         for tensor in self.tensors:
             counts[tensor.kind] = counts.get(tensor.kind, 0) + tensor.count
         return counts
+
+    @property
+    def title(self) -> str:
+        """What the file calls its model, untrusted; "" where it does not say."""
+        value = self.metadata.get("general.name")
+        return value if isinstance(value, str) else ""
+
+    @property
+    def weights_name(self) -> str | None:
+        """What users call the way that its weights are stored, such as "Q4_K_M": as the file says, else the type that
+        most numbers have. None of a file without tensors."""
+        from gguf import LlamaFileType
+
+        stated, counts = self.metadata.get("general.file_type"), self.stored()
+        if type(stated) is int and stated in set(LlamaFileType) - {LlamaFileType.GUESSED}:
+            return LlamaFileType(stated).name.partition("_")[2]  # behind MOSTLY or ALL
+        return max(counts, key=counts.__getitem__, default=None)
+
+    @property
+    def repeated(self) -> int:
+        """How many numbers are stored a second time: those of an output table that is the input's, which some writers
+        store once more, often in another type. Raises OSError."""
+        both = {tensor.name: tensor for tensor in self.tensors if tensor.name in (_TABLE, _HEAD)}
+        if len(both) < 2 or both[_TABLE].shape != both[_HEAD].shape:
+            return 0
+        import numpy as np
+
+        table, head = (_first_rows(self, both[name]) for name in (_TABLE, _HEAD))
+        lengths = np.linalg.norm(table, axis=1) * np.linalg.norm(head, axis=1)
+        same = (table * head).sum(axis=1) > _SAME * lengths
+        return both[_HEAD].count if bool(same.all()) else 0
+
+
+def _first_rows(file: GgufFile, tensor: GgufTensor) -> np.ndarray:
+    """Some rows of a table as float64; not numbers (nan) of a type that the gguf package cannot read."""
+    import numpy as np
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    rows, columns = tensor.shape[0], tensor.shape[-1]
+    some = min(_COMPARED, rows)
+    content = file.content()[tensor.begin : tensor.begin + tensor.size // rows * some].reshape(some, -1)
+    try:
+        with np.errstate(all="ignore"):
+            return dequantize(content, GGMLQuantizationType[tensor.kind]).astype(np.float64)
+    except NotImplementedError:
+        return np.full((some, columns), np.nan)
 
 
 class Joined:

@@ -150,6 +150,11 @@ def draft_beside(target: Path) -> Path | None:
     return next((place for place in places if _is(place, draft)), None)
 
 
+def known_files() -> list[KnownModel]:
+    """The known models and their draft models that are here."""
+    return [model for model in _files().values() if model.here]
+
+
 def known_name(model: str) -> str:
     """The short name of a model, by that name, its folder, file or hub id: of a known one, of one that ships ("sample",
     "sample-draft"), or "" for any other. A known model's file is known wherever it lies."""

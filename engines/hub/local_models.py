@@ -15,9 +15,9 @@ from engines.folders import PAIR, sample_model, sample_models
 from engines.hub import gguf_config, gguf_file, gguf_folder
 from engines.hub import hub_cache as cache
 from engines.hub.download_progress import in_bytes
-from engines.hub.known_models import KNOWN, draft_beside, known_name
+from engines.hub.known_models import KNOWN, draft_beside, known_files, known_name
 from engines.hub.model_source import ModelSource
-from engines.hub.safetensors_headers import stored, stored_in
+from engines.hub.safetensors_headers import parameters_of, repeated, stored, stored_in
 from engines.hub.untrusted_json import read_object, words_in
 from engines.vocabularies import shared_tokens
 
@@ -29,22 +29,28 @@ _OTHER_PROGRAMS = (
     ("llama.cpp", "~/Library/Caches/llama.cpp", "*.gguf"),
 )
 _NOT_CAUSAL = "not a causal language model"
+_NOTHING = {"path": None, "problem": None, "title": "", "type": None, "parameters": 0, "dtype": None}
+_LARGEST_SHARE = 0.5  # of the target's parameters: a larger model is no draft model that somebody would want unasked
+_MOST_BESIDE = 40  # files in a target's folder that are looked at
 
 
 def look_at(folder: Path) -> dict[str, Any]:
-    """``{"path", "problem", "type", "parameters", "dtype"}`` of a folder or a GGUF file; problem is None for a usable
-    causal model."""
+    """``{"path", "problem", "title", "type", "parameters", "dtype"}`` of a folder or a GGUF file: problem is None for a
+    usable causal model; the title is untrusted, "" where the files state none; parameters as people count them, a tied
+    table once."""
     if folder.is_file():
         return _look_at_gguf(folder)
-    found = {"path": str(folder), "problem": None, "type": None, "parameters": 0, "dtype": None}
+    found = _NOTHING | {"path": str(folder)}
     try:
         config = read_object(folder / "config.json")
         found["type"] = config["model_type"] if isinstance(config.get("model_type"), str) else None
         found["problem"] = _lacking(folder, config)
-        for file in (f for f in sorted(folder.glob("*.safetensors")) if f.is_file()):
+        files = [file for file in sorted(folder.glob("*.safetensors")) if file.is_file()]
+        for file in files:
             counts = stored(file)
             found["parameters"] += sum(counts.values())
             found["dtype"] = found["dtype"] or next(iter(counts), None)
+        found["parameters"] -= repeated(files, config)
     except OSError as error:
         found["problem"] = f"{Path(error.filename or folder).name}: {error.strerror}"
     except ValueError as error:
@@ -100,11 +106,13 @@ class UsualDraft:
 
 def usual_draft(target: Path) -> UsualDraft | None:
     """The draft model that a target (its folder or file) is given where none is named: the one that is fetched with it;
-    of those that ship the first whose tokens are the target's, else the first whose files don't tell, else the first.
-    None where there is none."""
+    else the smallest with its tokens in a file beside its own; of those that ship the first whose tokens are the
+    target's, else the first whose files don't tell, else the first. None where there is none."""
     if (place := draft_beside(target)) is not None:
         return UsualDraft(known_name(str(place)), place, _SAME.same, _SAME.why, "came with the target")
     ours, others = _readable(target), []
+    if (place := _sibling(target, ours)) is not None:
+        return UsualDraft(place.name, place, _SAME.same, _SAME.why, "beside the target")
     for name in sample_models()[1:]:
         if (place := sample_model(name)) is None:
             continue
@@ -157,12 +165,11 @@ def _is_gguf(file: Path) -> bool:
 
 def _look_at_gguf(file: Path) -> dict[str, Any]:
     """As ``look_at``. Raises LaterPart."""
-    found = {"path": str(file), "problem": None, "type": None, "parameters": 0, "dtype": None}
+    found = _NOTHING | {"path": str(file)}
     try:
         header = gguf_file.read(file)
-        counts = header.stored()
-        found |= {"type": header.architecture, "parameters": sum(counts.values())}
-        found["dtype"] = max(counts, key=counts.__getitem__, default=None)
+        found |= {"title": header.title, "type": header.architecture, "dtype": header.weights_name}
+        found["parameters"] = sum(header.stored().values()) - header.repeated
         gguf_config.config_of(header)
     except gguf_file.LaterPart:
         raise
@@ -178,11 +185,11 @@ class Candidate:
     """A draft model on this machine.
 
     Attributes:
-        origin: "named" by the user, "fetched" with the target, in a file "beside" it, "shipped" or in the hub's
+        origin: "named" by the user, "fetched" by name, in a file "beside" the target's, "shipped" or in the hub's
             "cache".
         parameters: their number, None where the files don't tell.
         fits: None where the files don't tell.
-        share: as of ``Fit``.
+        share, same: as of ``Fit``.
     """
 
     name: str
@@ -191,6 +198,7 @@ class Candidate:
     fits: bool | None
     why: str
     share: float | None = None
+    same: bool | None = None
 
 
 def candidates(target: ModelSource, named: ModelSource | None, parameters: int | None) -> tuple[Candidate, ...]:
@@ -198,8 +206,8 @@ def candidates(target: ModelSource, named: ModelSource | None, parameters: int |
     ours, known = _readable(target.place), [source.place for source in (target, named) if source is not None]
     found = []
     if named is not None:
-        found.append((named.name, "named", named.place, sum(stored_in(named).values()), None))
-    others = [*_beside(target.place)]
+        found.append((named.name, "named", named.place, parameters_of(named, stored_in(named)), None))
+    others = [*_fetched(target.place)]
     others += [(model["name"], "shipped", model) for model in shipped() if model["path"] is not None]
     for name, origin, model in others + [(model["id"], "cache", model) for model in cached()]:
         folder = Path(model["path"])
@@ -213,21 +221,38 @@ def candidates(target: ModelSource, named: ModelSource | None, parameters: int |
         if found.fits and size and parameters and size >= parameters:
             why += ", but it is no smaller than the target"
         why = f"{why}; {problem}" if problem else why
-        judged.append(Candidate(name, origin, size or None, found.fits, why, found.share))
-    return tuple(sorted(judged, key=lambda c: (c.origin != "named", not c.fits, -(c.share or 0.0))))
+        judged.append(Candidate(name, origin, size or None, found.fits, why, found.share, found.same))
+    return tuple(sorted(judged, key=lambda c: (c.origin != "named", not c.fits, not c.same, -(c.share or 0.0))))
 
 
-def _beside(target: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Name, origin and facts of what may draft for a target in a GGUF file: the one that is fetched with it, and
-    smaller GGUF files in its folder."""
-    if not target.is_file():
-        return
+def _beside(target: Path) -> Iterator[Path]:
+    """The GGUF files in the folder of a target in such a file, the smallest first; the target's own not."""
+    if target.is_file():
+        files = [file for file in target.parent.glob("*.[gG][gG][uU][fF]") if _is_gguf(file)]
+        files.sort(key=lambda file: (file.stat().st_size, file.name))
+        yield from [file for file in files if not file.samefile(target)][:_MOST_BESIDE]
+
+
+def _sibling(target: Path, ours: dict[str, int] | str | None) -> Path | None:
+    """The smallest usable model beside a target with the same tokens, of at most half its parameters."""
+    for file in _beside(target):
+        with suppress(gguf_file.LaterPart):
+            found = _look_at_gguf(file)
+            small = 0 < found["parameters"] <= _LARGEST_SHARE * _look_at_gguf(target)["parameters"]
+            if small and not found["problem"] and isinstance(ours, dict) and _readable(file) == ours:
+                return file
+    return None
+
+
+def _fetched(target: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Name, origin and facts of what may draft for a target and lies beside it, or was fetched."""
     if (own := draft_beside(target)) is not None:
         yield known_name(str(own)), "fetched", _look_at_gguf(own)
-    size = target.stat().st_size
-    for file in sorted(target.parent.glob("*.gguf")):
-        if _is_gguf(file) and file.stat().st_size < size:
+    for file in _beside(target):
+        with suppress(gguf_file.LaterPart):
             yield file.name, "beside", _look_at_gguf(file)
+    for model in known_files():
+        yield model.name, "fetched", _look_at_gguf(model.path)
 
 
 class Fit(NamedTuple):

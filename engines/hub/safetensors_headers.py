@@ -7,7 +7,7 @@ the range, accept any shape and any place of a tensor, and do not compare the he
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
@@ -18,9 +18,10 @@ from typing import Any
 from engines.errors import ModelUnavailable, first_line
 from engines.hub.hub_api import Listing, content, hub_errors
 from engines.hub.model_source import ModelSource, shards
-from engines.hub.untrusted_json import is_count, parse_object
+from engines.hub.untrusted_json import is_count, parse_object, read_object
 
 _LARGEST = 100 << 20
+_HEAD = "lm_head.weight"
 _FIRST = 100_000  # bytes that are asked for first; most headers are shorter
 
 
@@ -51,6 +52,32 @@ def stored_in(source: ModelSource) -> dict[str, int]:
         except (OSError, ValueError) as error:
             raise ModelUnavailable(f"{source.name}: {first_line(error)}", "its download is incomplete") from None
     return dict(counts)
+
+
+def parameters_of(source: ModelSource, stored: Mapping[str, int]) -> int:
+    """Numbers of a model as people count them: a table that is stored for the input and once more for the output counts
+    once, as far as that is known here. 0 where nothing is: of pickled weights. ``stored`` is what ``stored_in``
+    gives."""
+    found = sum(stored.values())
+    if source.gguf is not None:
+        return found - source.gguf.repeated
+    if source.choice.pickled or source.download is not None:
+        return found
+    try:
+        files = [source.folder / name for name in shards(source.folder, source.choice)]
+        return found - repeated(files, read_object(source.folder / "config.json"))
+    except (OSError, ValueError):  # whoever loads it says what is wrong
+        return found
+
+
+def repeated(files: Iterable[Path], config: Mapping[str, Any]) -> int:
+    """How many numbers of a model's files are stored a second time: the output table of one whose configuration says
+    that it is the input's. Raises OSError, ValueError: as ``stored``."""
+    if config.get("tie_word_embeddings") is not True:
+        return 0
+    shapes = {name: tensor.shape for file in files for name, tensor in tensors(file).items()}
+    head = shapes.pop(_HEAD, None)
+    return prod(head) if head is not None and head in shapes.values() else 0
 
 
 def names(file: Path) -> list[str]:

@@ -8,11 +8,48 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from engines.methods.shared.stop_rules import NONE, TOP
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model as other programs find it.
+
+    Attributes:
+        name: as this program takes it.
+        gguf: full path of its GGUF file; None where it has another form.
+        folder: full path of its folder, or the id under which the hub has it; None for a GGUF file.
+        beside: full path, without an ending, of what is written where a program reads another form.
+    """
+
+    name: str
+    gguf: str | None = None
+    folder: str | None = None
+    beside: str = "model"
+
+    def as_gguf(self) -> tuple[list[str], str]:
+        """Commands that write a GGUF file, none where it is one; and its path."""
+        return self._written(self.gguf, f"{self.beside}.gguf", "--gguf")
+
+    def as_folder(self) -> tuple[list[str], str]:
+        """The same of a folder of safetensors."""
+        return self._written(self.folder, f"{self.beside}-BF16", "--safetensors", "--type", "bf16")
+
+    def _written(self, there: str | None, place: str, *form: str) -> tuple[list[str], str]:
+        if there is not None:
+            return [], there
+        return [shlex.join(["spec-tui", "model", "export", self.name, *form, "--output", place])], place
+
+    def pretrained(self) -> str:
+        """The arguments of transformers' ``from_pretrained``."""
+        if self.gguf is None:
+            return repr(self.folder)
+        folder, _, file = self.gguf.rpartition("/")
+        return f"{folder or '/'!r}, gguf_file={file!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +58,23 @@ class DraftSetup:
 
     Attributes:
         depth: within so many drafted tokens most of the accepted ones lay.
-        draft_model, head: names as they were given; None where there is none.
+        target: the model that answers.
+        draft_model: None where there is none.
+        same_tokens: whether its tokens are the target's.
+        head: the name of a draft head as it was given; None where there is none.
     """
 
     depth: int
-    draft_model: str | None = None
+    target: ModelFiles
+    draft_model: ModelFiles | None = None
+    same_tokens: bool = True
     head: str | None = None
+
+    def as_head(self) -> tuple[list[str], str]:
+        """The command that writes the head in vLLM's layout, and the folder."""
+        place, (_, model) = f"{self.target.beside}-head", self.target.as_folder()
+        command = ["spec-tui", "head", "export", self.head, place, "--model", self.target.name, "--target-name", model]
+        return [shlex.join(command)], place
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +83,7 @@ class Counterpart:
 
     Attributes:
         program: its name.
-        paste: the settings, quoted for a shell, or lines of Python.
+        paste: commands, quoted for a shell, or lines of Python.
         lost: what does not carry over, a sentence without a full stop; "" where all does.
     """
 
@@ -71,28 +119,56 @@ def losses(options: Mapping[str, Any], *others: str) -> str:
     return "; ".join([*said, *others])
 
 
-def vllm(lost: str = "", **config: Any) -> Counterpart:
-    """vLLM's ``--speculative-config`` with these fields; those that are None are left out."""
+def vllm(setup: DraftSetup, lost: str = "", before: Sequence[str] = (), **config: Any) -> Counterpart:
+    """vLLM's server with these fields of ``--speculative-config``; those that are None are left out. ``before`` are
+    commands that write what it drafts with."""
     given = {name: value for name, value in config.items() if value is not None}
-    return Counterpart("vLLM", shlex.join(["--speculative-config", json.dumps(given)]), lost)
+    written, model = setup.target.as_folder()
+    command = shlex.join(["vllm", "serve", model, "--speculative-config", json.dumps(given)])
+    return Counterpart("vLLM", "\n".join([*written, *before, command]), lost)
 
 
-def llama_cpp(spec_type: str, lost: str = "", **flags: Any) -> Counterpart:
-    """Flags of ``llama-server``; underscores stand for dashes."""
-    words = ["--spec-type", spec_type]
+def llama_cpp(
+    setup: DraftSetup, spec_type: str, lost: str = "", draft_model: ModelFiles | None = None, **flags: Any
+) -> Counterpart:
+    """``llama-server`` with these flags; underscores stand for dashes. ``draft_model`` is what it drafts with."""
+    written, model = setup.target.as_gguf()
+    words = ["llama-server", "--model", model, "--spec-type", spec_type]
+    if draft_model is not None:
+        more, draft = draft_model.as_gguf()
+        written, words = written + more, [*words, "--spec-draft-model", draft]
     for name, value in flags.items():
         words += [f"--{name.replace('_', '-')}", f"{value}"]
-    return Counterpart("llama.cpp", shlex.join(words), lost)
+    return Counterpart("llama.cpp", "\n".join([*written, shlex.join(words)]), lost)
 
 
-def transformers(lost: str = "", **arguments: Any) -> Counterpart:
+def transformers(setup: DraftSetup, lost: str = "", **arguments: Any) -> Counterpart:
     """A call of ``generate`` with these arguments."""
     given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    return Counterpart("transformers", f"model.generate(**inputs, {given})", lost)
+    return Counterpart("transformers", "\n".join([*_loaded(setup), f"model.generate(**inputs, {given})"]), lost)
 
 
-def assisted(draft_model: str, lost: str = "", **settings: Any) -> Counterpart:
-    """``generate`` with an assistant: its settings are read from the assistant's own generation configuration."""
-    lines = [f"assistant = AutoModelForCausalLM.from_pretrained({draft_model!r})"]
+def assisted(setup: DraftSetup, lost: str = "", **settings: Any) -> Counterpart:
+    """``generate`` with the draft model as assistant: its settings are read from the assistant's own generation
+    configuration."""
+    drafter = setup.draft_model.pretrained()
+    lines = [*_loaded(setup), f"assistant = AutoModelForCausalLM.from_pretrained({drafter}, dtype='auto')"]
     lines += [f"assistant.generation_config.{name} = {value!r}" for name, value in settings.items()]
-    return Counterpart("transformers", "\n".join([*lines, "model.generate(**inputs, assistant_model=assistant)"]), lost)
+    arguments = "assistant_model=assistant"
+    if not setup.same_tokens:
+        lines.append(f"assistant_tokenizer = AutoTokenizer.from_pretrained({drafter})")
+        arguments += ", tokenizer=tokenizer, assistant_tokenizer=assistant_tokenizer"
+    return Counterpart("transformers", "\n".join([*lines, f"model.generate(**inputs, {arguments})"]), lost)
+
+
+def _loaded(setup: DraftSetup) -> list[str]:
+    """Lines that load the target, and a prompt."""
+    model = setup.target.pretrained()
+    files = [each.gguf for each in (setup.target, setup.draft_model) if each is not None]
+    return [
+        *["# transformers reads GGUF files with two more packages: pip install accelerate gguf"] * any(files),
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        f"tokenizer = AutoTokenizer.from_pretrained({model})",
+        f"model = AutoModelForCausalLM.from_pretrained({model}, dtype='auto')",
+        "inputs = tokenizer('Your prompt', return_tensors='pt')",
+    ]

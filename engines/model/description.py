@@ -15,7 +15,7 @@ from engines.errors import SpecError, first_line
 from engines.hub.local_models import Candidate, candidates
 from engines.hub.model_checks import read_config
 from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, locate
-from engines.hub.safetensors_headers import stored_in
+from engines.hub.safetensors_headers import parameters_of, stored_in
 from engines.hub.untrusted_json import is_count, object_in, read_object, words_in
 from engines.libraries import hf
 from engines.model.causal_model import usable_context
@@ -77,12 +77,15 @@ class ModelDescription:
         where: "folder", "file" (GGUF), "cache" or "hub"; ``folder``: its path, of a GGUF file the file's.
         problem: why it will be refused, None if nothing is known against it; hint: what to do about that.
         drafts: "trees", "chains" or None if it is refused; the test at loading has the last word.
-        parameters: numbers stored, None for pickled weights.
-        stored: the same by dtype.
+        title: what its file calls it, untrusted; else the name.
+        parameters: as people count them, a tied table once; None for pickled weights.
+        stored: numbers that are stored, by dtype; ``stored_as``: what users call that, such as "Q4_K_M", "" where it
+            has no name of its own.
         files: sizes in bytes of the files that are needed, by name; ``to_download``: of them, what is not here.
     """
 
     name: str
+    title: str
     where: str
     folder: str
     revision: str | None
@@ -94,6 +97,7 @@ class ModelDescription:
     shape: ModelSizes
     parameters: int | None
     stored: dict[str, int]
+    stored_as: str
     weights: str
     files: dict[str, int]
     to_download: int
@@ -133,15 +137,17 @@ def describe(
     listing, stored, room = source.listing, stored_in(source), _machine()
     where = "hub" if listing else "cache" if source.folder.parent.name == "snapshots" else "folder"
     where = "file" if source.gguf else where
-    parameters = sum(stored.values()) or None
-    names, sizes = (*source.choice.small, *source.choice.weights), memory(shape, parameters, room)
+    parameters = parameters_of(source, stored) or None
+    names, sizes = (*source.choice.small, *source.choice.weights), memory(shape, sum(stored.values()), room)
     if sizes and problem is None:
         sizes = laid_out_memory(source, sizes, stored, room)
     return ModelDescription(
-        name=name, where=where, folder=str(source.place), revision=revision,
+        name=name, title=(source.gguf and source.gguf.title) or name, where=where, folder=str(source.place),
+        revision=revision,
         commit=None if where in ("folder", "file") else source.folder.name, problem=problem, hint=hint,
         drafts=verified if problem is None else None, remarks=(*remarks, *_warnings(source, config, shape)),
         shape=shape, parameters=parameters, stored=stored,
+        stored_as=(source.gguf and source.gguf.weights_name) or "",
         weights="GGUF" if source.gguf else "pickled" if source.choice.pickled else "safetensors",
         files={n: listing.files[n].size if listing else source.path(n).stat().st_size for n in names},
         to_download=source.download.bytes - source.download.fetched if source.download else 0,

@@ -29,10 +29,11 @@ from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import read_text
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.advice_report import TITLE, AdviceReport, advised, as_object, as_page, as_terminal
+from spec_tui.present.advice_words import planned
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.text import one_line
 from spec_tui.session import kept_settings
-from spec_tui.session.advice_setup import prepare
+from spec_tui.session.advice_setup import foresee, prepare
 
 _PROMPTS = ("Prompts like yours: a line each, lines of JSON with prompt, turns or messages (as in Spec-Bench or a log "
             "of OpenAI's form), or one JSON document; or coding: twelve tasks that ship. Default: our own.")
@@ -67,8 +68,10 @@ def advise(
 
     Every engine that can run here takes part, on the same prompts, in rounds: first with its defaults, the faster half
     with a few settings, then the three fastest. The last round gets half of the time, and the verdict is made of its
-    numbers alone. ctrl+c ends it with what is known so far. Of a server its acceptance is read, and how many tokens
-    it should be started to draft with is said; of llama.cpp that is started here, for each of its ways to draft.
+    numbers alone. In a short time only the likeliest take part, so that answers are long enough to judge; what will be
+    done is said before it begins. ctrl+c ends it with what is known so far. Of a server its acceptance is read, and how
+    many tokens it should be started to draft with is said; of llama.cpp that is started here, for each of its ways to
+    draft.
     """
     _check_server(models, save, what_if, also, html)
     if undo:
@@ -93,6 +96,7 @@ def advise(
     if models.server is not None or models.backend:
         return advise_server(decoder, asked.suite, request, minutes * 60, format)
     adviser, left_out, notes = prepare(decoder, asked.suite, request, minutes * 60, also or ())
+    narrate(planned(foresee(decoder.ready, adviser.suite, request, minutes * 60, also or ())))
     gc.collect()
     gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
     interrupted = _follow(adviser)

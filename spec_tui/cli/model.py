@@ -192,7 +192,7 @@ def _print(found: ModelDescription) -> None:
     from rich.text import Text
 
     out = console()
-    out.print(Text(one_line(found.name), style="bold"))
+    out.print(Text(one_line(found.title), style="bold"))
     out.print(table([(f"  {name}", value) for name, value in _facts(found)]))
     if found.memory:
         out.print()
@@ -215,7 +215,9 @@ def _facts(found: ModelDescription) -> list[tuple[str, str]]:
     hidden = f", hidden size {shape.hidden:,}" if shape.hidden else ""
     kinds = [dtype if len(found.stored) == 1 else f"{in_number(n)} {dtype}" for dtype, n in found.stored.items()]
     quantised = f"; quantised ({shape.quantised})" if shape.quantised else ""
-    numbers = f"{in_number(found.parameters)}, stored as {', '.join(kinds)}{quantised}" if found.parameters else ""
+    stored = f"{found.stored_as}: {', '.join(kinds)}" if found.stored_as not in ("", *kinds) else ", ".join(kinds)
+    stored += ", its table twice" if sum(found.stored.values()) > (found.parameters or 0) else ""
+    numbers = f"{in_number(found.parameters)}, stored as {stored}{quantised}" if found.parameters else ""
     download = f"; {in_bytes(found.to_download)} to download" if found.to_download else ""
     drafts = "chains only" if found.drafts == "chains" else found.drafts
     rows = [

@@ -21,6 +21,7 @@ from engines.report import encoding
 from engines.report.events import SAMPLING_FIELDS, Ready
 from engines.report.wording import counted
 from spec_tui.export.page import document, preformatted, rows_as_table, text_of
+from spec_tui.export.paste_files import as_installed, model_files, same_tokens
 from spec_tui.export.race_files import depth_rows
 from spec_tui.present.advice_words import chosen, elsewhere, judge, last_measured, ranked, sentences, ties, verdict_of
 from spec_tui.present.race_text import disturbance_sentence, pairs_summary
@@ -133,9 +134,11 @@ def counterparts(report: AdviceReport, lane: int) -> tuple[Counterpart, ...]:
         return ()
     used = (*spec.needs, *spec.helped_by.values())
     head = next((ready.heads[need].name for need in used if need in ready.heads), None)
-    names = {"draft_model": setting.draft_model or ready.draft_model, "head": head}
-    setup = DraftSetup(reach(screening.metrics(lane)), **{n: name and model_label(name) for n, name in names.items()})
-    return spec.counterparts(spec.parse(setting.options, ready.model), setup)
+    draft = setting.draft_model or ready.draft_model
+    target, draft = model_files(ready.model), draft and model_files(draft)
+    setup = DraftSetup(reach(screening.metrics(lane)), target, draft, draft is None or same_tokens(draft, target), head)
+    found = spec.counterparts(spec.parse(setting.options, ready.model), setup)
+    return tuple(as_installed(each) for each in found)
 
 
 # -- tables ---------------------------------------------------------------------------------------------------
@@ -247,13 +250,12 @@ def _modelled(report: AdviceReport, screening: Screening) -> Rows:
 def _dropped(adviser: Adviser, last: Screening) -> Rows:
     """What went out before the round of the verdict, the fastest first."""
     stayed = {lane.label for lane in last.lanes}
-    rows = [["dropped", "in round", "prompts", "speed-up", "tokens/step"]]
+    rows = [["dropped", "in round", "prompts", "x by t(n)", "tokens/step"]]
     for number, screening in reversed(list(enumerate(adviser.rounds, 1))):
         for lane in ranked(screening) if screening is not last else ():
             if (label := screening.lanes[lane].label) not in stayed:
                 stayed.add(label)
-                ratio = screening.ratio(lane).ratio
-                rows.append([label, str(number), str(screening.prompts()), f"{ratio:.2f}x",
+                rows.append([label, str(number), str(screening.prompts()), f"{screening.score(lane):.2f}x",
                              length(screening.metrics(lane).mean_generated_length)])
     return rows
 

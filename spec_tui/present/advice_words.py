@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
 
 from engines import methods
 from engines.advice.adviser import Adviser
 from engines.advice.findings import BASELINE, RoundCosts, Screening
+from engines.advice.foreseen import Foreseen
+from engines.advice.halving import FINALISTS, Stage
 from engines.advice.paired_ratio import PairedRatio
 from engines.report.wording import counted
 from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, judged
 
 _NO_VERDICT = (Speed.UNMEASURED, Speed.IMPOSSIBLE)
 _WORTH = 0.05  # of a round's time: less is not worth a word
+_LONG = 60.0  # minutes: what would take longer to tell is as good as a tie
 
 
 def judge(ratio: PairedRatio | None, tokens_per_step: float | None = None) -> SpeedVerdict:
@@ -48,8 +53,34 @@ def elsewhere(adviser: Adviser, screening: Screening) -> bool:
 def chosen(screening: Screening) -> int | None:
     """The lane to use: the fastest where it is faster than the baseline, else the baseline; None without a verdict."""
     first = ranked(screening)[0]
-    speed = verdict_of(screening, first).speed
-    return None if speed in _NO_VERDICT else first if speed is Speed.FASTER else BASELINE
+    found = verdict_of(screening, first)
+    if found.speed in _NO_VERDICT:
+        return None
+    likely = outstanding(screening, first, found)
+    return first if found.speed is Speed.FASTER or (likely is not None and likely.ratio > 1) else BASELINE
+
+
+@dataclass(frozen=True, slots=True)
+class Outstanding:
+    """What is likely where the clock does not tell yet: a speed-up by tokens, t(n) and the times of drafting, which
+    are nearly free of noise; and the minutes that would settle it."""
+
+    ratio: float
+    minutes: int
+
+
+def outstanding(screening: Screening, lane: int, found: SpeedVerdict) -> Outstanding | None:
+    """Of a lane that cannot be told from the baseline because too little was measured; None for a tie that more time
+    would hardly change, and for any other verdict."""
+    ratio = screening.score(lane)
+    if found.speed is not Speed.SAME or not found.vague or ratio is None:
+        return None
+    gain = abs(ratio - 1)
+    if gain <= LEAST_NOISE:
+        return None
+    spent = sum(m.prefill_seconds + m.decode_seconds for m in map(screening.metrics, range(len(screening.lanes))))
+    minutes = spent / 60 * max(0.0, (found.noise / gain) ** 2 - 1)  # noise falls with the root of what is measured
+    return Outstanding(ratio, max(1, ceil(minutes))) if minutes <= _LONG else None
 
 
 def ties(screening: Screening) -> list[int]:
@@ -62,7 +93,7 @@ def sentences(adviser: Adviser) -> list[str]:
     """The whole verdict, the advice first."""
     screening = last_measured(adviser)
     if screening is None:
-        return ["Nothing was measured: not one prompt was answered with every setting. Give --minutes more."]
+        return ["Nothing was measured: not one prompt was answered with every setting. Give it more time."]
     first = ranked(screening)[0]
     found = verdict_of(screening, first)
     said = [*_unfinished(adviser, screening), _advice(screening, first, found)]
@@ -88,9 +119,15 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
         return f"Use {label}: {found.words} than {base} decoding, on {prompts}."
     if found.speed is Speed.UNMEASURED:
         return (f"There was too little time for a verdict: {label} was {found.ratio:.2f}x as fast as {base} decoding "
-                f"on {prompts}, too few to tell it from noise. Give --minutes more.")
+                f"on {prompts}, too few to tell it from noise. Give it more time.")
     if found.speed is Speed.IMPOSSIBLE:
         return f"No verdict: the machine changed its pace meanwhile ({label}: {found.reason}). Run it again."
+    if (likely := outstanding(screening, first, found)) is not None:
+        said = "Probably faster" if likely.ratio > 1 else "Probably slower"
+        more = counted(likely.minutes, "more minute")
+        return (f"{said} ({likely.ratio:.1f}x); about {more} would settle it: {label} beside {base} decoding, on "
+                f"{prompts} so far, by what a round makes and takes; by the clock {found.ratio:.2f}x "
+                f"±{found.noise:.2f}.")
     if found.speed is Speed.SAME:
         more = " More time would tell." if found.vague else ""
         return (f"A tie with no drafts at all: the fastest, {label}, cannot be told from {base} decoding on {prompts} "
@@ -155,6 +192,33 @@ def _next_best(screening: Screening, first: int, found: SpeedVerdict) -> list[st
     if mine.draft > _WORTH * mine.seconds:
         said.append(f"If drafting took it no time, {name} would be at {mine.free_drafts() / alone.rate:.2f}x.")
     return [" ".join(said)] if said else []
+
+
+def planned(found: Foreseen) -> str:
+    """What an evaluation will do, in which order, before it begins."""
+    base, stages = methods.baseline().id, found.plan.stages
+    first = {Stage.METHODS: "with their defaults", Stage.SETTINGS: "with all their settings",
+             Stage.FINAL: "by answers that are long enough to judge"}
+    said = [f"First {base} and the methods that are likeliest to gain answer the same prompts, {first[stages[0]]}: "
+            f"{'; '.join(_forecasts(found))}."]
+    said += ["Then the faster half of them with all their settings."] * (Stage.SETTINGS in stages[1:])
+    said += [f"Then the {FINALISTS} fastest by longer answers, which get half of the time; the verdict is made of "
+             "these."] * (len(stages) > 1)
+    left = [engine for engine, draft in found.likeliest if (engine, draft) not in found.plan.methods]
+    said += [f"For {_list(left)} there is no time: more minutes try them, too."] * bool(left)
+    said += ["A forecast is what t(n), the cost of drafting and the usual acceptance come to; the clock checks it."
+             ] * bool(found.forecasts)
+    return " ".join(said)
+
+
+def _forecasts(found: Foreseen) -> list[str]:
+    """The methods that take part, the likeliest first; those with the same forecast together."""
+    groups: dict[str, list[str]] = {}
+    for engine, draft in found.plan.methods:
+        ratio = found.forecasts.get((engine, draft))
+        words = "nothing is known before they run" if ratio is None else f"forecast {ratio:.1f}x"
+        groups.setdefault(words, []).append(f"{engine} with {draft}" if draft else engine)
+    return [f"{_list(names)} ({words})" for words, names in groups.items()]
 
 
 def _list(words: Sequence[str]) -> str:

@@ -10,14 +10,16 @@ from engines.cost.curve import BreakEven
 from engines.report.run_state import RunState
 from engines.report.wording import counted
 from spec_tui.present.price_words import conclusion, outlook, share
+from spec_tui.present.speed_verdict import of_runs, seconds_alone
 
 _CLOSE = 0.05  # of the speed: what t(n) says of a single run is no surer
 _ADVISE = "spec-tui advise compares engines on prompts like yours"
 _RARELY = 0.5  # of the rounds
 
 
-def explanation(run: RunState) -> list[str]:
-    """What a round took, what it made for that, and what to try first; less where less was measured."""
+def explanation(run: RunState, baseline: RunState | None = None) -> list[str]:
+    """What a round took, what it made for that, and what to try first; less where less was measured. Where there is a
+    ``baseline`` of the same prompt and settings, the run is compared with that, else with what t(n) says."""
     costs, even = RoundCosts.of(run.metrics), run.metrics.break_even
     if run.started is not None and run.rounds and run.metrics.draft_seconds is None:
         return ["What drafting took and what verification took is not disclosed: a server tells of a round, at most, "
@@ -26,10 +28,16 @@ def explanation(run: RunState) -> list[str]:
         return ["There is nothing to explain: no round was timed."]
     if not run.metrics.drafted:
         return [_alone(run, costs), f"First to try: {_undrafted(run)}."]
-    if even is None:
+    measured = of_runs(run, baseline)
+    if (alone := seconds_alone(run, baseline)) is not None:
+        even, known = BreakEven(costs.seconds / alone, costs.tokens), f"{measured.words}, measured beside the baseline."
+    elif even is not None:
+        known = f"about {even.speed_up:.2f}x, computed, not measured beside a baseline."
+    else:
         return [_times(run, costs, None), "What a round without drafts takes is not known for this model."]
     tried = next(_ideas(run, costs, even))
-    return [_times(run, costs, costs.seconds / even.needs), _outcome(run, even), f"First to try: {tried}."]
+    times = _times(run, costs, costs.seconds / even.needs, "in the baseline" if alone is not None else "by t(n)")
+    return [times, _outcome(run, even, known), f"First to try: {tried}."]
 
 
 def _alone(run: RunState, costs: RoundCosts) -> str:
@@ -44,15 +52,16 @@ def _undrafted(run: RunState) -> str:
     return f"another engine; {_ADVISE}"
 
 
-def _times(run: RunState, costs: RoundCosts, alone: float | None) -> str:
+def _times(run: RunState, costs: RoundCosts, alone: float | None, source: str = "") -> str:
+    """``alone``: seconds of a round without drafts, and what says so."""
     m = run.metrics
     rows = 1 + m.drafted / m.target_forwards
-    beside = "" if alone is None else f"; by t(n) a round without drafts takes {_ms(alone)}"
+    beside = "" if alone is None else f"; {source} a round without drafts takes {_ms(alone)}"
     return (f"A round took {_ms(costs.seconds)}: {_ms(costs.verify)} to verify {rows:.1f} tokens, "
             f"{_ms(costs.draft)} to draft and {_ms(costs.other)} for all else{beside}.")
 
 
-def _outcome(run: RunState, even: BreakEven) -> str:
+def _outcome(run: RunState, even: BreakEven, known: str) -> str:
     m = run.metrics
     accepted, drafted = m.accepted / m.target_forwards, m.drafted / m.target_forwards
     if abs(even.speed_up - 1) <= _CLOSE:
@@ -60,8 +69,7 @@ def _outcome(run: RunState, even: BreakEven) -> str:
     else:
         said = f"so drafting made it {'faster' if even.speed_up > 1 else 'slower'}"
     return (f"It made {even.makes:.2f} tokens, of {drafted:.1f} drafted ones {accepted:.2f} were accepted; the "
-            f"break-even is {even.needs:.2f}, {said}: about {even.speed_up:.2f}x, computed, not measured beside a "
-            "baseline.")
+            f"break-even is {even.needs:.2f}, {said}: {known}")
 
 
 def _ideas(run: RunState, costs: RoundCosts, even: BreakEven) -> Iterator[str]:
@@ -75,7 +83,7 @@ def _ideas(run: RunState, costs: RoundCosts, even: BreakEven) -> Iterator[str]:
     if slower and found is not None and found.forecast.pays_from is None:
         yield f"no drafts, or an engine with cheaper ones. {conclusion(found).removesuffix('.')}"
     if started.options.get("budget") == "paper":
-        yield ("--set budget=auto, which verifies only what pays" +
+        yield ("budget=auto, which verifies only what pays" +
                (f". {conclusion(found).removesuffix('.')}" if found is not None else ""))
     drafting = m.drafting_rounds / m.target_forwards
     if drafting < _RARELY:

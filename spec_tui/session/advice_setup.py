@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engines import methods
+from engines.advice import halving
+from engines.advice.foreseen import Foreseen
+from engines.advice.trial_lanes import candidates
+from engines.cost.budget import Acceptance
+from engines.cost.curve import CostCurve
 from engines.errors import SpecError, UsageProblem
 from engines.methods.spec import MethodSpec
+from engines.race.lanes import Lane
+from engines.report.events import Ready
 from engines.request import Request
+from spec_tui.present.price_words import outlook
 from spec_tui.session.settings import unavailable
 
 if TYPE_CHECKING:
@@ -19,7 +28,67 @@ if TYPE_CHECKING:
     from engines.wire import Event
 
 _WARM = 0.8  # the other temperature, where answers are greedy
-_PACE = 0.5  # of the tokens a second that t(n) promises: prompts are read too, and other programs run
+_PACE = 0.8  # of the tokens a second that t(n) promises: other programs run, too
+_COPIES = "copies"
+_PROMPT = 64  # tokens that are read before an answer, as far as the plan knows
+
+
+def foresee(
+    ready: Ready, suite: Suite, request: Request, seconds: float, draft_models: Sequence[str] = ()
+) -> Foreseen:
+    """What the loaded models, these prompts and the time allow, before anything runs. Raises UsageProblem where no
+    engine can run."""
+    def missing(spec: MethodSpec, options: Mapping[str, Any], draft_model: str) -> str:
+        return unavailable(spec, ready, options, request.datastores, draft_model)
+
+    lanes, left_out = candidates(missing, ready.model, draft_models)
+    if not lanes:
+        raise UsageProblem("no engine can run here", next(iter(left_out.values()), "see spec-tui engines"))
+    first = {lane.method: lane for lane in reversed(lanes)}
+    forecasts = {method: found for method, lane in first.items() if (found := _forecast(ready, lane)) is not None}
+    likeliest = _in_order(list(dict.fromkeys(lane.method for lane in lanes)), ready, forecasts)
+    pace = None
+    if ready.price:
+        price = CostCurve(ready.price)
+        pace = halving.AnswerPace(_PACE / price.at(1), price.at(_PROMPT), request.max_new_tokens, len(suite.places))
+    plan = halving.plan([lane.method for lane in lanes], likeliest, seconds, pace)
+    return Foreseen(plan, lanes, likeliest, pace, left_out, forecasts)
+
+
+def _forecast(ready: Ready, lane: Lane) -> float | None:
+    """The speed-up that is expected of a lane before it has run; None where nothing is known of its costs."""
+    found = None if lane.draft_model else outlook(ready, lane.engine, lane.options)
+    if found is None:
+        return None
+    copied = _source(ready, lane.engine) == _COPIES
+    expected = replace(found.forecast, chances=tuple(Acceptance().chances(("", 0), copied)))
+    return expected.speed_up(expected.best)
+
+
+def _in_order(
+    found: Sequence[tuple[str, str]], ready: Ready, forecasts: Mapping[tuple[str, str], float]
+) -> tuple[tuple[str, str], ...]:
+    """The methods, the likeliest to gain first: of each source of drafts the best one, since what is expected of
+    sources is far less sure than what they cost; then the others, and those of which nothing is known last, except
+    where somebody asked for a draft model."""
+    ranked = sorted(found, key=lambda method: -forecasts.get(method, 0.0))
+    places: dict[tuple[str, str], int] = {}
+    seen: dict[str, int] = {}
+    for method in ranked:
+        source = _source(ready, method[0])
+        places[method] = seen[source] = seen.get(source, -1) + 1
+    return tuple(sorted(ranked, key=lambda method: (not (method in forecasts or method[1]), places[method])))
+
+
+def _source(ready: Ready, engine: str) -> str:
+    """What an engine drafts with."""
+    spec = methods.find(engine)
+    needed = spec.least(methods.at_hand(ready.draft_model, ready.heads))
+    if methods.DRAFT_MODEL in needed:
+        return methods.DRAFT_MODEL
+    if head := next((need for need in needed if need in ready.heads), None):
+        return head
+    return "itself" if spec.self_speculative else _COPIES
 
 
 def prepare(
@@ -29,29 +98,29 @@ def prepare(
     is to be said of the prompts. Raises UsageProblem where no prompt fits or no engine can run."""
     from engines.advice.adviser import Adviser
     from engines.advice.known_answers import known_to
-    from engines.advice.trial_lanes import candidates
     from engines.bench.bench_runner import BenchRunner, fitting
 
     suite, notes = fitting(BenchRunner(decoder), suite, request)
     ready = decoder.ready
-
-    def missing(spec: MethodSpec, options: Mapping[str, Any], draft_model: str) -> str:
-        return unavailable(spec, ready, options, request.datastores, draft_model)
-
-    lanes, left_out = candidates(missing, ready.model, draft_models)
-    if not lanes:
-        raise UsageProblem("no engine can run here", next(iter(left_out.values()), "see spec-tui engines"))
-    searching = [lane for lane in lanes if methods.find(lane.engine).retrieves(lane.options)]
+    found = foresee(ready, suite, request, seconds, draft_models)
+    searching = [lane for lane in found.lanes if methods.find(lane.engine).retrieves(lane.options)]
     stores = []
     if searching:
         try:
             stores = decoder.open_datastores.sparse(request.datastores)
         except SpecError:  # its lane says so
             stores = []
-    rate = _PACE / ready.price[0][1] if ready.price else None
-    adviser = Adviser(decoder, lanes, suite, request, seconds, rate=rate, known=known_to(stores),
-                      temperature=0.0 if request.temperature else _WARM)
-    return adviser, left_out, notes
+    adviser = Adviser(decoder, found.lanes, suite, request, seconds, pace=found.pace, plan=found.plan,
+                      known=known_to(stores), temperature=0.0 if request.temperature else _WARM)
+    return adviser, found.left_out | _untried(found), notes
+
+
+def _untried(found: Foreseen) -> dict[str, str]:
+    """Why methods take no part that could run."""
+    short = "in so short a time the likeliest are compared, by answers that are long enough"
+    known = {method: f"forecast {ratio:.1f}x" for method, ratio in found.forecasts.items()}
+    return {method[0]: f"{short} ({known.get(method, 'nothing is known of it before it runs')})"
+            for method in found.likeliest if method not in found.plan.methods}
 
 
 def advice(

@@ -138,13 +138,14 @@ class ChatSession:
 
     @property
     def downloading(self) -> bool:
-        """A model is on its way from the hub: esc stops that, where there is no prompt to take back."""
+        """A model is on its way from the hub."""
         return self.phase == "loading" and self.loading is not None and self.loading.bytes is not None
 
     @property
     def stoppable(self) -> bool:
         """Whether esc has something to stop or to take back; what was recorded cannot be stopped."""
-        return self.client.capabilities.ask and (self.busy or self.queued is not None or self.downloading)
+        return self.client.capabilities.ask and (
+            self.busy or self.queued is not None or self.phase == "loading")
 
     @property
     def takes_all_cores(self) -> bool:
@@ -272,10 +273,13 @@ class ChatSession:
         if self.queued is not None:
             self._give_back_queue()
             return True
-        if self.busy or self.downloading:
+        if self.phase == "loading":
+            self.client.stop_loading()
+            return True
+        if self.busy:
             self.client.cancel()
             self.datastore_jobs.stopping()
-        return self.busy or self.downloading
+        return self.busy
 
     def restart(self) -> None:
         """A fresh engine; the conversation stays."""

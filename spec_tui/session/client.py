@@ -70,6 +70,9 @@ class EngineClient(Protocol):
         (``RaceFinished`` with reason "cancelled", after what is complete), or the audit (``Failed`` of kind
         "cancelled"), or the build (``Refused`` of kind "cancelled")."""
 
+    def stop_loading(self) -> None:
+        """Stop loading models: ``Failed`` of kind "cancelled". Where the engine has a process of its own, at once."""
+
     def events(self) -> list[Event]:
         """What has arrived since the last call, in order; empty if nothing."""
 
@@ -140,6 +143,9 @@ class QueuedClient(EngineClient):
     def cancel(self) -> None:
         if self.alive:
             self._deliver(Cancel())
+
+    def stop_loading(self) -> None:
+        self.cancel()
 
     def events(self) -> list[Event]:
         arrived: list[Event] = []

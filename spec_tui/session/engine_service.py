@@ -8,9 +8,9 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from engines.datastores.datastore_events import Building, Refused
 from engines.errors import ModelUnavailable, SpecError, UsageProblem
@@ -54,6 +54,14 @@ class Decoder(Racer, Protocol):
     datastore_service: DatastoreService
 
 
+@runtime_checkable
+class TakesDrafts(Protocol):
+    """A loaded model that can be given another draft model."""
+
+    def with_draft_model(self, name: str, progress: Callable[[Loading], None]) -> Decoder:
+        """As ``engines.runtime.Runtime.with_draft_model``."""
+
+
 Loader = Callable[..., Decoder]
 """Takes the fields of ``LoadRequest`` and ``progress`` by name, as ``engines.load`` does."""
 
@@ -87,6 +95,7 @@ class Service:
         self._load_models = load
         self._access = HostAccess.here()
         self._decoder: Decoder | None = None
+        self._request = LoadRequest()  # that it was loaded by
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._pending: list[_Job] = []  # waiting or under way; guarded by the lock
         self._lock = threading.Lock()
@@ -163,10 +172,14 @@ class Service:
                 raise _JobStopped
             self._emit(event)
 
-        self._decoder = None  # before the next one: two large models rarely fit side by side
-        gc.collect()
-        decoder = self._load_models(**asdict(request), progress=progress)
-        self._decoder = decoder
+        before, self._decoder = self._decoder, None  # before the next one: two large models rarely fit side by side
+        if isinstance(before, TakesDrafts) and _other_draft(self._request, request):
+            decoder = before.with_draft_model(request.draft_model, progress)
+        else:
+            before = None
+            gc.collect()
+            decoder = self._load_models(**asdict(request), progress=progress)
+        self._decoder, self._request = decoder, request
         self._emit(decoder.ready)
 
     def _audit(self, answer: Answer, stop: threading.Event) -> None:
@@ -225,6 +238,12 @@ class _ProgressEvents:
         if step.stage != self._stage or monotonic() - self._at >= _EVERY or step.done == step.total:
             self._stage, self._at = step.stage, monotonic()
             self._emit(Building(self._name, step))
+
+
+def _other_draft(loaded: LoadRequest, wanted: LoadRequest) -> bool:
+    """Whether another draft model is named, and all else is as it was loaded."""
+    target = replace(wanted, draft_model=loaded.draft_model, draft_revision=loaded.draft_revision)
+    return wanted.draft_model is not None and wanted.draft_revision is None and wanted != loaded == target
 
 
 def _suite(data: Any) -> Any:

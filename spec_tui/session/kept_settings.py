@@ -1,5 +1,6 @@
-"""What is kept for each model in the data folder: the engine and the settings that it is asked with where no engine is
-named, and the draft head that was named for it last. A file that is damaged, or names what is not here, counts as none.
+"""What is kept in the data folder: for each model the engine and the settings that it is asked with where no engine is
+named, and the draft head that was named for it last; and the file of prompts that was evaluated with. A file that is
+damaged, or names what is not here, counts as none.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from engines.race.lanes import Lane
 
 _HEAD = "-head.json"
+_PROMPTS = "prompts.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,21 @@ def keep_head(load: LoadRequest) -> None:
     head = str(named.resolve()) if named.is_dir() and not ours else load.head
     with suppress(OSError):
         folders.write_json(_file(load, _HEAD), {"model": _name(load), "head": head})
+
+
+def keep_prompts(file: Path | None) -> None:
+    """Keep which file of prompts was evaluated with last; None: our own. What cannot be written is not kept."""
+    with suppress(OSError):
+        folders.write_json(folders.data() / "settings" / _PROMPTS, {"file": str(file.absolute()) if file else ""})
+
+
+def kept_prompts() -> str:
+    """That file's path, as far as it is still there; "" for our own prompts."""
+    try:
+        file = read_object(folders.data() / "settings" / _PROMPTS).get("file")
+        return file if isinstance(file, str) and Path(file).is_file() else ""
+    except (OSError, ValueError):
+        return ""
 
 
 def _kept_head(load: LoadRequest) -> str | None:

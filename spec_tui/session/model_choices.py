@@ -6,7 +6,8 @@ cache, so screens call this from a thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ class ModelChoice:
         origin: where it is, in words.
         folder: with its files, or its one file; None where it is not here.
         facts: as ``engines.hub.local_models.look_at``: "type", "parameters", "dtype", "problem".
+        same: of a draft model, whether it has the target's tokens and no others.
         fits: of a draft model, whether it can draft for the target; None if the files don't tell.
         share: of the target's tokens that the draft model has, 0..1; None if the files don't tell.
         why: that in words, "" for a target.
@@ -42,6 +44,7 @@ class ModelChoice:
     fits: bool | None = None
     why: str = ""
     share: float | None = None
+    same: bool | None = None
 
     @property
     def problem(self) -> str:
@@ -66,32 +69,57 @@ def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
         found.append(ModelChoice(facts["id"], facts["id"], "in the hub's cache", Path(facts["path"]), facts))
     for facts in local_models.of_other_programs():
         found.append(ModelChoice(facts["path"], facts["name"], "kept by another program", Path(facts["path"]), facts))
-    for place in _folders(load):
-        where = "a folder at hand" if place.is_dir() else "a file at hand"
-        found.append(ModelChoice(str(place), model_label(str(place)), where, place, local_models.look_at(place)))
+    found += _looked_at(_folders(load))
     return tuple(choice for choice in found if HostAccess.here().offers(choice.name))
 
 
 def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[ModelChoice, ...]:
-    """The models at hand as draft models of a target: first those that can be chosen, then those that can't, with the
-    reason. A model that is no smaller than the target is not among them."""
+    """The models at hand, those beside the target and those that were fetched to draft, as draft models of a target:
+    first those with its tokens, then those that have some of them, those that can't be chosen last, with the reason. A
+    model that is no smaller than the target is not among them."""
     from engines.hub import local_models
 
-    size, judged = target.facts.get("parameters") or 0, []
-    for choice in at_hand:
-        own = choice.facts.get("parameters") or 0
-        if choice.folder in (None, target.folder) or (size and own >= size):
-            continue
-        found = local_models.fit(choice.folder, target.folder)
-        judged.append(replace(choice, fits=found.fits, why=found.why, share=found.share))
+    size, judged, seen = target.facts.get("parameters") or 0, [], [target.folder]
     usual = local_models.usual_draft(target.folder)
     if usual is not None:
         why = usual.why
         if not usual.fits:
             why += ": without another draft model, engines that need one can't run"
-        facts = local_models.look_at(usual.place)
-        judged.insert(0, ModelChoice(None, usual.title, usual.origin, usual.place, facts, usual.fits, why))
-    return tuple(sorted(judged, key=lambda choice: bool(choice.problem)))
+        facts, same = local_models.look_at(usual.place), usual.fits or None
+        judged.append(ModelChoice(None, usual.title, usual.origin, usual.place, facts, usual.fits, why,
+                                  1.0 if same else None, same))
+        seen.append(usual.place)
+    for choice in (*at_hand, *_looked_at(_beside(target.folder)), *_fetched_drafts()):
+        if choice.folder is None or any(same_place(str(choice.folder), place) for place in seen):
+            continue
+        seen.append(choice.folder)
+        if size and (choice.facts.get("parameters") or 0) >= size:
+            continue
+        found = local_models.fit(choice.folder, target.folder)
+        judged.append(replace(choice, fits=found.fits, why=found.why, share=found.share, same=found.same))
+    return tuple(sorted(judged, key=lambda choice: (bool(choice.problem), not choice.same, -(choice.share or 0.0))))
+
+
+def _looked_at(places: Iterable[Path]) -> list[ModelChoice]:
+    """Folders and files as choices; a later file of a model in several is none."""
+    from engines.hub import gguf_file, local_models
+
+    found = []
+    for place in places:
+        with suppress(gguf_file.LaterPart):
+            facts = local_models.look_at(place)
+            where = "a folder at hand" if place.is_dir() else "a file at hand"
+            found.append(ModelChoice(str(place), facts["title"] or model_label(str(place)), where, place, facts))
+    return [choice for choice in found if HostAccess.here().offers(choice.name)]
+
+
+def _fetched_drafts() -> list[ModelChoice]:
+    """The draft models that were fetched with their targets."""
+    from engines.hub import known_models, local_models
+
+    drafts = [known.draft for known in known_models.KNOWN.values() if known.draft is not None and known.draft.here]
+    return [ModelChoice(draft.name, draft.name, "your data folder", draft.path, local_models.look_at(draft.path))
+            for draft in drafts]
 
 
 def heads(target: ModelChoice) -> tuple[ModelChoice, ...]:
@@ -134,12 +162,21 @@ def _folders(load: LoadRequest) -> Iterator[Path]:
         here = None
     places = [path.parent for path in own] + ([here, here / "models"] if here is not None else [])
     for folder in (*own, *(child for place in dict.fromkeys(places) for child in _children(place))):
-        is_model = (folder / "config.json").is_file() or folder.suffix.lower() == ".gguf"
-        if is_model and folder not in seen and not shipped(str(folder)):
+        if _is_model(folder) and folder not in seen and not shipped(str(folder)):
             seen.add(folder)
             yield folder
             if len(seen) == _MOST:
                 return
+
+
+def _beside(target: Path) -> list[Path]:
+    """The models in the folder that a target lies in."""
+    found = [place for place in _children(target.absolute().parent) if _is_model(place) and not shipped(str(place))]
+    return found[:_MOST]
+
+
+def _is_model(place: Path) -> bool:
+    return (place / "config.json").is_file() or place.suffix.lower() == ".gguf"
 
 
 def _children(place: Path) -> list[Path]:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from engines.report.events import Failed
@@ -63,6 +64,15 @@ class ProcessClient(QueuedClient):
         child, self._child = self._child, None
         if child is not None:
             child.close(self._patience)
+
+    def stop_loading(self) -> None:
+        """End the process, in which nothing is to be kept while it loads, and start another: loading hears of a cancel
+        only when it next tells of its progress, which takes seconds."""
+        if self._child is not None:
+            self._child.close(0.0)
+        self._inbox.clear()
+        self._inbox.append(Failed("loading was stopped", "what was downloaded stays", "cancelled"))
+        self._start()
 
     def _deliver(self, command: Command) -> None:
         assert self._child is not None
@@ -113,12 +123,20 @@ class _Child:
         try:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self._kill()
             self.process.wait()
         self.alive = False
         self.send(None)
         for thread in self._threads:
             thread.join(patience)
+
+    def _kill(self) -> None:
+        """The process, and what it has started: a compiler, a server."""
+        if os.name == "posix":
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        else:
+            self.process.kill()
 
     def _write(self) -> None:
         pipe = self.process.stdin

@@ -19,7 +19,7 @@ CHAT = (
            help="Close what is open: a list, a notice, an enlarged panel, the token cursor",
            when=lambda chat: chat.escape_does == "close"),
     Action(id="run.stop", run="stop", keys="escape", label="Stop", footer=True, palette="Stop",
-           help="Stop the answer and keep its text; stop a download", when=lambda chat: chat.escape_does == "stop"),
+           help="Stop the answer and keep its text; stop loading", when=lambda chat: chat.escape_does == "stop"),
     Action(id="chat.text", run="text", keys="escape", label="Text", footer=True, palette="",
            help="Leave the prompt or the panel for the text, where letters are keys",
            when=lambda chat: chat.escape_does == "text"),

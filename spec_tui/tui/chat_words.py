@@ -13,6 +13,7 @@ from engines.report.run_state import RunState
 from engines.request import Request
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.playback import speed_words
 from spec_tui.present.progress_text import prefill_progress, short_progress
 from spec_tui.present.speed_verdict import of_runs
@@ -244,15 +245,14 @@ def _loading(session: ChatSession) -> Row:
     row: list[Span] = [(f" {marks.WAITING} ", "warn"), (waits, "muted"), (stage, "text")]
     if event is not None and event.done is not None:
         row += [("  ", "text"), *gauge(event.done, width), (f" {event.done * 100:>3.0f} %", "muted")]
-    if session.downloading:
-        row.append(("  esc takes back your prompt" if session.queued is not None else "  esc stops", "muted"))
+    row.append(("  esc takes back your prompt" if session.queued is not None else "  esc stops", "muted"))
     return row
 
 
 def problem(session: ChatSession) -> str:
     """The last failure: what went wrong, and the way out."""
     failed = session.problem
-    message, hint = one_line(failed.message).rstrip("."), one_line(failed.hint).rstrip(".")
+    message, hint = (one_line(on_screen(words)).rstrip(".") for words in (failed.message, failed.hint))
     text = f"{marks.FAILED} {_capital(message)}.\n  "
     if hint:
         text += f"{_capital(hint)}.\n  "

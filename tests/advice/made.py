@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engines.advice.adviser import Adviser
+from engines.advice.halving import AnswerPace
 from engines.bench.suite import parse
 from engines.errors import RunFailed
 from engines.race.lanes import parse_lanes
@@ -85,7 +86,7 @@ def hash_of(text: str) -> int:
 
 def adviser(racer: PacedRacer, lanes: str, seconds: float = 60.0, suite: str = SUITE, **more) -> Adviser:
     return Adviser(racer, parse_lanes([lanes]), parse(suite, "made"), Request((), max_new_tokens=25), seconds,
-                   rate=1 / ALONE, clock=lambda: racer.now, **more)
+                   pace=AnswerPace(1 / ALONE, 0.0, 25, 8), clock=lambda: racer.now, **more)
 
 
 def ran(racer: PacedRacer, lanes: str, seconds: float = 60.0, suite: str = SUITE, **more) -> Adviser:

@@ -19,6 +19,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from engines.advice.adviser import Adviser
+from engines.advice.halving import AnswerPace
 from engines.advice.trial_lanes import candidates
 from engines.bench.suite import parse
 from engines.cost.curve import CostCurve, best_length
@@ -126,7 +127,7 @@ class Outcome:
 def advised_on(machine: SimulatedMachine, minutes: float = 3.0) -> Outcome:
     """Run it."""
     adviser = Adviser(machine, LANES, parse(SUITE, "made"), Request((), max_new_tokens=48), 60 * minutes,
-                      rate=0.5 / ALONE, clock=lambda: machine.now, temperature=0.8)
+                      pace=AnswerPace(0.5 / ALONE, 0.0, 48, 8), clock=lambda: machine.now, temperature=0.8)
     for _ in adviser.run():
         pass
     last = last_measured(adviser)

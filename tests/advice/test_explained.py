@@ -10,6 +10,7 @@ from engines.report.events import Started
 from engines.report.run_state import RunState, fold
 from engines.request import Request
 from spec_tui.present.speed_explained import explanation
+from spec_tui.present.speed_verdict import of_runs
 from tests.advice.made import Costs, PacedRacer
 
 PRICE = ((1, 0.010), (2, 0.012), (64, 0.136))
@@ -35,9 +36,16 @@ def test_a_faster_answer_in_three_sentences():
     assert said[2].startswith("First to try: nothing clear from this run; spec-tui advise")
 
 
+def test_a_baseline_that_was_measured_is_what_it_is_compared_with():
+    run, alone = answered("pld", Costs(3, 0.014), budget="auto"), answered("autoregressive", Costs(1, 0.012))
+    said, measured = explanation(run, alone), of_runs(run, alone)
+    assert said[0].endswith("in the baseline a round without drafts takes 12.0 ms.")
+    assert said[1].endswith(f"faster: {measured.words}, measured beside the baseline.") and measured.ratio > 2.4
+
+
 @pytest.mark.parametrize("run, tried", [
     (answered("draft", Costs(2, 0.012, 0.030), budget="auto"), "an engine whose drafts cost less: drafting takes 71 %"),
-    (answered("pld", Costs(2, 0.060), budget="paper"), "--set budget=auto, which verifies only what pays"),
+    (answered("pld", Costs(2, 0.060), budget="paper"), "budget=auto, which verifies only what pays"),
     (answered("autoregressive", Costs()), "an engine that drafts; spec-tui advise"),
     (answered("pld", Costs(), budget="auto"), "another engine; spec-tui advise"),
     (answered("admg", Costs(2, 0.012, 0.014), num_tokens=4), "drafts of another size. Forecast"),

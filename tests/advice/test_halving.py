@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import exp, log
 from statistics import fmean
 
 import pytest
 
 from engines.advice import halving
+from engines.advice.halving import AnswerPace, Plan, Stage, plan
 from engines.advice.paired_ratio import PairedRatio
 from engines.advice.pass_times import PassTimes
 from engines.bench.suite import parse
@@ -21,6 +23,17 @@ from engines.bench.suite import parse
 def test_methods_come_first_then_their_settings_and_few_go_straight_to_the_final(groups, stages):
     assert [stage.value for stage in halving.stages(groups)] == stages.split()
     assert [halving.kept(methods) for methods in (2, 5, 10, 22)] == [3, 3, 5, 11]
+
+
+def test_a_short_time_goes_to_the_likeliest_and_to_answers_that_can_be_judged():
+    pace, groups, likeliest = AnswerPace(12.0, 1.0, 256, 12), [*"ddpps", *"rrhh"], "dpsrh"
+    plans = {minutes: plan(groups, likeliest, 60 * minutes, pace) for minutes in (1, 5, 6, 20)}
+    assert plans[1] == plans[5] == Plan((Stage.FINAL,), tuple("dps"))
+    assert plans[6] == Plan((Stage.METHODS, Stage.FINAL), tuple("dpsrh"))
+    assert plans[20] == Plan((Stage.METHODS, Stage.SETTINGS, Stage.FINAL), tuple("dpsrh"))
+    assert plan(groups, likeliest, 60, None).methods == tuple(likeliest), "what an answer takes is not known"
+    fast = replace(pace, rate=300.0, overhead=0.05)
+    assert plan(groups, likeliest, 60, fast) == plans[20], "a fast model tries all in a minute"
 
 
 def test_the_final_gets_half_of_the_time():

@@ -5,16 +5,16 @@ from __future__ import annotations
 import html
 import json
 import random
+import re
 from dataclasses import replace
 
 import pytest
 
-from engines import methods
 from engines.advice.findings import RoundCosts
-from engines.methods.counterparts import DraftSetup, assisted, llama_cpp, vllm
 from engines.report.events import Ready
 from spec_tui.export.advice_report import AdviceReport, as_object, as_page, as_terminal, tables
-from spec_tui.present.advice_words import sentences
+from spec_tui.present.advice_words import chosen, sentences, verdict_of
+from spec_tui.present.speed_verdict import Speed
 from spec_tui.session.client import LoadRequest
 from tests.advice.made import Costs, PacedRacer, adviser, ran
 
@@ -87,8 +87,37 @@ def test_too_little_time_gives_no_verdict():
     found = ran(PacedRacer(pld=FAST), "pld,rest", seconds=0.5)
     assert sentences(found) == [
         "There was too little time for a verdict: pld was 1.96x as fast as autoregressive decoding on 1 prompt, too "
-        "few to tell it from noise. Give --minutes more."]
+        "few to tell it from noise. Give it more time."]
     assert as_object(report(found))["paste"] == []
+
+
+def test_what_the_clock_cannot_tell_yet_is_said_to_be_probable_with_what_would_settle_it():
+    price, said = ((1, 0.010), (3, 0.012), (64, 0.040)), []
+    for costs in (Costs(2, 0.011), Costs(2, 0.011, 0.019)):
+        racer, dice = PacedRacer(price, pld=costs), random.Random(1)
+        racer.mood = lambda dice=dice: dice.lognormvariate(0, 0.9)
+        found = ran(racer, "pld")
+        screening = found.rounds[-1]
+        assert verdict_of(screening, 1).speed is Speed.SAME and screening.ratio(1).noise > 0.3
+        said.append(sentences(found)[0])
+        assert chosen(screening) == (1 if len(said) == 1 else 0)
+    assert re.match(r"Probably faster \(1\.8x\); about \d+ more minutes? would settle it: pld beside", said[0])
+    assert re.match(r"Probably slower \(0\.[67]x\); about \d+ more minutes? would settle it", said[1])
+
+
+def test_what_was_dropped_is_judged_by_what_it_makes():
+    racer, dice = PacedRacer(((1, 0.010), (3, 0.012), (64, 0.040)), pld=FAST), random.Random(2)
+    racer.mood = lambda: dice.lognormvariate(0, 0.6)
+    rows = next(rows for rows in tables(report(ran(racer, LANES))) if rows[0][0] == "dropped")
+    idle = [row for row in rows[1:] if row[-1] == "1.00"]
+    assert idle and all(float(row[3].rstrip("x")) < 1.05 for row in idle), "one token a step gains nothing"
+
+
+@pytest.mark.parametrize("seconds", [7.0, 20.0, 45.0])
+def test_it_ends_in_time(seconds):
+    racer = PacedRacer(pld=FAST)
+    found = ran(racer, LANES, seconds=seconds, temperature=0.8)
+    assert 0.5 * seconds < racer.now <= 1.02 * seconds and sentences(found)[0].startswith("Use pld")
 
 
 def test_what_is_interrupted_is_said_to_be_unfinished():
@@ -174,16 +203,3 @@ def test_times_of_a_round_say_what_would_help():
     assert mine.free_rows(alone) == 2 / 0.015 and mine.free_drafts() == 100
 
 
-@pytest.mark.parametrize("spec", [spec for spec in methods.specs() if spec.counterparts], ids=lambda spec: spec.id)
-def test_every_setting_that_is_tried_has_its_counterparts(spec):
-    for given in ({}, *spec.variants, *spec.trials):
-        found = spec.counterparts(spec.parse(given), DraftSetup(3, "a/draft", "a/head"))
-        assert found and all(each.paste.isascii() and "None" not in each.paste for each in found)
-        assert {each.program for each in found} <= {"vLLM", "llama.cpp", "transformers"}
-
-
-def test_names_are_quoted_for_where_they_are_pasted():
-    assert vllm(model="a'b $(x)").paste == """--speculative-config '{"model": "a'"'"'b $(x)"}'"""
-    assert llama_cpp("t", spec_draft_model="a b").paste == "--spec-type t --spec-draft-model 'a b'"
-    assert assisted("a'b", x=1).paste.splitlines()[0] == """assistant = AutoModelForCausalLM.from_pretrained("a'b")"""
-    assert DraftSetup(3).draft_model is None

@@ -421,6 +421,12 @@ def test_a_draft_of_another_vocabulary_is_translated(folder):
     quiet = load(str(folder))
     assert quiet.draft is None and quiet.ready.warnings[0].startswith("no draft model here fits")
     assert quiet.ready.no_draft_model == quiet.ready.warnings[0] and not other.ready.no_draft_model
+    given = quiet.with_draft_model("sample-draft")
+    assert given.target is quiet.target, "it is not read again"
+    (said,) = given.ready.warnings
+    assert given.ready.no_draft_model == "" and "the text is translated for it" in said
+    drafted, alone = (list(given.run(Request(TURN, name, max_new_tokens=12))) for name in ("draft", "autoregressive"))
+    assert drafted[-1] == alone[-1] and measure(drafted).accepted
 
 
 def test_devices_and_dtypes():

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 
 from engines.datastores.datastore_events import Built, DatastoreList
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
@@ -90,6 +91,10 @@ class FakeRuntime:
     def forget_acceptance(self):
         pass
 
+    def with_draft_model(self, name, progress=print):
+        progress(Loading("reading the draft model"))
+        return FakeRuntime(replace(self.ready, draft_model=name))
+
     def memory(self, engine, options, rows, draft_model=""):
         return 1000 + rows
 
@@ -145,6 +150,8 @@ def load(model=None, draft_model=None, dtype="auto", device="auto", progress=pri
         print("noise on stderr", file=sys.stderr, flush=True)
         os.system("echo noise of a child process")
     progress(Loading("reading the fake", 0.5))
+    while model == "silent":  # a library at work
+        time.sleep(0.01)
     while model == "endless":
         time.sleep(0.01)
         progress(Loading("still reading", None))

@@ -24,6 +24,7 @@ from spec_tui.session.engine_commands import (
 )
 from spec_tui.session.engine_service import Service
 from spec_tui.session.host_access import HostAccess
+from spec_tui.tui.widgets.path_input import completed
 
 SERVED = LoadRequest(model="/models/served", draft_model="owner/draft")
 VISITOR = HostAccess(False, SERVED)
@@ -98,3 +99,4 @@ def test_processes_tell_each_other(monkeypatch):
     assert "sample" in {choice.name for choice in model_choices.targets(SERVED) if VISITOR.offers(choice.name)}
     with pytest.raises(UsageProblem, match="loading another model"):
         model_choices.to_download("/etc/passwd", LoadRequest())
+    assert completed("/et") is None, "names of files are not told"

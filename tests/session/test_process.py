@@ -163,6 +163,21 @@ def test_cancel_stops_an_audit_and_the_engine_stays(either):
     assert until(either, Audited)[-1].verdict == "identical"
 
 
+def test_another_draft_model_does_not_load_the_target_again(either):
+    either.load(LoadRequest(model="fake"))
+    until(either, Ready)
+    for request, stage in (
+        (LoadRequest(model="fake", draft_model="small"), "reading the draft model"),
+        (LoadRequest(model="fake"), "reading the fake"),  # the one that is taken by itself: all is looked at again
+        (LoadRequest(model="other", draft_model="small"), "reading the fake"),
+        (LoadRequest(model="other", draft_model="small", dtype="bfloat16"), "reading the fake"),
+    ):
+        either.load(request)
+        first, *_, ready = until(either, Ready)
+        assert first.stage == stage and (ready.model, ready.draft_model) == (
+            request.model, request.draft_model if stage != "reading the fake" else None)
+
+
 def test_cancel_stops_loading(either):
     either.load(LoadRequest(model="endless"))
     until(either, Loading)
@@ -170,6 +185,18 @@ def test_cancel_stops_loading(either):
     assert until(either, Failed)[-1].kind == "cancelled"
     either.load(LoadRequest())
     until(either, Ready)
+
+
+def test_loading_that_tells_of_nothing_is_stopped_at_once(client):
+    client.load(LoadRequest(model="silent"))
+    until(client, Loading)
+    before, clock = client.pid, time.monotonic()
+    client.stop_loading()
+    (failed,) = client.events()
+    assert time.monotonic() - clock < 2 and (failed.kind, client.alive) == ("cancelled", True)
+    assert client.pid != before and gone(before)
+    client.load(LoadRequest(model="fake"))
+    assert until(client, Ready)[-1].model == "fake"
 
 
 def test_failures_are_events_and_the_engine_stays(either):

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 
+import gguf
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, DynamicCache
 
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import sample_model
-from engines.hub.local_models import difference, vocabulary
+from engines.hub.local_models import difference, look_at, usual_draft, vocabulary
 from engines.hub.model_source import TrustPolicy
 from engines.model import description
 from engines.model.description import ModelSizes, describe, memory, sizes_of
 from engines.model.loading import load_model
+from spec_tui.session import model_choices
+from spec_tui.session.engine_commands import LoadRequest
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines import families
 from tests.hub import NEEDED, save
+from tests.sources.gguf_files import Tiny
 
 NAME = "someone/tiny"
 WEIGHTS = "model.safetensors"
@@ -179,6 +186,59 @@ def test_which_draft_models_fit_and_why_the_others_do_not(hub, crowded, tmp_path
     assert sample.fits and "all of the target's are among them" in sample.why
     twin = describe(str(tmp_path / "small"), draft_model=str(tmp_path / "large")).draft_models[0]
     assert twin.fits and "no smaller" in twin.why
+
+
+def test_a_draft_model_beside_the_target_is_found(sample_gguf, tmp_path):
+    target, small = (tmp_path / name for name in ("large.gguf", "small.gguf"))
+    for link, file in zip((target, small), sample_gguf):
+        link.symlink_to(file)
+    Tiny("llama").write(tmp_path / "other.gguf")  # of another vocabulary
+    Tiny("llama").write(tmp_path / "part-00002-of-00002.gguf", lambda writer: [
+        writer.add_uint16("split.no", 1), writer.add_uint16("split.count", 2)])
+    assert (usual := usual_draft(target)).place == small and (usual.fits, usual.origin) == (True, "beside the target")
+    assert usual_draft(small).place != target, "a model that is no smaller is not taken by itself"
+    first, *_ = describe(str(target)).draft_models
+    assert (first.name, first.origin, first.same) == ("small.gguf", "beside", True)
+    chosen = model_choices.targets(LoadRequest(model=str(target)))
+    mine = next(choice for choice in chosen if choice.folder == target.resolve())
+    first, second, *_ = model_choices.drafts(replace(mine, folder=target), ())
+    assert (first.folder, first.same, second.same) == (small, True, False)
+
+
+def test_parameters_and_weights_are_called_as_people_call_them(tmp_path, saved):
+    class Twice(Tiny):
+        def _add(self, writer, name, rows, columns):
+            state = self.rng.bit_generator.state
+            super()._add(writer, name, rows, columns)
+            if name == "token_embd.weight":  # once more, in another type, as Qwen's own files have it
+                self.rng.bit_generator.state, before = state, self.kind
+                self.kind = gguf.GGMLQuantizationType.Q8_0
+                super()._add(writer, "output.weight", rows, columns)
+                self.kind = before
+
+    def named(writer):
+        writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
+        writer.add_name("Tiny \x1b[2J 1B")
+
+    plain = describe(str(Tiny("qwen2", "Q4_0").write(tmp_path / "plain.gguf")))
+    assert (plain.title, plain.stored_as) == (str(tmp_path / "plain.gguf"), "Q4_0")
+    file = Twice("qwen2", "Q4_0").write(tmp_path / "twice.gguf", named)
+    found = describe(str(file))
+    assert found.parameters == plain.parameters and sum(found.stored.values()) > plain.parameters
+    assert (found.title, found.stored_as) == ("Tiny \x1b[2J 1B", "Q4_K_M")
+    facts = look_at(file)
+    assert (facts["parameters"], facts["dtype"], facts["title"]) == (found.parameters, "Q4_K_M", found.title)
+    folder = tmp_path / "folder"
+    shutil.copytree(saved, folder)
+    weights = load_file(folder / WEIGHTS)
+    config = json.loads((folder / "config.json").read_text())
+    for tied, count in ((True, 1), (False, 2)):
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
+        save_file(weights, folder / WEIGHTS)
+        (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": tied}))
+        rest = sum(w.numel() for name, w in weights.items() if name != "lm_head.weight")
+        wanted = rest + (count - 1) * weights["lm_head.weight"].numel()
+        assert describe(str(folder)).parameters == look_at(folder)["parameters"] == wanted
 
 
 def test_vocabularies_are_read_as_the_tokenizer_has_them(tmp_path):

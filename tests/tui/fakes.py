@@ -295,6 +295,9 @@ class FakeClient:
             self._script.clear()
             self._out.append(Finished("cancelled", done.tokens[: len(done.tokens) - left], ""))
 
+    def stop_loading(self) -> None:
+        self.cancels += 1
+
     def events(self) -> list[Event]:
         out = list(self._out)
         self._out.clear()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual.widgets import Input
+
 from engines.advice.advice_events import AdviceFinished, AdviceStarted, ScreeningFinished
 from engines.race.race_events import LaneFinished
 from engines.race.runner import defer_events
@@ -54,6 +56,7 @@ async def test_from_the_start_to_what_is_used_from_now_on(session, tmp_path, mon
     async with session(client=client) as s:
         screen = await opened(s)
         assert "enter starts it" in text(screen) and not screen.advised
+        assert text(screen).startswith("First autoregressive and the methods that are likeliest to gain answer")
         await s.pilot.press("plus", "enter")
         assert client.asked[2] == 600 and client.asked[1].engine == "" and not client.asked[1].keeps
         client.go_on(LaneFinished)
@@ -74,7 +77,10 @@ async def test_from_the_start_to_what_is_used_from_now_on(session, tmp_path, mon
 
 async def test_before_the_model_is_there_it_says_so(session):
     async with session(client=AdvisedClient(auto=False)) as s:
-        screen = await opened(s)
+        s.chat.transcript.focus()  # esc would stop the loading
+        await s.pilot.press("E")
+        await s.pilot.pause()
+        screen = s.app.screen
         await s.pilot.press("enter")
         assert "still loading" in text(screen, "said") and not screen.running
 
@@ -91,6 +97,21 @@ async def test_it_can_be_stopped_and_says_what_is_known(session):
         client.go_on()
         screen.pump()
         assert text(screen).startswith("Unfinished: this is what round 1") and s.app.screen is screen
+
+
+async def test_the_file_of_prompts_is_remembered(session, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "mine.jsonl").write_text('{"prompt": "my own question"}\n')
+    monkeypatch.chdir(tmp_path)
+    for keys in (["i", *"mi", "tab", "enter", "enter"], ["enter"]):  # named once
+        client = AdvisedClient()
+        async with session(client=client) as s:
+            screen = await opened(s)
+            await s.pilot.press(*keys)
+            assert [case.turns for case in client.asked[0].cases] == [("my own question",)]
+            assert "mine.jsonl" in screen.query_one(Input).value
+    (tmp_path / "mine.jsonl").unlink()
+    assert kept_settings.kept_prompts() == "", "a file that is gone is not asked with"
 
 
 async def test_a_file_that_is_none_is_told(session, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from dataclasses import replace
 
 import pytest
@@ -12,10 +13,13 @@ from textual.widgets import Input
 from engines.errors import ModelUnavailable
 from engines.folders import sample_model
 from engines.hub import local_models
+from engines.model.loading import no_draft_fits
 from engines.report.events import DatastoreInfo, Failed, LoadedHead
-from spec_tui.session import kept_settings, model_choices
+from spec_tui.present.on_screen import on_screen
+from spec_tui.session import kept_settings, model_choices, settings
 from spec_tui.session.engine_commands import LoadRequest
-from spec_tui.tui.screens.models import ModelsScreen
+from spec_tui.tui.screens.models import ANOTHER, JUDGING, ModelsScreen
+from spec_tui.tui.widgets.path_input import completed
 from tests.tui.fakes import READY, FakeClient
 from tests.tui.test_data import until
 
@@ -101,6 +105,8 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_way_back(session, here):
 async def test_draft_models_are_judged_by_their_tokens(session, here):
     async with session(client=FakeClient()) as s:
         screen = await opened(s)
+        first, second = (screen.listed.get_option(f"draft-{number}").prompt.plain for number in (0, 1))
+        assert "sample draft" in first and "same tokens" in first and "same tokens" in second
         go_to(screen, ids(screen, "other")["draft"])
         await s.pilot.pause()
         assert "yes: 2 of" in " ".join(said(s, "#about").split()), "what it has can be translated"
@@ -167,7 +173,7 @@ async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
 
     def to_download(name, load):
         if name not in sizes:
-            raise ModelUnavailable(f"{name} is not on the hub", "check its name")
+            raise ModelUnavailable(f"{name} is not on the hub", "check its name, or --allow-pickle")
         return sizes[name]
 
     monkeypatch.setattr(model_choices, "to_download", to_download)
@@ -175,6 +181,7 @@ async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
         screen = await opened(s)
         await s.pilot.press("tab", *"owner/nme", "enter")
         await until(s, lambda: "is not on the hub: check its name" in said(s))
+        assert "--" not in said(s)
         screen.query_one(Input).value = "owner/name"
         await s.pilot.press("enter")
         await until(s, lambda: "270 MB to download; enter again loads it" in said(s))
@@ -182,6 +189,50 @@ async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
         await s.pilot.press("enter")
         await until(s, lambda: s.app.screen is s.chat)
         assert s.chat.session.client.loaded[-1].model == "owner/name"
+
+
+async def test_while_it_looks_it_says_so_and_a_path_can_be_typed(session, here, monkeypatch):
+    go, drafts = threading.Event(), model_choices.drafts
+    monkeypatch.setattr(model_choices, "drafts", lambda *given: go.wait(20) and drafts(*given))
+    async with session(client=FakeClient()) as s:
+        await until(s, lambda: s.chat.session.phase == "ready")
+        await s.pilot.press("ctrl+l")
+        await until(s, lambda: isinstance(s.app.screen, ModelsScreen) and s.app.screen.rows)
+        screen = s.app.screen
+        listed = [screen.listed.get_option_at_index(i).prompt for i in range(screen.listed.option_count)]
+        assert sum(JUDGING in str(prompt) for prompt in listed) == 2
+        go.set()
+        await until(s, lambda: screen._drafts)
+        go_to(screen, "draft-another")
+        await s.pilot.press("enter", *"./mi")
+        assert screen.query_one(Input).placeholder == ANOTHER["draft"] and screen.focused is screen.query_one(Input)
+        await s.pilot.press("tab")
+        assert screen.query_one(Input).value == "./mine/"
+        await s.pilot.press("enter")  # once: it is on this machine
+        await until(s, lambda: s.app.screen is s.chat)
+        assert s.chat.session.client.loaded[-1] == LoadRequest(draft_model="./mine/")
+
+
+def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):
+    (here / "tiny-a.gguf").write_bytes(b"")
+    (here / "tiny-b.gguf").write_bytes(b"")
+    (here / "tiny.txt").write_bytes(b"")
+    monkeypatch.setenv("HOME", str(here))
+    typed = {"ti": "tiny-", "mi": "mine/", f"{here}/we": f"{here}/weightless/", "~/ot": "~/other/", "tiny-": None,
+             "no/such": None, "~nobody-of-that-name/x": None, "owner/name": None, "a\0": None}
+    assert {name: completed(name) for name in typed} == typed
+
+
+@pytest.mark.parametrize("said, shown", [
+    (no_draft_fits("m"), "no draft model here fits m: choose a draft model (ctrl+l)"),
+    (settings._LOADED["draft model"], "no draft model is loaded: choose one (ctrl+l)"),
+    ("give --head one that was trained for this model, or choose another engine",
+     "choose a draft head (ctrl+l), or choose another engine"),
+    ("choose a smaller model or --dtype bfloat16", "choose a smaller model"),
+    ("it exists; --allow-pickle reads it", "it exists; (when spec-tui is started) the option allow-pickle reads it"),
+])
+def test_no_flag_is_named_on_a_screen(said, shown):
+    assert on_screen(said) == shown and on_screen(shown) == shown
 
 
 async def test_what_is_loaded_is_not_loaded_again(session):

@@ -14,16 +14,18 @@ __all__ = ["SPEC", "TREE_OPTIONS", "DraftNote"]
 
 
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
-    tokens, model = other.size(options, setup), setup.draft_model or "DRAFT_MODEL"
+    if setup.draft_model is None:
+        return ()
+    tokens, (written, model) = other.size(options, setup), setup.draft_model.as_folder()
     stop, unstopped = other.least_probability(options)
+    in_vllm = other.vllm(
+        setup, other.losses(options, *[other.STOP] * bool(stop or unstopped)), written, method="draft_model",
+        model=model, num_speculative_tokens=tokens)
     return (
-        other.vllm(other.losses(options, *[other.STOP] * bool(stop or unstopped)), method="draft_model", model=model,
-                   num_speculative_tokens=tokens),
-        other.llama_cpp("draft-simple",
-                        other.losses(options, "the file: a GGUF of the draft model is needed", *unstopped),
-                        spec_draft_model="DRAFT_MODEL.gguf", spec_draft_n_max=tokens,
-                        **({"spec_draft_p_min": stop} if stop else {})),
-        other.assisted(model, other.losses(options, *unstopped), num_assistant_tokens=tokens,
+        *[in_vllm] * setup.same_tokens,  # it takes no other
+        other.llama_cpp(setup, "draft-simple", other.losses(options, *unstopped), setup.draft_model,
+                        spec_draft_n_max=tokens, **({"spec_draft_p_min": stop} if stop else {})),
+        other.assisted(setup, other.losses(options, *unstopped), num_assistant_tokens=tokens,
                        num_assistant_tokens_schedule="constant",
                        **({"assistant_confidence_threshold": stop} if stop is not None else {})),
     )

@@ -14,17 +14,15 @@ from engines.methods.spec import MethodSpec
 
 
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
-    tokens = other.size(options, setup)
+    if setup.head is None:
+        return ()
     stop, unstopped = other.least_probability(options)
-    return (
-        other.vllm(other.losses(options, 'a head of EAGLE-1 or 2, whose method there is "eagle"',
-                                *[other.STOP] * bool(stop or unstopped)),
-                   method="eagle3", model=setup.head or "HEAD", num_speculative_tokens=tokens),
-        other.llama_cpp("draft-eagle3",
-                        other.losses(options, "the file: a GGUF is needed, of an EAGLE-3 head", *unstopped),
-                        spec_draft_model="HEAD.gguf", spec_draft_n_max=tokens,
-                        **({"spec_draft_p_min": stop} if stop else {})),
-    )
+    written, head = setup.as_head()
+    lost = other.losses(options, 'a head of EAGLE-1 or 2, whose method there is "eagle"',
+                        *[other.STOP] * bool(stop or unstopped),
+                        "llama.cpp at all, which reads EAGLE-3 heads in GGUF files; none is written here")
+    return (other.vllm(setup, lost, written, method="eagle3", model=head,
+                       num_speculative_tokens=other.size(options, setup)),)
 
 
 SPEC = MethodSpec(

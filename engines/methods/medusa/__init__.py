@@ -22,8 +22,10 @@ class MedusaNote(Note):
 
 
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
-    lost = other.losses(options, other.CHAIN)
-    return (other.vllm(lost, method=SPEC.id, model=setup.head or "HEADS",
+    if setup.head is None:
+        return ()
+    written, head = setup.as_head()
+    return (other.vllm(setup, other.losses(options, other.CHAIN), written, method=SPEC.id, model=head,
                        num_speculative_tokens=min(options["heads"], setup.depth)),)
 
 

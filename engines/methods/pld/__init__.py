@@ -25,11 +25,12 @@ def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[
     tokens, longest = other.size(options, setup), options["max_ngram"]
     lost = other.losses(options)
     return (
-        other.vllm(lost, method="ngram", num_speculative_tokens=tokens, prompt_lookup_max=longest,
+        other.vllm(setup, lost, method="ngram", num_speculative_tokens=tokens, prompt_lookup_max=longest,
                    prompt_lookup_min=options["min_ngram"]),
-        other.llama_cpp("ngram-simple", other.losses(options, "shorter matches: exactly so many tokens are looked up"),
+        other.llama_cpp(setup, "ngram-simple",
+                        other.losses(options, "shorter matches: exactly so many tokens are looked up"),
                         spec_ngram_simple_size_n=longest, spec_ngram_simple_size_m=tokens),
-        other.transformers(lost, prompt_lookup_num_tokens=tokens, max_matching_ngram_size=longest),
+        other.transformers(setup, lost, prompt_lookup_num_tokens=tokens, max_matching_ngram_size=longest),
     )
 
 

@@ -29,7 +29,7 @@ class SuffixNote(Note):
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
     lost = other.CHAIN if options["shape"] == "tree" else ""
     return (
-        other.vllm(lost, method="suffix", num_speculative_tokens=options["num_tokens"],
+        other.vllm(setup, lost, method="suffix", num_speculative_tokens=options["num_tokens"],
                    suffix_decoding_max_tree_depth=options["depth"], suffix_decoding_max_spec_factor=options["factor"],
                    suffix_decoding_min_token_prob=options["min_prob"]),
     )

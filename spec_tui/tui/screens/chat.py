@@ -21,6 +21,7 @@ from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import price_words as price
 from spec_tui.present import token_styles as marks
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.served_price import ServedPrice, served_price
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
@@ -228,7 +229,7 @@ class ChatScreen(HasActions, Screen):
         started = self.session.last.run.started if self.session.last else None
         for event, here in ((self.session.ready, "ready" in happened), (started, "began" in happened)):
             if here and event is not None and event.warnings:
-                self._message = "; ".join(event.warnings)
+                self._message = on_screen("; ".join(event.warnings))
         if "baseline" in happened and self.transcript.blocks and self.session.turns:
             self._message = words.same_text(self.session)
             self._close(len(self.session.turns) - 1)
@@ -433,7 +434,7 @@ class ChatScreen(HasActions, Screen):
             if self.session.prefilling is not None:
                 at_work = "stopping after this part of the prompt"
             at_work = "" if self.session.datastore_jobs.busy else at_work  # the status line says so itself
-            self._message = at_work if self.session.busy else "stopping the download"
+            self._message = at_work if self.session.busy else "stopping the loading"
         self._draw_status()
 
     @property
@@ -678,7 +679,7 @@ class ChatScreen(HasActions, Screen):
         if turn is None or not turn.run.rounds:
             self.say("Nothing to explain yet: ask something first.")
             return
-        self.app.push_screen(ExplainScreen(turn.run))
+        self.app.push_screen(ExplainScreen(turn.run, self.session.baseline(turn.run)))
 
     def action_step(self) -> None:
         cursor, turn = self.transcript.cursor, self.turn

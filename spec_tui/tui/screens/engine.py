@@ -16,6 +16,7 @@ from engines.methods import MethodSpec, find, specs
 from engines.methods.options import Option
 from engines.report.events import Ready
 from spec_tui.present import price_words as price
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import LOSSY, one_line
 from spec_tui.session.settings import SAMPLING, ChatSettings, stores, to_build, unavailable
 from spec_tui.tui.actions import Action
@@ -96,8 +97,8 @@ class EngineScreen(SpecModal[ChatSettings]):
     def unavailable(self, spec: MethodSpec, settings: ChatSettings | None = None) -> str:
         """Why an engine cannot run with these settings (None: with any); "" where it can."""
         if settings is None:
-            return unavailable(spec, self.ready)
-        return unavailable(spec, self.ready, settings.options(spec.id), settings.datastores)
+            return on_screen(unavailable(spec, self.ready))
+        return on_screen(unavailable(spec, self.ready, settings.options(spec.id), settings.datastores))
 
     def _label(self, spec: MethodSpec) -> Content:
         """Its name; greyed where it cannot run as it is set now, crossed out where no option helps."""

@@ -17,26 +17,25 @@ from engines.errors import SpecError
 from engines.folders import typed_path
 from engines.report.wording import counted
 from spec_tui.export.advice_report import AdviceReport, advised, as_text_of, pastes
+from spec_tui.present.advice_words import planned
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.rows import bar
 from spec_tui.present.text import one_line
 from spec_tui.session import kept_settings
+from spec_tui.session.advice_setup import foresee
 from spec_tui.session.advice_state import AdviceState
 from spec_tui.session.chat_session import ChatSession, Happening
 from spec_tui.session.host_access import HostAccess
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.footer import Footer
+from spec_tui.tui.widgets.path_input import PathInput
 from spec_tui.tui.widgets.strip_panel import SplitLine
 
 _MINUTES = (1, 2, 3, 5, 10, 20, 30, 60)
 _TIMED, _RESTING = 1.0, 0.1  # seconds between two looks, while lanes are timed and else
 _RUNNING, _IDLE, _ADVISED = attrgetter("running"), attrgetter("idle"), attrgetter("advised")
-_BEFORE = """Every engine that can run here is tried, each with the few settings that matter, on the same prompts: \
-first all engines, then the faster half of them with their settings, then the three fastest. The last round gets half \
-of the time, and the verdict is made of its numbers.
-
-enter starts it, + and - change the time, i names a file of prompts: lines of text or of JSON, or a chat log. Without \
-one our own prompts are asked. Nothing else can be asked meanwhile, and other programs disturb it."""
+_KEYS = """enter starts it, + and - change the time, i names a file of prompts: lines of text or of JSON, or a chat \
+log. Without one our own prompts are asked. Nothing else can be asked meanwhile, and other programs disturb it."""
 
 
 class EvaluateScreen(HasActions, Screen[set[Happening]]):
@@ -85,7 +84,8 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         yield SplitLine(id="evaluate-top")
         with VerticalScroll(id="evaluate-scroll", can_focus=False):
             yield Static("", id="evaluate-text", markup=False)
-        yield Input(placeholder="a file of prompts; enter takes it", id="evaluate-file")
+        yield PathInput(value=self._kept(), endings=(), placeholder="a file of prompts; enter takes it",
+                        id="evaluate-file")
         yield Static("", id="evaluate-said", markup=False)
         yield Footer()
 
@@ -184,12 +184,24 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
     def _text(self) -> str:
         state, report = self.state, self.report
         if state is None:
-            return _BEFORE
+            return f"{self._plan()}\n\n{_KEYS}"
         if state.problem is not None and report is None:
             return f"{one_line(state.problem.message)}: {one_line(state.problem.hint)}"
         if self.running:
             return self._progress()
         return as_text_of(report, max(60, self.size.width - 4)) if report is not None else "Nothing was measured."
+
+    def _plan(self) -> str:
+        """What it will do, in which order."""
+        session = self.session
+        if session.ready is None:
+            return "What will be tried is known when the model is loaded."
+        try:
+            asked = self._prompts()
+            request = session.settings.request((("user", "x"),), session.ready)
+            return planned(foresee(session.ready, asked.suite, request, self.minutes * 60.0))
+        except SpecError as error:
+            return f"{error.message}: {error.hint}"
 
     def _progress(self) -> str:
         """The rounds so far, and the standings in the one under way."""
@@ -215,6 +227,9 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         except SpecError as error:
             self._say(f"{error.message}: {error.hint}")
             return
+        if HostAccess.here().whole:
+            name = self.query_one(Input).value.strip()
+            kept_settings.keep_prompts(typed_path(name) if name else None)
         request = session.settings.request((("user", "x"),), session.ready)
         turns = tuple(turn for turn in request.conversation if turn[0] == "system")
         if asked.system and not turns:
@@ -228,10 +243,14 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
     def _prompts(self) -> PromptFile:
         """What is asked. Raises UsageProblem."""
         name = self.query_one(Input).value.strip()
-        if not name:
-            return open_prompts(None)
-        HostAccess.here().need("reading a file")
-        return open_prompts(typed_path(name))
+        if name:
+            HostAccess.here().need("reading a file")
+        file = typed_path(name) if name else None
+        return open_prompts(file)
+
+    def _kept(self) -> str:
+        """The file that was asked with last."""
+        return kept_settings.kept_prompts() if HostAccess.here().whole else ""
 
     def action_stop(self) -> None:
         if self.running and not self.state.stopping:

@@ -23,12 +23,12 @@ class ExplainScreen(SpecModal[None]):
     word_here = "speed-up"
     ACTIONS = (Action(id="explain.close", run="close", keys="w,q", label="Close", help="Close"),)
 
-    def __init__(self, run: RunState) -> None:
+    def __init__(self, run: RunState, baseline: RunState | None) -> None:
         super().__init__()
-        self._run = run
+        self._run, self._baseline = run, baseline
 
     def compose(self) -> ComposeResult:
-        said = "\n\n".join(one_line(sentence) for sentence in explanation(self._run))
+        said = "\n\n".join(one_line(sentence) for sentence in explanation(self._run, self._baseline))
         with Box("why it was faster or slower", "esc closes"), VerticalScroll(id="scroll"):
             yield Static(Content(said), id="text", markup=False)
 

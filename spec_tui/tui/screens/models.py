@@ -18,6 +18,7 @@ from engines.errors import SpecError
 from engines.folders import same_place
 from engines.heads.at_hand import AUTO
 from engines.hub.download_progress import in_bytes
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ABSENT, PRESENT
 from spec_tui.session import model_choices
@@ -25,6 +26,7 @@ from spec_tui.session.model_choices import ModelChoice
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_words import count
 from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.widgets.path_input import PathInput
 
 if TYPE_CHECKING:
     from spec_tui.session.chat_session import ChatSession
@@ -37,7 +39,10 @@ ANOTHER: dict[Role, str] = {
     for role, title in TITLES.items()
 }
 LOOKING = "looking at the models at hand …"
+JUDGING = "comparing their tokens …"
 KEYS = "enter loads · space marks · tab another · d datastores · esc closes"
+OTHER = "another"
+"""Behind a role: the line under its list that leads to the field for one that is not listed."""
 TITLE = 12  # columns of a fact's name
 
 
@@ -62,6 +67,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         self._targets: tuple[ModelChoice, ...] = ()
         self._drafts: tuple[ModelChoice, ...] = ()
         self._heads: tuple[ModelChoice, ...] = ()
+        self._judging = True  # which draft models and heads fit
         self._role: Role = "target"  # of the row that was highlighted last
         self._asked: ModelChoice | None = None  # whose download is known; enter again loads it
 
@@ -69,10 +75,10 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
     def compose(self) -> ComposeResult:
         with Box("models", KEYS):
             with Horizontal(id="pair"):
-                yield OptionList(id="models")
+                yield OptionList(Option(f"  {LOOKING}", disabled=True), id="models")
                 with VerticalScroll(id="facts", can_focus=False):
                     yield Static(LOOKING, id="about", markup=False)
-            yield Input(placeholder=ANOTHER["target"], id="another")
+            yield PathInput(placeholder=ANOTHER["target"], id="another")
             yield Static("", id="said", markup=False)
 
     def on_mount(self) -> None:
@@ -94,6 +100,10 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         self.app.call_from_thread(self._show_targets, targets)
         self._judge(self.target)
 
+    def _begin_judging(self, target: ModelChoice) -> None:
+        self._judging, self._drafts, self._heads = True, (), ()
+        self._in_thread(partial(self._judge, target))
+
     def _judge(self, target: ModelChoice | None) -> None:
         """In a thread: read which draft models and heads fit a target."""
         drafts, heads = (), ()
@@ -106,7 +116,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         self._list()
 
     def _show_drafts(self, drafts: tuple[ModelChoice, ...], heads: tuple[ModelChoice, ...]) -> None:
-        self._drafts, self._heads = drafts, heads
+        self._drafts, self._heads, self._judging = drafts, heads, False
         self._list()
 
     @property
@@ -124,6 +134,9 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
             for number, choice in enumerate(choices):
                 self.rows[f"{role}-{number}"] = (role, choice)
                 options.append(Option(self._label(role, choice), id=f"{role}-{number}"))
+            if role != "target" and self._judging:
+                options.append(Option(f"  {JUDGING}", disabled=True))
+            options.append(Option(Content.styled(f"  another {TITLES[role]} …", "$tok-prompt"), id=f"{role}-{OTHER}"))
         fitting = ", ".join(self.session.settings.searched(self.session.ready)) or "none fits the model"
         options += [Option(" ", disabled=True), _heading("datastores"),
                     Option(Content(f"  {one_line(fitting, 36) if self.session.ready else '…'}"), id=DATASTORES)]
@@ -161,11 +174,14 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
             words = "not here" if choice.folder is None else "does not fit" if choice.fits is False else "not usable"
         elif role == "head":
             words = f"for {one_line(choice.facts.get('target') or 'any', 10)}" if choice.facts else ""
+        elif choice.same:
+            words += " same tokens"
         elif choice.share is not None and choice.share < 1:
-            words += f" ~{choice.share:.0%}"  # of its tokens; what is beside the list says so
-        name = one_line(choice.title, 22)
+            words += f" ~{choice.share:.0%} of them"  # what is beside the list says more
+        room = 15 if self.has_class("-narrow") else 22
+        name = one_line(choice.title, room)
         style = "$tok-prompt" if choice.problem else ""
-        return Content.assemble((mark, "$primary"), (f"{name:<23}", style), (words, "$tok-prompt"))
+        return Content.assemble((mark, "$primary"), (f"{name:<{room + 1}}", style), (words, "$tok-prompt"))
 
     def _here(self) -> str | None:
         at = self.listed.highlighted
@@ -176,13 +192,16 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         if event.option.id in self.rows:
             self._role, choice = self.rows[event.option.id]
             panel.update(_about(self._role, choice, panel.size.width or 36))
-            self.query_one(Input).placeholder = ANOTHER[self._role]
+        elif (role := _role_of_another(event.option.id)) is not None:
+            self._role = role
+            panel.update("enter: type a name or a path; tab completes it")
         else:
             panel.update("d or enter: which datastores are searched; build, probe, remove")
+        self.query_one(Input).placeholder = ANOTHER[self._role]
 
     def _say(self, words: str, wrong: bool = False) -> None:
         line = self.query_one("#said", Static)
-        line.update(one_line(words))
+        line.update(one_line(on_screen(words)))
         line.set_class(wrong, "wrong")
 
     # -- what keys do -----------------------------------------------------------------------------
@@ -207,13 +226,15 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         elif not self._marked(role, choice):
             self.load = replace(self.load, model=choice.name, revision=None, draft_model=None, draft_revision=None,
                                 head=None)
-            self._in_thread(partial(self._judge, choice))
+            self._begin_judging(choice)
         return True
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Enter: load what is marked, this row included."""
         if event.option.id == DATASTORES:
             self.action_data()
+        elif _role_of_another(event.option.id) is not None:
+            self.query_one(Input).focus()
         elif event.option.id in self.rows and self._mark(*self.rows[event.option.id]):
             self._load()
 
@@ -228,7 +249,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
 
     # -- a model that is not listed ---------------------------------------------------------------
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter: say what it would download; a second enter loads it."""
+        """Enter: load it if it is here; else say what it would download, and a second enter loads it."""
         name = event.value.strip()
         role = self._role
         if not name:
@@ -253,17 +274,25 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         except SpecError as error:
             self.app.call_from_thread(self._say, f"{error.message}: {error.hint}", True)
             return
-        self.app.call_from_thread(self._found, name, size)
+        self.app.call_from_thread(self._found, name, role, size)
 
-    def _found(self, name: str, size: int) -> None:
-        if self.query_one(Input).value.strip() == name:
-            self._asked = ModelChoice(name, name, "", None, {})
-            what = f"{in_bytes(size)} to download" if size else "it is on this machine"
-            self._say(f"{name}: {what}; enter again loads it")
+    def _found(self, name: str, role: Role, size: int) -> None:
+        if self.query_one(Input).value.strip() != name:
+            return
+        self._asked = ModelChoice(name, name, "", None, {})
+        if size:
+            self._say(f"{name}: {in_bytes(size)} to download; enter again loads it")
+        elif self._mark(role, self._asked):
+            self._load()
 
 
 def _heading(words: str) -> Option:
     return Option(Content.styled(words, "bold $primary"), disabled=True)
+
+
+def _role_of_another(option: str | None) -> Role | None:
+    """Of which role an option leads to the field for another model; None for any other option."""
+    return next((role for role in TITLES if option == f"{role}-{OTHER}"), None)
 
 
 def _is(choice: ModelChoice, name: str | None, role: Role) -> bool:
@@ -288,6 +317,6 @@ def _about(role: Role, choice: ModelChoice, width: int) -> Content:
     lines = [Content.assemble((one_line(choice.title), "bold")), Content("")]
     for title, words in known:
         if words:
-            folded = wrap(one_line(words), max(12, width - TITLE - 1)) or [""]
+            folded = wrap(one_line(on_screen(words)), max(12, width - TITLE - 1)) or [""]
             lines.append(Content.assemble((f"{title:<{TITLE}} ", "$tok-prompt"), f"\n{'':{TITLE + 1}}".join(folded)))
     return Content("\n").join(lines)

@@ -1,0 +1,23 @@
+"""What the engines say for a command line, as it is said on a screen: with keys, without names of flags."""
+
+from __future__ import annotations
+
+import re
+
+_WAYS = (  # what is said there, and what is done here
+    (r"choose one \(ctrl\+l\), or start with --draft-model PATH", "choose one (ctrl+l)"),
+    (r"(?:give|start with) --draft-model(?: a smaller model| with it)?(?: to use the draft engine)?",
+     "choose a draft model (ctrl+l)"),
+    (r"give --head(?: one| a file of them)?(?: that was trained for this model)?", "choose a draft head (ctrl+l)"),
+    (r"(?:give|or give) --model\b", "choose a model (ctrl+l)"),
+    (r",? or --head none\b", ""),
+    (r",? or (?:--dtype \w+|start with --[\w-]+(?: [A-Z]+)?)", ""),
+)
+_FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
+
+
+def on_screen(words: str) -> str:
+    """A message or a hint without flags; of what only a start can change it says so."""
+    for said, done in _WAYS:
+        words = re.sub(said, done, words)
+    return _FLAG.sub(r"(when spec-tui is started) the option \1", words)
