@@ -39,7 +39,7 @@ FAMILIES = {
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64,
     }}),
     "qwen3 with window": ("qwen3", NAMED["qwen2 with window"][1]),
-    "gemma3": (NAMED["gemma3"][0], NAMED["gemma3"][1] | {"query_pre_attn_scalar": 32}),
+    "gemma3": (NAMED["gemma3"][0], NAMED["gemma3"][1] | {"head_dim": 16, "query_pre_attn_scalar": 32}),
     "granite": ("granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.3,
                             "logits_scaling": 2.0}),
 }
