@@ -22,7 +22,7 @@ from engines import Request, load
 from engines.errors import UsageProblem
 from engines.hub import gguf_file
 from engines.hub.model_source import locate
-from engines.model import gguf_weights, tuning
+from engines.model import gguf_weights, loading, tuning
 from engines.model.lean_forward import LeanForward
 from engines.model.loading import load_model, read_model, wrap
 from engines.model.native import native_check, native_code
@@ -248,6 +248,22 @@ def test_hidden_states_are_those_of_their_time():
         model.forward(*test_lean.TREE)
     for tap in HIDDEN.latest | HIDDEN.history:
         same(ours.features.latest(tap), theirs.features.latest(tap))
+
+
+def test_a_draft_model_with_a_large_vocabulary_drafts_its_first_tokens(monkeypatch):
+    """Their logits are what they were, no text depends on it, and what is shown says so."""
+    monkeypatch.setattr(loading, "_FREQUENT", 100)
+    whole, draft = (wrap(make(*FAMILIES["llama, tied"]), "draft", threads=1) for _ in range(2))
+    loading._draft_frequent(draft)
+    assert torch.equal(draft.extend(TEXT[:20]), whole.extend(TEXT[:20])[..., :100])
+    assert torch.equal(draft.forward(*test_lean.TREE), whole.forward(*test_lean.TREE)[:, :100])
+    assert "100 of its tokens" in draft.backend and draft.vocab_size == whole.vocab_size
+    runtime = Runtime(wrap(make(*FAMILIES["llama, tied"], noise=0.2), "target", threads=1), make_tokenizer(), draft)
+    for law in ("exact", "rejection"):
+        requests = [Request((("user", "one two"),), engine=engine, law=law, temperature=0.0, max_new_tokens=24)
+                    for engine in ("autoregressive", "draft")]
+        plain, drafted = (list(runtime.run(request))[-1].tokens for request in requests)
+        assert plain == drafted
 
 
 @pytest.mark.parametrize("kind", sorted(gguf_weights.GRID_KINDS))

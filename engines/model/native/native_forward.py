@@ -25,10 +25,12 @@ class NativeForward(LeanForward):
     name = "native"
     causal = True
     invariant = True
+    outputs: int
+    """How many logits a row has."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
-        self.vocab_size = model.lm_head.out_features
+        self.vocab_size = self.outputs = model.lm_head.out_features
         self._kinds = sorted(self.kinds)
         layers = [self._native(layer) for layer in self.layers]
         self._layers = (native_code.NativeLayer * len(layers))(*layers)
@@ -45,6 +47,12 @@ class NativeForward(LeanForward):
             embedding_scale=factor * self.embedding_scale, residual_scale=self.residual_scale,
             logit_scale=self.logit_scale,
         )
+
+    def narrow(self, outputs: int) -> None:
+        """Give logits of so many tokens from now on, the first ones: the head is read no further."""
+        whole, self.outputs = self._head, outputs
+        self._head = native_code.NativeWeight(whole.blocks, whole.bias, whole.inputs, outputs, whole.stored, whole.rounds)
+        self._model.head = ctypes.addressof(self._head)
 
     def _native(self, layer: Layer) -> native_code.NativeLayer:
         """A layer for native code; its tensors are held by ``layer``."""
@@ -69,7 +77,7 @@ class NativeForward(LeanForward):
         if max(positions) >= len(self._cos):
             self._grow(max(positions) + 1)
         stream, last = new(count, self.width), new(count - first_last, self.width)
-        logits = new(count - first_logits, self.vocab_size)
+        logits = new(count - first_logits, self.outputs)
         masks, skipped = self._masks(mask), self._skipped()
         states = self._watched(count)
         watched = (ctypes.c_void_p * (2 * len(self.layers) + 1))() if states else None
