@@ -21,14 +21,14 @@ from engines.hub.gguf_file import GgufFile
 from engines.machine import content_check, keep, kept
 
 CHECKS = "checks.json"  # of all other files in a folder
-_FORM = 4  # of what is written; a new number makes the folders again
+_FORM = 5  # of what is written; a new number makes the folders again
 _ENDS = {  # tokens that end an answer, by llama.cpp's list, the marks between files at its end
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
     "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "</s>", "<eos>", "<turn|>",
     "<end_of_utterance>", "<｜end▁of▁sentence｜>", "[e~[", "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<|fim_repo|>",
     "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>", "<|file_sep|>", "<PAD>", "[PAD]",
 }  # fmt: skip
-_CONTROL = 3  # ggml's type of a token that is no text
+_CONTROL, _OWN = 3, 4  # ggml's types of a token that is no text, and of one that is never made of others
 # How text is cut before merges are applied, by llama.cpp's names (its src/llama-vocab.cpp).
 _EACH_DIGIT = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
 _WHOLE_WORDS = (  # a word that is a token is not merged, and a begin token is added unless the file says otherwise
@@ -133,6 +133,8 @@ def tokenizer(file: GgufFile, context: int) -> Any:
         backend.model.ignore_merges = cut in _WHOLE_WORDS
     backend = _within(backend, len(parts["tokens"]))
     tokens = parts["tokens"]
+    if kind == "llama":
+        backend.add_tokens(_with_spaces(tokens, types))
     special = {f"{ours}_token": token_id(file, theirs) for ours, theirs in SPECIAL_TOKENS.items()}
     add_bos = file.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama" or cut in _WHOLE_WORDS)
     made = hf.PreTrainedTokenizerFast(
@@ -145,6 +147,15 @@ def tokenizer(file: GgufFile, context: int) -> Any:
     if isinstance(template, str):
         made.chat_template = template
     return made
+
+
+def _with_spaces(tokens: list[str], types: list[int]) -> list[Any]:
+    """Tokens of SentencePiece with spaces that are never made of others, as Gemma's runs of spaces. It looks for them,
+    the longest first, in the text whose spaces have become its mark; so a mark that somebody types is as a space."""
+    from tokenizers import AddedToken
+
+    return [AddedToken(token.replace(" ", "▁"), normalized=True)
+            for token, kind in zip(tokens, types) if kind == _OWN and " " in token]
 
 
 def _within(backend: Any, size: int) -> Any:

@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
@@ -52,7 +53,8 @@ class Entry:
 
     def keep(self, runs: Mapping[str, RunState]) -> None:
         """Write these runs, each under its name (``[A-Za-z0-9=.-]``), and remove all others. A run that is there
-        already is not written again. Raises UsageProblem where the disk refuses."""
+        already is not written again. Where another window deleted the entry, all of it is written anew. Raises
+        UsageProblem where the disk refuses; what was there before is as it was, or has more."""
         try:
             self._heed_others()
             for name, run in runs.items():
@@ -94,24 +96,32 @@ class Entry:
         return found
 
     def rename(self, title: str) -> None:
-        """Another title. Raises UsageProblem where the disk refuses."""
-        self.title = title.strip() or self.title
+        """Another title. Raises UsageProblem where the disk refuses, or another window deleted it."""
+        if not self.folder.is_dir():
+            raise UsageProblem(f"{one_line(self.title, 40)!r} was deleted in another window", "close the list")
+        stands = _read(self.folder)
+        self.title, self.changed, self.count = title.strip() or self.title, stands.changed, stands.count
         self._describe()
 
     def delete(self) -> None:
         """Remove it from the disk. Raises UsageProblem where the disk refuses."""
         try:
             shutil.rmtree(self.folder)
+        except FileNotFoundError:  # another window has deleted it
+            return
         except OSError as error:
             raise UsageProblem(f"it cannot be deleted: {error.strerror}", f"it lies in {self.folder}") from None
 
     def _heed_others(self) -> None:
-        """Take the title that another window gave it; where another one went on with it, go on in a folder of its own.
-        Raises OSError."""
-        if self._kept:
+        """Take the title that another window gave it; where another one went on with it, or deleted it, go on in a
+        folder of its own. Raises OSError."""
+        if not self.folder.is_dir():
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder, self._kept = _new_folder(self.folder.parent), {}
+        elif self._kept:
             stands = _read(self.folder)
             self.title = stands.title
-            if stands.changed > self.changed:
+            if stands.changed != self.changed:  # earlier, too: a clock may be set back
                 self.folder, self._kept = _new_folder(self.folder.parent), {}
 
     def _files(self) -> list[Path]:
@@ -139,10 +149,14 @@ class History:
     def entries(self, kind: Kind) -> list[Entry]:
         """What is kept of this kind, the latest first."""
         try:
-            found = [path for path in (self.folder / kind).iterdir() if path.is_dir() and not path.is_symlink()]
+            paths = [path for path in (self.folder / kind).iterdir() if path.is_dir() and not path.is_symlink()]
         except OSError:
             return []
-        return sorted(map(_read, found), key=lambda entry: -entry.changed)
+        found = []
+        for path in paths:
+            with suppress(OSError):  # deleted meanwhile
+                found.append(_read(path))
+        return sorted(found, key=lambda entry: -entry.changed)
 
     def begin(self, kind: Kind, title: str, about: str = "", runs: Mapping[str, RunState] | None = None) -> Entry:
         """A new entry with these runs. Raises UsageProblem where the disk refuses."""
@@ -152,7 +166,11 @@ class History:
         except OSError as error:
             raise UsageProblem(f"this cannot be saved: {error.strerror}", _OFF) from None
         entry = Entry(folder, title.strip() or "untitled", about)
-        entry.keep(runs or {})
+        try:
+            entry.keep(runs or {})
+        except UsageProblem:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         return entry
 
 
@@ -167,7 +185,7 @@ def _new_folder(parent: Path) -> Path:
 
 
 def _read(folder: Path) -> Entry:
-    """The entry in a folder, as far as its description can be read."""
+    """The entry in a folder, as far as its description can be read. Raises OSError: there is no folder."""
     entry = Entry(folder, folder.name, changed=folder.stat().st_mtime)
     try:
         with open(os.open(folder / _ABOUT, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:

@@ -8,6 +8,7 @@ import random
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -402,6 +403,25 @@ def test_without_a_compiler_that_works_models_run_as_they_did_and_say_why(empty,
     assert runtime.ready.backend.startswith("lean")
     (said,) = [words for words in runtime.ready.warnings if "native" in words]
     assert said.startswith("models run without native code, slower: ") and why in said
+
+
+def test_nothing_is_compiled_for_a_folder_from_which_no_code_may_run(empty, monkeypatch):
+    monkeypatch.setattr(native_code.os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    compiled: list = []
+    assert f"{empty} (it is mounted with noexec)" in unavailable(lambda: compiled.append(1)) and not compiled
+    assert not list((empty / "native").iterdir())
+
+
+def test_a_compiler_that_failed_is_not_tried_at_each_start(empty, monkeypatch):
+    (empty / "cxx").write_text(f"#!/bin/sh\necho x >> {empty}/tried; exit 1\n")
+    (empty / "cxx").chmod(0o755)
+    monkeypatch.setenv("CXX", str(empty / "cxx"))
+    compiled: list = []
+    for _ in range(3):
+        assert unavailable(lambda: compiled.append(1)) == "the C++ compiler failed: 1"
+    assert len(compiled) == (empty / "tried").read_text().count("x") == 1
+    os.utime(empty / "cxx", (1, 1))  # another one
+    assert unavailable() and (empty / "tried").read_text().count("x") == 2
 
 
 def test_no_compiler_at_all(empty, monkeypatch):

@@ -49,6 +49,23 @@ def test_a_second_turn_reuses_the_first_ones_rows(sample):
     assert warm[-1] == cold[-1]
 
 
+@pytest.mark.parametrize("engine", ["draft", "pld", "eagle"])
+def test_a_conversation_goes_on_until_the_context_is_full_and_then_says_so(tiny, engine):
+    turns, answers = [], 0
+    for n in range(99):
+        turns.append(("user", f"turn {n}"))
+        try:
+            *_, done = ask(tiny, *turns, engine=engine, new=24)
+        except UsageProblem as error:
+            assert f"the model's context holds {tiny.target.context_limit}" in error.message and error.hint
+            break
+        assert done == ask(tiny, *turns, engine="autoregressive", new=24)[-1]
+        turns.append(("assistant", done.text))
+        answers += 1
+    assert answers > 2 and done.reason == "length" and len(done.tokens) < 24, "the last one was cut by the context"
+    assert ask(tiny, ("user", "a new conversation"), engine=engine)[-1].tokens
+
+
 def test_the_cache_survives_a_change_of_engine_and_a_cancel(sample):
     turn = ("user", "Count from one to ten.")
     polls = iter([False] * 3 + [True] * 100)
@@ -416,8 +433,8 @@ def test_a_draft_of_another_vocabulary_is_translated(folder):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     other = load(draft_model=str(folder))
     assert other.translation.share == 8191 / 8192 and str(folder) in other.ready.warnings[0]
-    drafted, alone = (list(other.run(Request(TURN, name, max_new_tokens=12))) for name in ("draft", "autoregressive"))
-    assert drafted[-1] == alone[-1] and measure(drafted).accepted
+    drafted, alone = (list(other.run(Request(TURN, name, max_new_tokens=400))) for name in ("draft", "autoregressive"))
+    assert drafted[-1] == alone[-1] and drafted[-1].reason == "stop" and measure(drafted).accepted
     quiet = load(str(folder))
     assert quiet.draft is None and quiet.ready.warnings[0].startswith("no draft model here fits")
     assert quiet.ready.no_draft_model == quiet.ready.warnings[0] and not other.ready.no_draft_model

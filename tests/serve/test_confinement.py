@@ -12,6 +12,7 @@ import pytest
 
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import sample_model, sample_traces
+from engines.model.native.native_code import compiler
 from spec_tui.serve import offer as offers
 from spec_tui.serve.confinement import version
 from spec_tui.serve.offer import Offer, confinement, found, furnish, variables
@@ -63,6 +64,39 @@ def test_the_kernel_keeps_files_the_network_and_other_processes_from_a_session(t
     allowed = {"its own", "the program", "nothing", "the model"}
     assert {name for name, end in result.items() if end == "open"} == allowed
     assert {end for name, end in result.items() if name not in allowed} == {"PermissionError"}
+
+
+LOAD = """
+import os, sys, msgspec
+from spec_tui.serve.confinement import confine
+from spec_tui.serve.offer import Confinement
+limits = msgspec.json.decode(sys.argv[1], type=Confinement)
+import engines
+confine(limits.read, limits.listed, limits.write, limits.port)
+engines.load(threads=int(sys.argv[2]), progress=lambda step: print(step.stage))
+"""
+
+
+def kept_in(session: Path, *kinds: str) -> dict[Path, bytes]:
+    files = (file for kind in kinds for file in (session / "cache" / kind).iterdir() if file.suffix != ".lock")
+    return {file: file.read_bytes() for file in files if not file.name.startswith(".")}
+
+
+def test_a_session_compiles_and_measures_nothing_that_its_host_has_kept(sample, tmp_path):
+    """Its folder has what ``sample`` left in the cache of this process."""
+    furnish(tmp_path / "1")
+    offer = Offer(shows="chat", load=LoadRequest(model="sample"))
+    kinds = ("selftests", *(["native"] if compiler() else []))
+    kept, prices = kept_in(tmp_path / "1", *kinds), kept_in(tmp_path / "1", "costs")
+    assert {file.parent.name for file in kept} == {*kinds} and prices
+    limits = confinement(offer, tmp_path / "1")
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, msgspec.json.encode(limits).decode(), str(sample.ready.threads)],
+        env=variables(offer, tmp_path / "1") | {"CXX": "/no/such/compiler"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "loading the tokenizer" in done.stdout and "compiling" not in done.stdout
+    assert kept_in(tmp_path / "1", *kinds) == kept, "nothing is compiled or tested again"
+    assert kept_in(tmp_path / "1", "costs").keys() == prices.keys(), "a price that has become less may be corrected"
 
 
 def test_the_environment_is_made_of_what_is_allowed(tmp_path, monkeypatch):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +13,7 @@ from engines.errors import UsageProblem
 from engines.report.run_state import fold_all
 from engines.request import Request
 from engines.wire import read_trace
+from spec_tui.session import history as module
 from spec_tui.session.history import SETTING, History, numbered
 from tests.tui.fakes import script
 
@@ -60,8 +64,9 @@ def test_renamed_and_deleted(history):
     assert found.title == "new \x1b[1m"
     found.delete()
     assert history.entries("conversations") == [] and not entry.folder.exists()
-    with pytest.raises(UsageProblem, match="cannot be deleted"):
-        found.delete()
+    found.delete()  # another window was first
+    with pytest.raises(UsageProblem, match="was deleted in another window"):
+        entry.rename("x")
 
 
 def test_two_windows_lose_nothing(history):
@@ -76,6 +81,58 @@ def test_two_windows_lose_nothing(history):
     there.keep(numbered([first, run_of("three")]))
     found = {tuple(entry.questions(9)) for entry in history.entries("conversations")}
     assert found == {("one", "two"), ("one", "three")}
+
+
+def test_what_another_window_deleted_is_written_anew_with_the_next_answer(history):
+    first, second, third = (run_of(word) for word in ("one", "two", "three"))
+    here = history.begin("conversations", "title", runs=numbered([first]))
+    (there,) = history.entries("conversations")
+    there.delete()
+    here.keep(numbered([first, second]))
+    here.keep(numbered([first, second, third]))
+    (found,) = history.entries("conversations")
+    assert found.title == "title" and found.questions(9) == ["one", "two", "three"]
+    shutil.rmtree(history.folder)
+    here.keep(numbered([first]))
+    assert history.entries("conversations")[0].questions(9) == ["one"]
+
+
+def test_a_clock_that_is_set_back_loses_nothing(history, monkeypatch):
+    now = [1_000_000.0]
+    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    first, second = run_of("one"), run_of("two")
+    here = history.begin("conversations", "t", runs=numbered([first]))
+    (there,) = history.entries("conversations")
+    now[0] -= 3600
+    there.runs()
+    there.keep(numbered([first, second]))
+    here.keep(numbered([first, run_of("three")]))
+    found = {tuple(entry.questions(9)) for entry in history.entries("conversations")}
+    assert found == {("one", "two"), ("one", "three")}
+
+
+def test_of_a_disk_that_is_full_what_was_kept_is_left_and_later_all_is(history, monkeypatch):
+    runs = [run_of("one"), run_of("two"), run_of("three")]
+    entry = history.begin("conversations", "t", runs=numbered(runs[:1]))
+    whole = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        whole(path, content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        for _ in range(2):
+            with pytest.raises(UsageProblem, match="cannot be saved: No space left"):
+                entry.keep(numbered(runs[:2]))
+        with pytest.raises(UsageProblem, match="No space left"):
+            history.begin("conversations", "another", runs=numbered(runs))
+    (found,) = history.entries("conversations")
+    assert found.questions(9) == ["one"] and found.runs().keys() == {"0001"}
+    assert {file.suffix for file in entry.folder.iterdir()} == {".json", ".jsonl"}, "no half of a file is left"
+    entry.keep(numbered(runs))
+    (found,) = history.entries("conversations")
+    assert found.questions(9) == ["one", "two", "three"]
 
 
 @pytest.mark.parametrize("words", [

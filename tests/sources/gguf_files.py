@@ -28,6 +28,7 @@ SCALES = {
     "Q2_K": (5e-3, 80, 82), "Q3_K": (2e-3, 108), "Q4_K": (2e-4, 0, 2), "Q5_K": (1e-4, 0, 2), "Q6_K": (5e-5, 208),
     "IQ4_NL": (5e-4, 0), "IQ4_XS": (3e-5, 0),
 }
+PIECES = "SentencePiece"
 SPECIAL = ("<|end|>", "<|user|>", "<|im_end|>")
 
 
@@ -56,15 +57,27 @@ def vocabulary() -> tuple[list[str], list[str]]:
     return [*tokens, *SPECIAL], merges
 
 
+def pieces() -> tuple[list[str], list[int]]:
+    """Tokens of a SentencePiece model and their types: some words, and as Gemma's has them: bytes, and runs of newlines
+    and of spaces that are symbols of their own."""
+    words = ["▁", *"abcdefghijklmnopqrstuvwxyz0123456789.,<>", "th", "▁a", "▁t", "▁th", "▁the", "the", "in", "an"]
+    kinds = {
+        3: ["<pad>", "<eos>", "<bos>"], 2: ["<unk>"], 4: ["\n", "\n\n", "\t", *(" " * n for n in range(2, 6)), "<b>"],
+        6: [f"<0x{byte:02X}>" for byte in range(256)], 1: words,
+    }
+    return [token for some in kinds.values() for token in some], [kind for kind, some in kinds.items() for _ in some]
+
+
 class Tiny:
-    """Writes one model; ``change`` may alter the writer before the file is written."""
+    """Writes one model; ``change`` may alter the writer before the file is written. ``pre``: how its tokenizer cuts
+    text, or ``PIECES`` for one of SentencePiece."""
 
     def __init__(self, architecture: str, kind: str = "F32", seed: int = 0, pre: str = "gpt-2", **more: Any) -> None:
         self.family = FAMILIES[architecture] | more
         self.architecture, self.kind, self.pre = architecture, gguf.GGMLQuantizationType[kind], pre
         self.rng = np.random.default_rng(seed)
         self.head = self.family.get("head", HIDDEN // HEADS)
-        self.tokens, self.merges = vocabulary()
+        self.tokens, self.merges = (pieces()[0], []) if pre == PIECES else vocabulary()
 
     def write(self, path: Path, change=lambda writer: None) -> Path:
         writer = gguf.GGUFWriter(path, self.architecture)
@@ -118,6 +131,9 @@ class Tiny:
             writer.add_float32(f"{self.architecture}.{name}", value)
 
     def _tokenizer(self, writer: gguf.GGUFWriter) -> None:
+        if self.pre == PIECES:
+            self._pieces(writer)
+            return
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre(self.pre)
         writer.add_token_list(self.tokens)
@@ -127,6 +143,18 @@ class Tiny:
         writer.add_eos_token_id(self.tokens.index("<|end|>"))
         writer.add_add_bos_token(False)
         writer.add_chat_template("{% for m in messages %}<|user|>{{ m.content }}{% endfor %}")
+
+    def _pieces(self, writer: gguf.GGUFWriter) -> None:
+        types = pieces()[1]
+        writer.add_tokenizer_model("llama")
+        writer.add_tokenizer_pre("default")
+        writer.add_token_list(self.tokens)
+        writer.add_token_scores([-float(n) if kind == 1 else -1000.0 for n, kind in enumerate(types)])
+        writer.add_token_types(types)
+        for name in ("pad", "eos", "bos", "unk"):
+            getattr(writer, f"add_{name}_token_id")(self.tokens.index(f"<{name}>"))
+        writer.add_add_bos_token(True)
+        writer.add_add_space_prefix(False)
 
     def _tensors(self, writer: gguf.GGUFWriter) -> None:
         wide, narrow = HEADS * self.head, KV_HEADS * self.head

@@ -21,7 +21,7 @@ from engines.model import gguf_weights, kept_tuning, loading
 from engines.model.description import describe
 from engines.model.lean_forward import fits
 from engines.model.weight_layouts import LaidOut, fuse, lay_out, weight_bytes
-from tests.sources.gguf_files import FAMILIES, SPECIAL, Tiny
+from tests.sources.gguf_files import FAMILIES, PIECES, SPECIAL, Tiny
 from tests.sources.llama_cpp import LlamaCpp
 
 PROMPT = [5, 80, 81, 90, 7, 100, 101, 33, 44, 60]
@@ -30,6 +30,8 @@ HARD = (
     "½ ٣ Ⅷ 一二三 x²", "don't I'LL we'd", "\r\n\r\n a", "<|im_end|> a", "a" * 50 + " 1 000 000", "the thin then !!!",
     "\u200b\u0301e\ufeff",
 )  # fmt: skip
+SPACES = ("a  the", "a   b\n\n    the", " " * 2, " " * 5, " " * 13, " " * 64, " " * 129 + "the", "\t\t a",
+          "the <b>  in <b>", "in\n  \n\n\n thé 漢", "<eos> a   <pad>")
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +113,20 @@ def test_text_is_cut_as_llama_cpp_cuts_it(family, pre, tmp_path):
     tokenizer = loading.load_tokenizer(str(path))
     oracle = LlamaCpp(path)
     assert local_models.vocabulary(path) == tokenizer.get_vocab(), "so a draft model can be compared with the file"
-    assert {text: tokenizer(text).input_ids for text in HARD} == {text: oracle.tokens(text) for text in HARD}
+    texts = (*HARD, *SPACES)
+    assert {text: tokenizer(text).input_ids for text in texts} == {text: oracle.tokens(text) for text in texts}
+
+
+def test_runs_of_spaces_are_the_longest_symbols_of_the_vocabulary(tmp_path):
+    """As SentencePiece cuts them, and llama.cpp; the fast tokenizers of the hub join them by pairs instead."""
+    path = Tiny("gemma3", pre=PIECES).write(tmp_path / "m.gguf")
+    tokenizer = loading.load_tokenizer(str(path))
+    oracle, found = LlamaCpp(path), {text: tokenizer(text).input_ids for text in SPACES}
+    assert found == {text: oracle.tokens(text) for text in SPACES}
+    two, five = (tokenizer.convert_tokens_to_ids("▁" * n) for n in (2, 5))
+    assert found[" " * 64] == [tokenizer.bos_token_id, *[five] * 12, tokenizer.convert_tokens_to_ids("▁" * 4)]
+    assert tokenizer.decode([two, five, two]) == " " * 9
+    assert tokenizer("a▁▁ the").input_ids == tokenizer("a   the").input_ids, "where llama.cpp has three tokens"
 
 
 def test_what_the_file_says_of_answers_is_kept(tmp_path):

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import torch
 from filelock import FileLock
 
+from engines import folders
 from engines.machine import content_check, keep, kept, measured_file
 
 _HERE = Path(__file__).parent
@@ -24,6 +25,7 @@ _COMPILERS = ("g++", "c++", "clang++")
 _FLAGS = ("-std=c++17", "-march=native", "-ffp-contract=fast", "-w", "-fPIC")
 # Loops over rows of the second are unrolled where they are written.
 _SOURCES = {"forward.cpp": "-O3", "whole.cpp": "-O2"}
+_AGAIN_DAYS = 3  # after them a compiler that failed is tried again
 _ANY = ctypes.c_void_p
 _COUNT = ctypes.c_int64
 
@@ -80,12 +82,20 @@ def library(progress: Callable[[], None] = lambda: None) -> ctypes.CDLL:
     ``progress`` is called first. Raises OSError, RuntimeError, AttributeError: there is none here."""
     if not _loaded:
         file = measured_file("native", [digest()]).with_suffix(".so")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if hasattr(os, "ST_NOEXEC") and os.statvfs(file.parent).f_flag & os.ST_NOEXEC:
+            raise OSError(f"no code may run from the cache folder {folders.cache()} (it is mounted with noexec): "
+                          "SPEC_TUI_CACHE_DIR names another one")
         if not _intact(file):
+            command, refused = _compiler_here()
             progress()
-            file.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(file.with_suffix(".lock")):  # another process may be compiling it
                 if not _intact(file):
-                    _compile(file)
+                    try:
+                        _compile(command, file)
+                    except RuntimeError as error:
+                        keep(refused, str(error), _AGAIN_DAYS)
+                        raise
                     keep(file.with_suffix(".check"), content_check(file.read_bytes()))
         _loaded.append(_opened(file))
     return _loaded[0]
@@ -116,10 +126,20 @@ def _opened(file: Path) -> ctypes.CDLL:
     return code
 
 
-def _compile(file: Path) -> None:
+def _compiler_here() -> tuple[str, Path]:
+    """The compiler, and where it is kept that it could not compile this code, which is not tried at each start. Raises
+    RuntimeError: there is none, or it could not."""
     command = compiler()
     if command is None:
         raise RuntimeError("no C++ compiler was found")
+    program = shutil.which(command.split()[0])
+    refused = measured_file("native", [digest(), "refused", command, program and os.stat(program).st_mtime])
+    if why := kept(refused):
+        raise RuntimeError(str(why))
+    return command, refused
+
+
+def _compile(command: str, file: Path) -> None:
     torch_folder = Path(torch.__file__).parent
     late = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
     with TemporaryDirectory(dir=file.parent) as folder:
