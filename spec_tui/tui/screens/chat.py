@@ -34,8 +34,8 @@ from spec_tui.tui import layers_view as layers
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import CHAT, PLAYBACK
-from spec_tui.tui.widgets.figures import Figures
 from spec_tui.tui.widgets.footer import Footer
+from spec_tui.tui.widgets.large_numbers import LargeNumbers
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
@@ -109,7 +109,7 @@ class ChatScreen(HasActions, Screen):
                     yield LayersPanel(id="layers", classes="panel hidden")
                 yield Divider(id="divider-2")
                 yield SpeedPanel(id="speed", classes="panel")
-        yield Figures(_FIGURES, id="figures")
+        yield LargeNumbers(_FIGURES, id="figures")
         yield Lines(id="legend")
         yield Lines(id="telemetry")
         yield Static("", id="notice", markup=False)
@@ -295,7 +295,7 @@ class ChatScreen(HasActions, Screen):
         title = "measuring the baseline" if session.measures == "baseline" else ""
         outlook = price.at_load(run, session.ready, session.settings.chosen(session.ready))
         if self.app.presenter:
-            self.query_one(Figures).show(*words.figures(run, baseline))
+            self.query_one(LargeNumbers).show(*words.figures(run, baseline))
         panel = self.query_one(SpeedPanel)
         panel.measures = session.client.capabilities.baseline
         panel.show_run(run, baseline, limit, title, outlook, session.cautions(run))

@@ -24,8 +24,8 @@ from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
 from spec_tui.tui.actions import Action, HasActions, can
-from spec_tui.tui.widgets.figures import Figures
 from spec_tui.tui.widgets.footer import Footer
+from spec_tui.tui.widgets.large_numbers import LargeNumbers
 from spec_tui.tui.widgets.step_panels import (
     Doing,
     Explaining,
@@ -126,7 +126,7 @@ class StepScreen(HasActions, Backdrop):
     def compose(self) -> ComposeResult:
         yield SplitLine(id="step-top")
         yield PhaseBar(id="phases")
-        yield Figures(_FIGURES, id="figures")
+        yield LargeNumbers(_FIGURES, id="figures")
         with Pane(id="step-body"):
             with Pane(classes="column", id="picture"):
                 yield from self.picture()
@@ -240,7 +240,7 @@ class StepScreen(HasActions, Backdrop):
         gained = "-" if event is None or hidden else str(len(event.emitted))
         if self.player.place.phase == "context":
             drafted = "-"
-        self.query_one(Figures).show(self.player.place.round, drafted, accepted, gained)
+        self.query_one(LargeNumbers).show(self.player.place.round, drafted, accepted, gained)
 
     def say(self, message: str) -> None:
         """A sentence above the keys, until the next move."""

@@ -11,7 +11,7 @@ from textual.widgets import Digits, Static
 from spec_tui.tui.widgets.strip_panel import Pane
 
 
-class Figures(Pane):
+class LargeNumbers(Pane):
     """Large numbers side by side, each over its name; hidden unless its screen presents.
 
     Args:
@@ -20,12 +20,12 @@ class Figures(Pane):
 
     SCOPED_CSS = False  # it depends on the screen's class
     DEFAULT_CSS = """
-    Figures { height: 4; display: none; padding: 0 2; layout: horizontal; }
-    .presenting Figures { display: block; }
-    .presenting.-tall Figures { margin: 1 0; }
-    Figures Vertical { width: 1fr; height: 4; layout: vertical; }
-    Figures Digits { width: 1fr; height: 3; color: $primary; text-style: bold; }
-    Figures Static { height: 1; color: $tok-prompt; }
+    LargeNumbers { height: 4; display: none; padding: 0 2; layout: horizontal; }
+    .presenting LargeNumbers { display: block; }
+    .presenting.-tall LargeNumbers { margin: 1 0; }
+    LargeNumbers Vertical { width: 1fr; height: 4; layout: vertical; }
+    LargeNumbers Digits { width: 1fr; height: 3; color: $primary; text-style: bold; }
+    LargeNumbers Static { height: 1; color: $tok-prompt; }
     """
 
     def __init__(self, names: Sequence[str], **kwargs) -> None:
