@@ -118,8 +118,8 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
     if found.speed is Speed.FASTER:
         return f"Use {label}: {found.words} than {base} decoding, on {prompts}."
     if found.speed is Speed.UNMEASURED:
-        return (f"There was too little time for a verdict: {label} was {found.ratio:.2f}x as fast as {base} decoding "
-                f"on {prompts}, too few to tell it from noise. Give it more time.")
+        return (f"There was too little time for a verdict: {label} comes to {screening.score(first):.2f}x the speed of "
+                f"{base} decoding on {prompts}, too few to tell it from noise. Give it more time.")
     if found.speed is Speed.IMPOSSIBLE:
         return f"No verdict: the machine changed its pace meanwhile ({label}: {found.reason}). Run it again."
     if (likely := outstanding(screening, first, found)) is not None:
