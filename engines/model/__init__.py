@@ -10,9 +10,9 @@ small tree with the same model in a plain forward without a cache, with windows 
 across their edges. A model that fails is tried on chains; one that fails those too is refused with the reason, as is
 one with a running state. That it passed is kept (``kept_selftest``).
 
-**Forwards.** ``GenericForward`` calls the module of transformers. ``LeanForward`` computes Llama, Mistral, Qwen2, Qwen3,
-SmolLM3, Gemma 3 and Granite itself, over fused layers that hold the only copy of the weights; it must pass the self-test against the
-module. A sublayer that drafts leave out is not run; what depends on it (shared keys) stays.
+**Forwards.** ``GenericForward`` calls the module of transformers. ``LeanForward`` computes Llama, Mistral, Qwen2,
+Qwen3, SmolLM3, Gemma 3 and Granite itself, over fused layers that hold the only copy of the weights; it must pass the
+self-test against the module. A sublayer that drafts leave out is not run; what depends on it (shared keys) stays.
 
 **Threads and layout** are measured at load (``tuning``), unless the user gives them.
 """

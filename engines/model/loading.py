@@ -179,8 +179,8 @@ def _read_draft(
 
 def _draft_frequent(model: CausalModel) -> None:
     """Let a draft model with a large vocabulary draft the frequent tokens only, which vocabularies number first: its
-    head is up to a fourth of all that a step reads, and no law asks that every token can be drafted (FR-Spec, Zhao et al.
-    2025)."""
+    head is up to a fourth of all that a step reads, and no law asks that every token can be drafted (FR-Spec, Zhao et
+    al. 2025)."""
     if isinstance(model.compute, NativeForward) and 2 * model.vocab_size >= 3 * _FREQUENT:
         model.compute.narrow(_FREQUENT)
         model.quantised = ", ".join(filter(None, (model.quantised, f"drafts {_FREQUENT:,} of its tokens")))

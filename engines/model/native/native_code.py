@@ -153,11 +153,12 @@ def _compile(command: str, file: Path) -> None:
 
 
 def _run(*commands: list[str]) -> None:
-    """Run commands of the compiler's at the same time. Raises RuntimeError: one failed."""
+    """Run commands of the compiler's at the same time. Raises RuntimeError: one failed; OSError: one was ended."""
     running = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                 text=True, errors="replace") for command in commands]
     said = [process.communicate()[1] for process in running]
     for process, errors in zip(running, said):
         if process.returncode:
             lines = [line for line in errors.splitlines() if "error" in line]
-            raise RuntimeError(f"the C++ compiler failed: {lines[0] if lines else process.returncode}")
+            kind = RuntimeError if process.returncode > 0 else OSError  # the second: it was ended, and may work again
+            raise kind(f"the C++ compiler failed: {lines[0] if lines else process.returncode}")

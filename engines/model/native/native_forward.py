@@ -51,7 +51,8 @@ class NativeForward(LeanForward):
     def narrow(self, outputs: int) -> None:
         """Give logits of so many tokens from now on, the first ones: the head is read no further."""
         whole, self.outputs = self._head, outputs
-        self._head = native_code.NativeWeight(whole.blocks, whole.bias, whole.inputs, outputs, whole.stored, whole.rounds)
+        self._head = native_code.NativeWeight(
+            whole.blocks, whole.bias, whole.inputs, outputs, whole.stored, whole.rounds)
         self._model.head = ctypes.addressof(self._head)
 
     def _native(self, layer: Layer) -> native_code.NativeLayer:
