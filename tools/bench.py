@@ -1,7 +1,7 @@
 """Benchmarks of the playground, as ratios in one interleaved run.
 
     python tools/bench.py [decode|peers|qwen|context|quantised|showcase|race|loop|paint|ui|chat|waiting|real|llama.cpp
-                           |served]...
+                           |arithmetic|served]...
                            [--repeats N] [--prompts N] [--json] [--write]
 
 showcase: engines at budget=auto, and at the published sizes, against autoregressive decoding on the showcase prompts;
@@ -18,6 +18,7 @@ ui:     the share of one core that drawing 500 tokens a second takes (tools/benc
 chat:   tokens a second in the chat screen, in a pseudo-terminal, against decoding without a screen.
 waiting: a forward under each policy of waiting threads, alone and beside a busy process.
 llama.cpp: smollm2's file in llama.cpp, with and without its own drafts, beside ours on as many threads.
+arithmetic: smollm2 and both models of qwen-coder, where they are here: against llama.cpp, t(n), prompts, memory.
 served: what the chat shows of llama.cpp, against a client that only reads.
 real:   smollm2, where it is here: against generate, engines on the own suite, first tokens, memory.
 
@@ -38,6 +39,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pages
+from benches.arithmetic import bench_arithmetic
 from benches.chat import bench_chat
 from benches.llama_cpp import bench_llama_cpp, bench_served
 from benches.peers import bench_decode, bench_peers
@@ -213,7 +215,8 @@ SECTIONS = {
     "decode": bench_decode, "peers": bench_peers, "qwen": bench_qwen, "context": bench_context,
     "quantised": bench_quantised, "showcase": bench_showcase, "race": bench_race, "loop": bench_loop,
     "paint": bench_paint, "ui": bench_ui, "chat": bench_chat, "waiting": bench_waiting,
-    "real": bench_real, "llama.cpp": bench_llama_cpp, "served": bench_served,
+    "real": bench_real, "llama.cpp": bench_llama_cpp,
+    "arithmetic": bench_arithmetic, "served": bench_served,
 }
 
 
@@ -221,7 +224,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", metavar="section", help=f"{', '.join(SECTIONS)} (default: all)")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--prompts", type=int, help="most prompts that real and llama.cpp ask (default: all)")
+    parser.add_argument("--prompts", type=int,
+                        help="most prompts that real, llama.cpp and arithmetic ask (default: all)")
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
     parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.name} too")
     arguments = parser.parse_args()
@@ -231,7 +235,7 @@ def main() -> None:
     rows: list[Row] = []
     for name in arguments.sections or SECTIONS:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        few = {"most": arguments.prompts} if name in ("real", "llama.cpp") else {}
+        few = {"most": arguments.prompts} if name in ("real", "llama.cpp", "arithmetic") else {}
         measured = SECTIONS[name](arguments.repeats, **few)
         rows += measured
         if not arguments.json:

@@ -37,7 +37,7 @@ def bench_llama_cpp(repeats: int, most: int | None = None) -> list[Row]:
         contenders = {name: timed(runner, parse_lane(name), NEW_TOKENS) for name in (*OURS, *THEIRS)}
         texts = [case.turns[0] for case in shipped().limited(1).cases][:most]
         rates = measured(contenders, texts, repeats)
-        firsts = {name: _first_tokens(runner, parse_lane(name), repeats) for name in (OURS[0], THEIRS[0])}
+        firsts = {name: first_tokens(runner, parse_lane(name), repeats) for name in (OURS[0], THEIRS[0])}
     plain, best, peer = OURS[0], _best(rates, OURS), _best(rates, THEIRS)
     return [
         *(Row(name, rates[name], "tokens/s") for name in contenders),
@@ -53,7 +53,7 @@ def _best(rates: dict[str, list[float]], names: tuple[str, ...]) -> str:
     return max(names, key=lambda name: Row(name, rates[name], "").median)
 
 
-def _first_tokens(runner, lane, repeats: int) -> list[float]:
+def first_tokens(runner, lane, repeats: int) -> list[float]:
     """Seconds to the first token, read anew each time."""
     from engines import Request
 
