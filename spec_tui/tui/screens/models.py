@@ -63,7 +63,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         self._drafts: tuple[ModelChoice, ...] = ()
         self._heads: tuple[ModelChoice, ...] = ()
         self._role: Role = "target"  # of the row that was highlighted last
-        self._asked: ModelChoice | None = None  # whose download is known; enter again loads it
+        self._asked: ModelChoice | None = None  # whose download was said; enter again loads it
 
     # -- building and drawing ---------------------------------------------------------------------
     def compose(self) -> ComposeResult:
@@ -157,7 +157,9 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         mark = f"{PRESENT if self._marked(role, choice) else ABSENT} "
         size = choice.facts.get("parameters")
         words = count(size) if size else ""
-        if choice.problem:
+        if choice.to_fetch:
+            words = in_bytes(choice.to_fetch.bytes)
+        elif choice.problem:
             words = "not here" if choice.folder is None else "does not fit" if choice.fits is False else "not usable"
         elif role == "head":
             words = f"for {one_line(choice.facts.get('target') or 'any', 10)}" if choice.facts else ""
@@ -206,7 +208,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
             self.load = replace(self.load, head=None if automatic else choice.name)
         elif not self._marked(role, choice):
             self.load = replace(self.load, model=choice.name, revision=None, draft_model=None, draft_revision=None,
-                                head=None)
+                                head=None, fetch=choice.to_fetch is not None)
             self._in_thread(partial(self._judge, choice))
         return True
 
@@ -223,6 +225,10 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
             self._list()
         elif self.session.phase == "loading":
             self._say("the models are still loading: enter again when they are ready", wrong=True)
+        elif self.target is not None and self.target.to_fetch and self._asked is not self.target:
+            self._asked, model = self.target, self.target.to_fetch
+            self._say(f"{model.name}: {in_bytes(model.bytes)} to download ({model.licence}); enter again gets it. "
+                      f"{model.lacking}", wrong=bool(model.lacking))
         else:
             self.dismiss(self.load)
 
@@ -281,8 +287,11 @@ def _about(role: Role, choice: ModelChoice, width: int) -> Content:
         ("where", choice.origin), ("path", str(choice.folder) if choice.name == str(choice.folder) else ""),
         ("architecture", facts.get("type") or ""),
         ("parameters", count(size) if size else "not known" if facts else ""),
-        ("stored as", facts.get("dtype") or ""), ("problem", facts.get("problem") or ""),
+        ("stored as", facts.get("dtype") or ""), 
+        ("problem", choice.problem and (facts.get("problem") or "")),
     ]
+    if choice.to_fetch is not None:
+        known += [("takes", choice.to_fetch.offer), ("licence", choice.to_fetch.licence), ("", choice.to_fetch.lacking)]
     if role != "target":
         known.append(("fits", {True: "yes", False: "no", None: "not known"}[choice.fits] + f": {choice.why}"))
     lines = [Content.assemble((one_line(choice.title), "bold")), Content("")]
