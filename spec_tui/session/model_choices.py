@@ -80,7 +80,7 @@ def _known(facts: dict[str, Any]) -> ModelChoice:
     name, model = facts["name"], KNOWN[facts["name"]]
     if facts["path"] is not None:
         return ModelChoice(name, name, "your data folder", Path(facts["path"]), facts)
-    return ModelChoice(name, name, f"not here. {model.title}: {model.good_for}", None, facts, to_fetch=model)
+    return ModelChoice(name, name, "not here", None, facts, to_fetch=model)
 
 
 def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[ModelChoice, ...]:

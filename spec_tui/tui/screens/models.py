@@ -286,12 +286,13 @@ def _about(role: Role, choice: ModelChoice, width: int) -> Content:
     known = [
         ("where", choice.origin), ("path", str(choice.folder) if choice.name == str(choice.folder) else ""),
         ("architecture", facts.get("type") or ""),
-        ("parameters", count(size) if size else "not known" if facts else ""),
+        ("parameters", count(size) if size else "not known" if facts and choice.to_fetch is None else ""),
         ("stored as", facts.get("dtype") or ""), 
         ("problem", choice.problem and (facts.get("problem") or "")),
     ]
-    if choice.to_fetch is not None:
-        known += [("takes", choice.to_fetch.offer), ("licence", choice.to_fetch.licence), ("", choice.to_fetch.lacking)]
+    if (model := choice.to_fetch) is not None:
+        known += [("model", model.title), ("good for", model.good_for), ("takes", model.offer), ("", model.lacking),
+                  ("licence", model.licence)]
     if role != "target":
         known.append(("fits", {True: "yes", False: "no", None: "not known"}[choice.fits] + f": {choice.why}"))
     lines = [Content.assemble((one_line(choice.title), "bold")), Content("")]
