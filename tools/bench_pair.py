@@ -2,9 +2,9 @@
 
     python tools/bench_pair.py [GROUP ...] [--limit N] [--max-new-tokens N] [--repeats N]
 
-qwen-coder has to be here (``spec-tui model get qwen-coder``), for rest and hybrid the datastore python-stdlib too. A group
-takes some four minutes on two cores; the machine should have nothing else to do. A group that is interrupted leaves its
-table as it was.
+qwen-coder has to be here (``spec-tui model get qwen-coder``), for rest and hybrid the datastore python-stdlib too. A
+group takes some four minutes on two cores; the machine should have nothing else to do. A group that is interrupted leaves
+its table as it was.
 """
 
 from __future__ import annotations
@@ -22,21 +22,26 @@ import pages
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "qwen-coder.md"
 FLAGS = ("--model", "qwen-coder", "--suite", "coding", "--no-peers", "--format", "csv")
 GROUPS = {
-    "methods": ("draft", "draft:shape=tree", "pld", "suffix", "recycling", "rest:datastore=python-stdlib",
-                "hybrid:datastore=python-stdlib"),
-    "chains": ("draft", "draft:num_tokens=4", "draft:num_tokens=24", "draft:budget=paper:num_tokens=3",
-               "draft:budget=paper:num_tokens=6", "draft:budget=paper:num_tokens=8:stop=top:confidence=0.6",
-               "draft:budget=paper:num_tokens=8:stop=entropy:confidence=0.7"),
-    "copies": ("pld", "pld:budget=paper", "suffix", "suffix:shape=chain", "suffix:budget=paper", "recycling",
-               "recycling:nodes=8", "recycling:budget=paper"),
-    "layers": ("admg:preset=paper", "admg:preset=paper-code", "admg:interval=false",
-               "admg:alpha=0.993:interval=false", "admg:alpha=0.9:interval=false", "draft-verify:layers=a8-24"),
+    "methods": ("Ways to draft", (
+        "draft", "draft:shape=tree", "pld", "suffix", "recycling", "rest:datastore=python-stdlib",
+        "hybrid:datastore=python-stdlib")),
+    "chains": ("The length of a chain, and when it ends", (
+        "draft", "draft:num_tokens=4", "draft:num_tokens=24", "draft:budget=paper:num_tokens=3",
+        "draft:budget=paper:num_tokens=6", "draft:budget=paper:num_tokens=8:stop=top:confidence=0.6",
+        "draft:budget=paper:num_tokens=8:stop=entropy:confidence=0.7")),
+    "copies": ("Copies", (
+        "pld", "pld:budget=paper", "suffix", "suffix:shape=chain", "suffix:budget=paper", "recycling",
+        "recycling:nodes=8", "recycling:budget=paper")),
+    "layers": ("The target without some of its layers", (
+        "admg:preset=paper", "admg:preset=paper-code", "admg:interval=false", "admg:alpha=0.993:interval=false",
+        "admg:alpha=0.95:interval=false", "draft-verify:layers=a8-24", "draft-verify:layers=a8-24,m12,m16")),
 }
+"""By name: the heading of the table, and its lanes beside autoregressive."""
 
 
 def measured(group: str, flags: list[str]) -> dict[str, Any]:
     """What spec-tui bench found. Raises SystemExit where it did not come to its end."""
-    lanes = [word for lane in GROUPS[group] for word in ("--engine", lane)]
+    lanes = [word for lane in GROUPS[group][1] for word in ("--engine", lane)]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "spec_tui", "bench", *FLAGS, *lanes, *flags, "--out", folder]
         try:
@@ -62,7 +67,7 @@ def table(found: dict[str, Any]) -> str:
     machine, suite = found["machine"], found["suite"]
     return "\n".join([*rows, "", (
         f"{suite['questions']} of the coding tasks, at most {found['asked']['max_new_tokens']} tokens each, greedy;"
-        f" {found['threads']} threads of {machine.get('model') or machine.get('processor')}, torch"
+        f" {found['threads']} thread(s) of {machine.get('model') or machine.get('processor')}, torch"
         f" {found['versions']['torch']}."
     )])
 
@@ -77,7 +82,7 @@ def main() -> None:
         parser.error(f"there is no group {unknown.pop()}; there are {', '.join(GROUPS)}")
     flags = ["--limit", arguments.limit, "--max-new-tokens", arguments.max_new_tokens, "--repeats", arguments.repeats]
     for group in arguments.groups or GROUPS:
-        pages.put(PAGE, group, table(measured(group, flags)))
+        pages.put(PAGE, group, f"### {GROUPS[group][0]}\n\n{table(measured(group, flags))}")
         print(f"wrote the table of {group} into {PAGE.name}")
 
 
