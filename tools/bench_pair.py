@@ -3,8 +3,8 @@
     python tools/bench_pair.py [GROUP ...] [--limit N] [--max-new-tokens N] [--repeats N]
 
 qwen-coder has to be here (``spec-tui model get qwen-coder``), for rest and hybrid the datastore python-stdlib too. A
-group takes some four minutes on two cores; the machine should have nothing else to do. A group that is interrupted leaves
-its table as it was.
+group takes some four minutes on two cores; the machine should have nothing else to do. A group that is interrupted
+leaves its table as it was.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ KNOWN = {
             sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
             revision="38f6bab61d341b23a6c00226f32c0d6148bf9f43",
             good_for="writes code; drafting pays, with its draft model",
-            memory=3_000_000_000,  # both: 2.8 GB at most while they load, 2.5 GB at 4,096 tokens; and the screen's process
+            memory=3_000_000_000,  # 2.8 GB while both load, then 2.5 GB with 4,096 tokens; and the screen's process
             draft=_qwen_coder(
                 "qwen-coder-draft", "0.5",
                 size=491_400_064,

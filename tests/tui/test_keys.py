@@ -37,7 +37,8 @@ MEANINGS = {  # keys that say the same with several labels
 README = {  # the keys that the README names, as it says what they do: the screen or widget and the action's label
     "*": "RaceScreen Repeats", "+": "LayersPanel n, RaceScreen Add",
     "-": "LayersPanel n, DataScreen Remove, HistoryScreen Delete, RaceScreen Remove", ".": "ChatScreen Step",
-    "/": "DataScreen Probe, ChatScreen Command", "<": "RaceScreen Slower", ">": "RaceScreen Faster", "A": "StepScreen All_rows",
+    "/": "DataScreen Probe, ChatScreen Command", "<": "RaceScreen Slower", ">": "RaceScreen Faster",
+    "A": "StepScreen All_rows",
     "B": "StepScreen Branch", "D": "RaceScreen Diff", "G": "StepScreen Guess",
     "E": "ChatScreen Evaluate", "P": "StepScreen Present, LessonScreen Present", "R": "DataScreen Go_on",
     "L": "RaceScreen Papers", "S": "RaceScreen Sort",
