@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from engines.errors import ModelUnavailable
 from engines.folders import data, sample_model, sample_models, shipped, write_json
 from engines.hub.download_progress import in_bytes
 from engines.hub.untrusted_json import read_object
+from engines.machine import ram
 
 SAMPLE = "sample"
+_MUCH = 2 * 10**9  # bytes of memory that not every machine has to spare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,23 @@ class KnownModel:
         return sum(model.size for model in self.files)
 
     @property
+    def offer(self) -> str:
+        """What getting it takes, in words."""
+        memory = f", needs {in_bytes(self.memory)} of memory" if self.memory >= _MUCH else ""
+        return f"{in_bytes(self.bytes)}{memory}"
+
+    @property
+    def lacking(self) -> str:
+        """What this machine has too little of for it, a sentence without its full stop; "" for nothing."""
+        place = next(path for path in (data(), *data().absolute().parents) if path.exists())
+        memory, room, said = ram()[1], shutil.disk_usage(place).free, []
+        if memory is not None and memory < self.memory:
+            said.append(f"{in_bytes(memory)} of memory are free")
+        if room < self.bytes:
+            said.append(f"{in_bytes(room)} are free on the disk")
+        return f"Too little here: {' and '.join(said)}" if said else ""
+
+    @property
     def path(self) -> Path:
         """Where its file is kept, whether it is there or not."""
         return data() / "models" / self.name / self.file
@@ -69,17 +90,15 @@ class KnownModel:
         return all(model.here for model in self.files)
 
 
-_QWEN_CODER_DRAFT = KnownModel(
-    name="qwen-coder-draft",
-    title="Qwen2.5-Coder-0.5B-Instruct",
-    file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-    size=491_400_064,
-    sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-    hub="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
-    revision="ebb2015119c907b064c512bf053e945850b5875f",
-    licence="Apache-2.0",
-    origin="Qwen2.5-Coder-0.5B-Instruct by Alibaba Cloud (Qwen), converted and quantised by Qwen",
-)
+def _qwen_coder(name: str, billions: str, **facts: Any) -> KnownModel:
+    """One of the two models of qwen-coder, which differ in size only."""
+    title = f"Qwen2.5-Coder-{billions}B-Instruct"
+    return KnownModel(
+        name=name, title=title, file=f"{title.lower()}-q4_k_m.gguf", hub=f"Qwen/{title}-GGUF", licence="Apache-2.0",
+        origin=f"{title} by Alibaba Cloud (Qwen), converted and quantised by Qwen", **facts,
+    )
+
+
 KNOWN = {
     model.name: model
     for model in (
@@ -98,19 +117,19 @@ KNOWN = {
             good_for="answers at once, small talk; drafting gains little on a model this fast",
             memory=1_100_000_000,
         ),
-        KnownModel(
-            name="qwen-coder",
-            title="Qwen2.5-Coder-1.5B-Instruct",
-            file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        _qwen_coder(
+            "qwen-coder", "1.5",
             size=1_117_320_768,
             sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-            hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
             revision="38f6bab61d341b23a6c00226f32c0d6148bf9f43",
-            licence="Apache-2.0",
-            origin="Qwen2.5-Coder-1.5B-Instruct by Alibaba Cloud (Qwen), converted and quantised by Qwen",
             good_for="writes code; drafting pays, with its draft model",
-            memory=3_000_000_000,
-            draft=_QWEN_CODER_DRAFT,
+            memory=3_000_000_000,  # 2.8 GB while both load, then 2.5 GB with 4,096 tokens; and the screen's process
+            draft=_qwen_coder(
+                "qwen-coder-draft", "0.5",
+                size=491_400_064,
+                sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+                revision="ebb2015119c907b064c512bf053e945850b5875f",
+            ),
         ),
     )
 }
@@ -163,6 +182,11 @@ def known_name(model: str) -> str:
     if found := shipped(model):
         return next((name for name, ships in _draft_models().items() if ships == found), SAMPLE)
     return next((known.name for known in _files().values() if model.endswith(known.file)), "")
+
+
+def licence_of(place: Path) -> str | None:
+    """The licence of a known model's file, wherever it lies; None for another file."""
+    return next((known.licence for known in _files().values() if _is(place, known)), None)
 
 
 def names() -> list[str]:

@@ -7,10 +7,7 @@ import sys
 from textwrap import wrap
 
 from engines.errors import UsageProblem
-from engines.folders import data
-from engines.hub.download_progress import in_bytes
-from engines.hub.known_models import KNOWN, SAMPLE, KnownModel, choose, chosen
-from engines.machine import ram
+from engines.hub.known_models import KNOWN, SAMPLE, choose, chosen
 from spec_tui.cli.failures import narrate
 
 
@@ -28,7 +25,7 @@ def model_to_get(skippable: bool) -> str:
 
 def ask() -> str:
     """Let somebody at the terminal choose among the known models and none, by a number and enter; it is remembered."""
-    offers = [(model.name, _offer(model), _lacking(model)) for model in KNOWN.values()]
+    offers = [(name, f"{name} ({model.offer}): {model.good_for}", model.lacking) for name, model in KNOWN.items()]
     offers.append((SAMPLE, "neither: the sample pair that is here, which knows little", ""))
     best = max((number for number, (name, _, lacks) in enumerate(offers, 1) if name != SAMPLE and not lacks),
                default=len(offers))
@@ -47,19 +44,3 @@ def ask() -> str:
             choose(name)
             return name
         narrate(f"Please type a number from 1 to {len(offers)}.")
-
-
-def _offer(model: KnownModel) -> str:
-    memory = f", needs {in_bytes(model.memory)} of memory" if model.memory >= 2 * 10**9 else ""
-    return f"{model.name} ({in_bytes(model.bytes)}{memory}): {model.good_for}"
-
-
-def _lacking(model: KnownModel) -> str:
-    """What this machine has too little of for a model, "" for nothing."""
-    place = next(path for path in (data(), *data().absolute().parents) if path.exists())
-    memory, room, said = ram()[1], shutil.disk_usage(place).free, []
-    if memory is not None and memory < model.memory:
-        said.append(f"{in_bytes(memory)} of memory are free")
-    if room < model.bytes:
-        said.append(f"{in_bytes(room)} are free on the disk")
-    return f"Too little here: {' and '.join(said)}" if said else ""

@@ -138,8 +138,9 @@ class ChatSession:
 
     @property
     def downloading(self) -> bool:
-        """A model is on its way from the hub."""
-        return self.phase == "loading" and self.loading is not None and self.loading.bytes is not None
+        """A model is on its way, or asked for: esc stops that, where there is no prompt to take back."""
+        loading = self.loading if self.phase == "loading" else None
+        return loading is not None and (loading.bytes is not None or self.load_request.fetch)
 
     @property
     def stoppable(self) -> bool:

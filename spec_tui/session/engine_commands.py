@@ -19,7 +19,8 @@ class LoadRequest:
     """Models to load, by the names that ``engines.hub.model_source.locate`` takes; None takes the default. dtype and
     device "auto" or a name. ``server`` is the address of one that holds the model, ``api_key_env`` the environment
     variable with its key, ``served_model`` which of its models; ``backend`` the program that is to run a file here, ""
-    for this one. Of a model in another program ``model`` is what audits its answers. The other fields are those of
+    for this one. Of a model in another program ``model`` is what audits its answers. ``fetch``: ``model``
+    is a known one, to be got first where it is not here. The other fields are those of
     ``engines.runtime.Runtime.load``."""
 
     model: str | None = None
@@ -42,6 +43,7 @@ class LoadRequest:
     api_key_env: str | None = None
     backend: str = ""
     served_model: str | None = None
+    fetch: bool = False
 
 
 class Load(msgspec.Struct, frozen=True, tag_field="do", tag="load"):

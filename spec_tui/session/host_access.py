@@ -90,6 +90,8 @@ class HostAccess:
     def _check_load(self, request: LoadRequest) -> None:
         served = self.load or LoadRequest()
         self.need_model(request.model, request.draft_model, request.head)
+        if request.fetch:
+            self.need("fetching a model")
         elsewhere = request.server, request.backend
         if elsewhere not in ((None, ""), (served.server, served.backend)):
             self.need("asking another program")

@@ -1,6 +1,6 @@
 """What is kept in the data folder: for each model the engine and the settings that it is asked with where no engine is
-named, and the draft head that was named for it last; and the file of prompts that was evaluated with. A file that is
-damaged, or names what is not here, counts as none.
+named, and the draft head that was named for it last; the file of prompts that was evaluated with; and for all models
+the view of texts. A file that is damaged, or names what is not here, counts as none.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from engines.folders import typed_path
 from engines.heads.at_hand import AUTO, NONE, at_hand, may_be_on_hub, place_of
 from engines.hub.untrusted_json import read_object
 from engines.request import Request
+from spec_tui.present.token_styles import OUTCOME, VIEWS
 from spec_tui.session.engine_commands import LoadRequest
 
 if TYPE_CHECKING:
@@ -146,6 +147,25 @@ def _kept_head(load: LoadRequest) -> str | None:
         return head if place_of(head) is not None or may_be_on_hub(head) else None
     except (OSError, ValueError, UsageProblem):
         return None
+
+
+def kept_view() -> str:
+    """The view of texts that was chosen last; the first where none was."""
+    try:
+        view = read_object(_view_file()).get("view")
+    except (OSError, ValueError):
+        return OUTCOME
+    return view if isinstance(view, str) and view in VIEWS else OUTCOME
+
+
+def keep_view(view: str) -> None:
+    """Begin with this view of ``VIEWS`` from now on. What cannot be written is not kept."""
+    with suppress(OSError):
+        folders.write_json(_view_file(), {"view": view})
+
+
+def _view_file() -> Path:
+    return folders.data() / "settings" / "view.json"
 
 
 def _file(load: LoadRequest, ending: str = ".json") -> Path:

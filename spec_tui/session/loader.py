@@ -10,6 +10,7 @@ from engines.errors import UsageProblem
 from engines.model.quick_import import import_quickly
 
 if TYPE_CHECKING:
+    from engines.hub.download import Progress
     from spec_tui.session.engine_service import Decoder
 
 LOADER = f"{__name__}:load_for_a_screen"
@@ -17,8 +18,10 @@ _GATHER = 0.15  # seconds
 
 
 def load(server: str | None = None, api_key_env: str | None = None, backend: str = "",
-         served_model: str | None = None, **kwargs) -> Decoder:
+         served_model: str | None = None, fetch: bool = False, **kwargs) -> Decoder:
     """The model that a ``LoadRequest`` names. Raises SpecError."""
+    if fetch:
+        _fetch(kwargs["model"], kwargs["progress"])
     if server is None and not backend:
         return engines.load(**kwargs)
     from engines import servers
@@ -29,6 +32,15 @@ def load(server: str | None = None, api_key_env: str | None = None, backend: str
     if model is not None and served.token_ids:
         served.audit_with(cache(lambda: engines.load(**kwargs | {"draft_model": None})))
     return served
+
+
+def _fetch(name: str, progress: Progress) -> None:
+    """Get a known model, unless it is here. Raises ModelUnavailable."""
+    from engines.hub.get_model import get
+    from engines.hub.known_models import KNOWN
+
+    if not KNOWN[name].present:
+        get(KNOWN[name], progress)
 
 
 def _started(backend: str, kwargs: dict[str, Any]) -> Decoder:

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines.folders import model_label, same_place, shipped
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.host_access import HostAccess
+
+if TYPE_CHECKING:
+    from engines.hub.known_models import KnownModel
 
 _MOST = 40  # folders at hand that are looked at
 
@@ -34,6 +37,7 @@ class ModelChoice:
         fits: of a draft model, whether it can draft for the target; None if the files don't tell.
         share: of the target's tokens that the draft model has, 0..1; None if the files don't tell.
         why: that in words, "" for a target.
+        to_fetch: the known model that it will be once that is fetched; None for one that is here.
     """
 
     name: str | None
@@ -45,11 +49,12 @@ class ModelChoice:
     why: str = ""
     share: float | None = None
     same: bool | None = None
+    to_fetch: KnownModel | None = None
 
     @property
     def problem(self) -> str:
-        """Why it cannot be chosen; "" if it can, as far as its files tell."""
-        return self.facts.get("problem") or (self.why if self.fits is False else "")
+        """Why it cannot be chosen; "" if it can, as far as its files tell, or once it is fetched."""
+        return "" if self.to_fetch else self.facts.get("problem") or (self.why if self.fits is False else "")
 
 
 def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
@@ -58,10 +63,7 @@ def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
     from engines.hub import local_models
     from engines.hub.known_models import SAMPLE
 
-    found = []
-    for facts in local_models.known():
-        path = facts["path"] and Path(facts["path"])
-        found.append(ModelChoice(facts["name"], facts["name"], "your data folder", path, facts))
+    found = [_known(facts) for facts in local_models.known()]
     for facts in local_models.shipped():
         if facts["path"] is not None and facts["role"] == "target":
             found.append(ModelChoice(SAMPLE, facts["name"], "ships with the program", Path(facts["path"]), facts))
@@ -71,6 +73,15 @@ def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
         found.append(ModelChoice(facts["path"], facts["name"], "kept by another program", Path(facts["path"]), facts))
     found += _looked_at(_folders(load))
     return tuple(choice for choice in found if HostAccess.here().offers(choice.name))
+
+
+def _known(facts: dict[str, Any]) -> ModelChoice:
+    from engines.hub.known_models import KNOWN
+
+    name, model = facts["name"], KNOWN[facts["name"]]
+    if facts["path"] is not None:
+        return ModelChoice(name, name, "your data folder", Path(facts["path"]), facts)
+    return ModelChoice(name, name, "not here", None, facts, to_fetch=model)
 
 
 def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[ModelChoice, ...]:

@@ -21,7 +21,7 @@ from spec_tui.present.token_styles import OUTCOME, REJECTED_KEPT
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.client import EngineClient, LoadRequest
 from spec_tui.session.history import History
-from spec_tui.session.kept_settings import KeptSettings
+from spec_tui.session.kept_settings import KeptSettings, keep_view, kept_view
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.border import HasBorder
@@ -61,6 +61,8 @@ class SpecTui(HasActions, HasBorder):
         initial_request_options: engine, options and sampling to begin with (its conversation gives the system prompt).
         presenter: begin large, light and without frames, as ``present`` makes it.
         rejected: texts begin with the rejected drafts kept in them, as they do for a presenter.
+        remembers: else they begin in the view that was chosen last; the one that is chosen now is remembered, unless it
+            is a presenter's.
         step: the chat begins with the Step screen over it, on the first run of a recording.
         first: makes the screen to begin with, where it is not the chat; leaving it leaves the application.
         store: where conversations and races are kept; None for nowhere.
@@ -77,11 +79,13 @@ class SpecTui(HasActions, HasBorder):
         self, client: EngineClient, load: LoadRequest, *, theme: str | None = None,
         initial_request_options: Request | None = None, presenter: bool = False, step: bool = False,
         rejected: bool = False, first: Callable[[ChatSession], Screen] | None = None, store: History | None = None,
+        remembers: bool = False,
     ) -> None:
         super().__init__()
         self._step, self._first = step, first
         self.client, self.presenter, self._theme_before = client, presenter, ""
-        self.first_view = REJECTED_KEPT if rejected or presenter else OUTCOME
+        self._remembers = remembers and not presenter
+        self.view = REJECTED_KEPT if rejected or presenter else kept_view() if self._remembers else OUTCOME
         self.session = ChatSession(client, load, ChatSettings.from_request(initial_request_options), store)
         for ours in THEMES:
             self.register_theme(ours)
@@ -118,6 +122,12 @@ class SpecTui(HasActions, HasBorder):
             screen.set_class(on, "presenting")
             if (draw := getattr(screen, "draw", None)) is not None:
                 screen.call_after_refresh(draw)
+
+    def choose_view(self, view: str) -> None:
+        """Begin with this view of texts, on the next screen and at the next start."""
+        self.view = view
+        if self._remembers:
+            keep_view(view)
 
     def action_help(self) -> None:
         """All keys, commands and marks."""
@@ -210,7 +220,7 @@ def run_app(
     client = ProcessClient()
     app = SpecTui(
         client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter,
-        rejected=rejected, store=History.of_user())
+        rejected=rejected, store=History.of_user(), remembers=True)
     app.session.kept = kept
     try:
         app.run()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 
 from engines.hub import known_models
-from spec_tui.cli import first_run
 from spec_tui.session.environment import child_environment
 from tests.e2e.terminal import Terminal
 from tests.sources.test_get_model import asked, model  # noqa: F401  a fixture
@@ -36,6 +36,7 @@ def test_it_says_licence_and_origin_and_is_fetched_once(cli, model, hub, tmp_pat
     (tmp_path / "shop" / "asked").unlink()
     assert "is here already" in cli("model", "get", "tiny").err and not asked(tmp_path)
     assert "tiny" in cli("model", "list").out
+    assert re.search(r"licence +Apache-2.0", cli("model", "info", "tiny").out), "its file does not say"
     assert "which freed" in cli("model", "remove", "tiny").err and not model.present
     assert "was not here" in cli("model", "remove", "tiny").err
 
@@ -87,11 +88,11 @@ def test_without_a_terminal_the_smallest_is_taken_and_a_choice_is_kept(cli, mode
 
 
 def test_a_machine_that_has_too_little_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(first_run, "ram", lambda: (4 * 10**9, 10**9))
-    monkeypatch.setattr(first_run.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10**9})())
-    said = first_run._lacking(known_models.KNOWN["qwen-coder"])
+    monkeypatch.setattr(known_models, "ram", lambda: (4 * 10**9, 10**9))
+    monkeypatch.setattr(known_models.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10**9})())
+    said = known_models.KNOWN["qwen-coder"].lacking
     assert said == "Too little here: 1 GB of memory are free and 1 GB are free on the disk"
-    assert "memory" not in first_run._lacking(replace(known_models.KNOWN["smollm2"], memory=10**8))
+    assert "memory" not in replace(known_models.KNOWN["smollm2"], memory=10**8).lacking
 
 
 def test_esc_on_a_terminal_goes_on_without_it(tmp_path):

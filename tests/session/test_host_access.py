@@ -38,6 +38,7 @@ def race(*lanes: Lane) -> StartRace:
 REFUSED = {
     "another model": Load(LoadRequest(model="/etc")),
     "another model of the hub": Load(LoadRequest(model="owner/other")),
+    "a model to be fetched": Load(LoadRequest(model="/models/served", fetch=True)),
     "another draft model": Load(LoadRequest(model="/models/served", draft_model="owner/other")),
     "another head": Load(LoadRequest(head="/etc")),
     "a server": Load(LoadRequest(server="http://127.0.0.1:1")),

@@ -68,3 +68,11 @@ def test_what_is_damaged_counts_as_none(damage):
     kept_settings.keep(LOAD, parse_lane("pld"))
     kept_settings._file(LOAD).write_bytes(damage)
     assert kept_settings.begin_with(LOAD, ASKED) == (LOAD, ASKED, None)
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b'{"view": "gone"}', b'{"view": ["source"]}'])
+def test_a_damaged_note_of_the_view_counts_as_none(damage):
+    kept_settings.keep_view("source")
+    assert kept_settings.kept_view() == "source"
+    kept_settings._view_file().write_bytes(damage)
+    assert kept_settings.kept_view() == "outcome"

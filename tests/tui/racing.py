@@ -153,8 +153,7 @@ async def racing(size=(120, 40), repeats=1, lanes: tuple[Lane, ...] | None = Non
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         app.screen.pump()
-        app.screen.transcript.focus()
-        await pilot.press("r")
+        await pilot.press("escape", "r")
         await pilot.pause()
         screen = app.screen
         assert isinstance(screen, RaceScreen)

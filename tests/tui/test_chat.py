@@ -14,6 +14,7 @@ from engines.wire import read_trace
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.session import chat_session
+from spec_tui.session.kept_settings import keep_view, kept_view
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.explain import ExplainScreen
@@ -361,16 +362,20 @@ async def test_new_conversation(session):
         assert "one" not in s.shown.splitlines()[0]
 
 
-async def test_views_cycle_and_colour_the_same_text(session):
-    async with session() as s:
+async def test_views_cycle_and_colour_the_same_text_and_the_chosen_one_is_remembered(session, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    first, *others = VIEWS
+    keep_view(others[-1])
+    async with session(remembers=True) as s:
         await s.ask("one")
-        before = s.shown
-        await s.pilot.press("escape")
-        seen = []
+        assert s.chat.transcript.view == others[-1], "as it was left"
+        await s.pilot.press("escape", "v")
+        before, seen = s.shown, []
         for _ in VIEWS:
             seen.append(s.chat.transcript.view)
+            assert kept_view() == seen[-1]
             await s.pilot.press("v")
-        assert seen == list(VIEWS) and s.chat.transcript.view == "outcome" and s.shown == before
+        assert seen == list(VIEWS) and s.chat.transcript.view == first and s.shown == before
 
 
 async def test_legend_names_only_what_is_there(session):

@@ -12,8 +12,9 @@ from textual.widgets import Input
 
 from engines.errors import ModelUnavailable
 from engines.folders import sample_model
-from engines.hub import local_models
+from engines.hub import known_models, local_models
 from engines.model.loading import no_draft_fits
+from engines.progress import Loading
 from engines.report.events import DatastoreInfo, Failed, LoadedHead
 from spec_tui.present.on_screen import on_screen
 from spec_tui.session import kept_settings, model_choices, settings
@@ -233,6 +234,27 @@ def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):
 ])
 def test_no_flag_is_named_on_a_screen(said, shown):
     assert on_screen(said) == shown and on_screen(shown) == shown
+
+
+async def test_a_known_model_that_is_not_here_says_what_it_takes_and_is_fetched(session, monkeypatch):
+    monkeypatch.setattr(known_models, "ram", lambda: (4 * 10**9, 2 * 10**9))
+    client = FakeClient()
+    async with session(client=client) as s:
+        screen = await opened(s)
+        go_to(screen, ids(screen, "qwen-coder")["target"])
+        await s.pilot.pause()
+        about = " ".join(said(s, "#about").split())
+        assert "writes code" in about and "1.61 GB, needs" in about and "Apache-2.0" in about
+        await s.pilot.press("enter")
+        assert s.app.screen is screen and len(client.loaded) == 1
+        assert "1.61 GB to download (Apache-2.0); enter again gets it" in said(s)
+        assert "Too little here: 2 GB of memory are free" in said(s)
+        client.ready = Loading("asking the hub for qwen-coder")
+        await s.pilot.press("enter")
+        await until(s, lambda: s.app.screen is s.chat and s.chat.session.loading is not None)
+        assert client.loaded[-1] == LoadRequest(model="qwen-coder", fetch=True) and s.chat.session.stoppable
+        await s.pilot.press("escape")
+        assert client.cancels == 1
 
 
 async def test_what_is_loaded_is_not_loaded_again(session):

@@ -491,6 +491,36 @@ async def test_a_real_race_in_the_engine(tiny):
             assert screen.controller.replay.at(lane) == fold_all(race.shown(lane).state.events)
 
 
+async def test_three_keys_from_the_first_screen_begin_a_race_with_a_draft_model():
+    """``racing`` presses the first two."""
+    async with racing() as r:
+        await r.press("enter")
+        race = r.client.races[-1]
+        assert [lane.engine for lane in race.lanes][:3] == ["autoregressive", "pld", "draft"]
+        assert race.request.conversation[-1][1].startswith("Write a Python function")
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+async def test_the_same_keys_show_a_gain_on_the_pair(qwen_coder):
+    client = InProcessClient(lambda **_: qwen_coder)
+    app = SpecTui(client, LoadRequest(), initial_request_options=Request((), max_new_tokens=64))
+    async with app.run_test(size=(120, 40)) as pilot:
+        while app.session.phase != "ready":
+            await pilot.pause(0.02)
+        await pilot.press("escape", "r", "enter")
+        race = app.screen.controller
+        while not race.finished:
+            await pilot.pause(0.2)
+        assert race.race.result.complete, app.screen.query_one("#race-said").text_rows()
+        await pilot.press("end")
+        await pilot.pause()
+        best = max(figures.speed_up.median for figures in race.race.figures() if figures.speed_up)
+        rows = " ".join(app.screen.query_one("#race-table").text_rows())
+        assert best > 1.05 and f"{best:.2f}" in rows, rows
+    client.close()
+
+
 # -- how it looks ---------------------------------------------------------------------------------
 
 

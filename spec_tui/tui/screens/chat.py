@@ -127,7 +127,7 @@ class ChatScreen(HasActions, Screen):
         self.transcript = self.query_one(Transcript)
         self.prompt = self.query_one(PromptBox)
         self.query_one("#answer-title", SplitLine).heads = "transcript"
-        self.transcript.view = self.app.first_view
+        self.transcript.view = self.app.view
         self.set_class(self.app.presenter, "presenting")
         self.prompt.focus()
         self._letter_due = self.set_interval(self.TYPING or 1, self._act_on_letter, pause=True)
@@ -487,6 +487,7 @@ class ChatScreen(HasActions, Screen):
     def action_view(self, view: str = "") -> None:
         """Show the text in this view, else in the next one in turn."""
         self.transcript.set_view(view or marks.next_view(self.transcript.view))
+        self.app.choose_view(self.transcript.view)
         self._draw_title()
         self._draw_legend()
 

@@ -69,7 +69,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         self._heads: tuple[ModelChoice, ...] = ()
         self._judging = True  # which draft models and heads fit
         self._role: Role = "target"  # of the row that was highlighted last
-        self._asked: ModelChoice | None = None  # whose download is known; enter again loads it
+        self._asked: ModelChoice | None = None  # whose download was said; enter again loads it
 
     # -- building and drawing ---------------------------------------------------------------------
     def compose(self) -> ComposeResult:
@@ -170,7 +170,9 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         mark = f"{PRESENT if self._marked(role, choice) else ABSENT} "
         size = choice.facts.get("parameters")
         words = count(size) if size else ""
-        if choice.problem:
+        if choice.to_fetch:
+            words = in_bytes(choice.to_fetch.bytes)
+        elif choice.problem:
             words = "not here" if choice.folder is None else "does not fit" if choice.fits is False else "not usable"
         elif role == "head":
             words = f"for {one_line(choice.facts.get('target') or 'any', 10)}" if choice.facts else ""
@@ -225,7 +227,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
             self.load = replace(self.load, head=None if automatic else choice.name)
         elif not self._marked(role, choice):
             self.load = replace(self.load, model=choice.name, revision=None, draft_model=None, draft_revision=None,
-                                head=None)
+                                head=None, fetch=choice.to_fetch is not None)
             self._begin_judging(choice)
         return True
 
@@ -244,6 +246,10 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
             self._list()
         elif self.session.phase == "loading":
             self._say("the models are still loading: enter again when they are ready", wrong=True)
+        elif self.target is not None and self.target.to_fetch and self._asked is not self.target:
+            self._asked, model = self.target, self.target.to_fetch
+            self._say(f"{model.name}: {in_bytes(model.bytes)} to download ({model.licence}); enter again gets it. "
+                      f"{model.lacking}", wrong=bool(model.lacking))
         else:
             self.dismiss(self.load)
 
@@ -309,9 +315,13 @@ def _about(role: Role, choice: ModelChoice, width: int) -> Content:
     known = [
         ("where", choice.origin), ("path", str(choice.folder) if choice.name == str(choice.folder) else ""),
         ("architecture", facts.get("type") or ""),
-        ("parameters", count(size) if size else "not known" if facts else ""),
-        ("stored as", facts.get("dtype") or ""), ("problem", facts.get("problem") or ""),
+        ("parameters", count(size) if size else "not known" if facts and choice.to_fetch is None else ""),
+        ("stored as", facts.get("dtype") or ""), 
+        ("problem", choice.problem and (facts.get("problem") or "")),
     ]
+    if (model := choice.to_fetch) is not None:
+        known += [("model", model.title), ("good for", model.good_for), ("takes", model.offer), ("", model.lacking),
+                  ("licence", model.licence)]
     if role != "target":
         known.append(("fits", {True: "yes", False: "no", None: "not known"}[choice.fits] + f": {choice.why}"))
     lines = [Content.assemble((one_line(choice.title), "bold")), Content("")]

@@ -144,7 +144,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         yield Static(words.TOO_SMALL, id="race-enlarge", markup=False)
 
     def on_mount(self) -> None:
-        self.view = self.app.first_view
+        self.view = self.app.view
         self.set_class(self.app.presenter, "presenting")
         self.query_one("#race-ask").display = self.controller.can_race
         self.query_one(PromptBox).put(self.controller.setup.prompt)
@@ -420,6 +420,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
 
     def action_view(self) -> None:
         self.view = token_styles.next_view(self.view)
+        self.app.choose_view(self.view)
         self.back = self.query_one(RaceLanes).show_view(self.view)
         self.changed(f"view: {self.view}")
 

@@ -19,7 +19,7 @@ from spec_tui.present.step.branching import going_on
 from spec_tui.present.step.phases import StepPosition, emits, event_of
 from spec_tui.present.step.player import SPEEDS, StepPlayer, score
 from spec_tui.present.text import one_line
-from spec_tui.present.token_styles import BUSY, REJECTED_KEPT, spans
+from spec_tui.present.token_styles import BUSY, OUTCOME, REJECTED_KEPT, spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_words as words
@@ -150,7 +150,7 @@ class StepScreen(HasActions, Backdrop):
         yield SoFar(id="so-far")
 
     def on_mount(self) -> None:
-        self._keep_rejected(self.app.first_view == REJECTED_KEPT)
+        self._keep_rejected(self.app.view == REJECTED_KEPT)
         self.begins_presenting = self.app.presenter
         self.set_class(self.app.presenter, "presenting")
         self.set_interval(1 / TICKS, self._tick)
@@ -350,6 +350,7 @@ class StepScreen(HasActions, Backdrop):
         """Rejected drafts in the text, or not."""
         keep = not self.query_one(Doing).keeps_rejected
         self._keep_rejected(keep)
+        self.app.choose_view(REJECTED_KEPT if keep else OUTCOME)
         self.draw()
         self.say("rejected drafts stay in the text" if keep else "rejected drafts leave the text")
 
