@@ -87,9 +87,11 @@ def _known(facts: dict[str, Any]) -> ModelChoice:
 def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[ModelChoice, ...]:
     """The models at hand, those beside the target and those that were fetched to draft, as draft models of a target:
     first those with its tokens, then those that have some of them, those that can't be chosen last, with the reason. A
-    model that is no smaller than the target is not among them."""
+    model that is no smaller than the target is not among them; of a target that is not here nothing is."""
     from engines.hub import local_models
 
+    if target.folder is None:
+        return ()
     size, judged, seen = target.facts.get("parameters") or 0, [], [target.folder]
     usual = local_models.usual_draft(target.folder)
     if usual is not None:
