@@ -68,7 +68,8 @@ def test_the_line_for_llama_cpp_starts_it(sample_gguf, engine, given):
         setattr(there, name, type(getattr(there, name))(value))
     server = xllamacpp.Server(settings)
     asked = urllib.request.Request(
-        f"{server.listening_address}/completion", json.dumps({"prompt": "one two one two", "n_predict": 8}).encode(),
+        f"{server.listening_address}/completion",
+        json.dumps({"prompt": "one two one two", "n_predict": 8, "temperature": 0, "ignore_eos": True}).encode(),
         {"Content-Type": "application/json"})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(asked, timeout=60) as answer:
