@@ -99,15 +99,14 @@ def rows(wrapper: Wrapper) -> list[str]:
 @settings(max_examples=200)
 @given(st.lists(st.sampled_from(PARTS), max_size=40), st.integers(4, 30))
 def test_reading_an_answer_keeps_its_text_and_its_width_and_moves_no_row(parts, width):
-    wrapper, before = Wrapper(width), []
+    wrapper, before, ended = Wrapper(width), [], []
     wrapper.start_line(answer=True)
     for n, part in enumerate(parts):
         wrapper.push([Tok(part, None, 0, n), Tok("gone", GHOST, 0, n)])
         now = [(row, line.block.kind) for row, line in zip(rows(wrapper), wrapper.lines)]
-        ended = [line.block is not wrapper.lines[-1].block for line in wrapper.lines]
-        assert all(now[y] == before[y] for y in range(len(before) - 1) if ended[y]), "a line that has ended changed"
+        assert all(now[y] == before[y] for y, over in enumerate(ended) if over), "a line that has ended changed"
         assert [row for row, _ in now[: max(0, len(before) - 1)]] == [row for row, _ in before[:-1]], "a row moved"
-        before = now
+        before, ended = now, [line.block is not wrapper.lines[-1].block for line in wrapper.lines]
     texts = dict.fromkeys(line.block for line in wrapper.lines)
     assert "\n".join(block.text for block in texts) == "".join(parts).replace("\t", "    ")
     for line in wrapper.lines:
