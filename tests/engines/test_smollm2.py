@@ -60,7 +60,7 @@ def test_engines_with_datastores_and_trees_do_too(smollm2, engine, options):
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("length", [2000, 6000])
-@torch.inference_mode()
+@torch.no_grad()
 def test_far_into_a_text_its_logits_are_those_of_transformers(smollm2, length):
     """Read at once and, at the end, token by token as an answer is."""
     exact = load(str(SMOLLM2), threads=2, arithmetic="float32").target
