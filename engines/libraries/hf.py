@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from engines.libraries import versions
 
@@ -91,6 +92,40 @@ def text_config(config: PreTrainedConfig) -> PreTrainedConfig:
 def rope(config: PreTrainedConfig) -> Mapping[str, Any]:
     """The settings of rotary positions, or of each kind of layer by its name; empty where there are none."""
     return getattr(config, "rope_parameters", None) or {}
+
+
+def ropes(config: PreTrainedConfig) -> Mapping[str, Mapping[str, Any]]:
+    """The settings of rotary positions of each kind of layer that has its own, by its name; "" where all have one."""
+    found = rope(config)
+    return {"": found} if "rope_type" in found or not found else found
+
+
+def activation(config: PreTrainedConfig) -> str:
+    """The name of the MLP's activation."""
+    return getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", "") or ""
+
+
+def scales(config: PreTrainedConfig) -> tuple[float, float, float]:
+    """By what the rows of the embedding, what attention and MLP add, and the logits are multiplied (Granite). An
+    embedding that multiplies its rows itself (``embedding_scale``) is not meant."""
+    logits = getattr(config, "logits_scaling", None) or 1.0
+    return getattr(config, "embedding_multiplier", 1.0), getattr(config, "residual_multiplier", 1.0), 1.0 / logits
+
+
+def embedding_scale(embedding: nn.Module) -> float | None:
+    """By what an embedding multiplies the rows of its weight; None: it is none of the kinds that are known.
+
+    ``scalar_embed_scale`` is undocumented; checked: Gemma 3 of the versions in versions.toml.
+    """
+    if type(embedding) is nn.Embedding:
+        return 1.0
+    scale = getattr(embedding, "scalar_embed_scale", None)
+    return float(scale) if isinstance(embedding, nn.Embedding) and isinstance(scale, float) else None
+
+
+def counts_from_one(norm: nn.Module) -> bool:
+    """Whether what a norm multiplies by is its weight plus one, as Gemma's does."""
+    return type(norm).__name__.startswith("Gemma")
 
 
 def layer_kinds(config: PreTrainedConfig) -> Sequence[str] | None:

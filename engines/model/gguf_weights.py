@@ -13,6 +13,7 @@ from torch import nn
 
 from engines.hub.gguf_config import family
 from engines.hub.gguf_file import GgufFile, GgufTensor
+from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 from engines.model.native.native_linear import StoredRows
 from engines.model.quantised_linear import GROUP, GridForm, WeightGrid
@@ -146,7 +147,7 @@ class StoredGrids:
         all that are joined with them are stored on grids, and of the embedding."""
         linear = {id(module.weight) for module in model.modules() if type(module) is nn.Linear}
         embedding = model.get_input_embeddings()
-        if type(embedding) is nn.Embedding:
+        if hf.embedding_scale(embedding) is not None:
             linear.add(id(embedding.weight))
         else:  # no other becomes native
             linear.discard(id(embedding.weight))

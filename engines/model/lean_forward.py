@@ -1,4 +1,4 @@
-"""A lean forward for Llama-like models: Llama, Mistral, Qwen2, Qwen3, SmolLM3.
+"""A lean forward for Llama-like models: Llama, Mistral, Qwen2, Qwen3, SmolLM3; in float32 Gemma 3 and Granite, too.
 
 A module of transformers spends more time on being general than on a token. Here a layer is some fifteen operations:
 queries, keys and values come from one product, gate and up from another (``weight_layouts.fuse``), rotation works in
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import nn
@@ -23,11 +24,14 @@ from engines.model.forward import Observer
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import FULL, Mask
 from engines.model.sublayers import Sublayers
-from engines.model.weight_layouts import GATE_UP, QKV, adding, fusible, plain_call, plain_embedding
+from engines.model.weight_layouts import GATE_UP, QKV, adding, fusible, plain_call, plain_embedding, scaled
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3")
+_FLOAT32_FAMILIES = ("Gemma3", "Granite")  # their modules round elsewhere in half precision
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")  # tables that do not change with the length of the text
-_ACTIVATIONS = ("silu", "swish")
+_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": F.silu, "swish": F.silu, "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
+}
 Exchange = Callable[[int, torch.Tensor, str], torch.Tensor]
 """The part of a layer in which rows see each other. Given the layer's index, its queries, keys and values [1, rows,
 heads + 2 kv heads, head dim] and its kind (``masks``), it keeps keys and values and returns what attention gives,
@@ -38,11 +42,16 @@ _TABLE = 1024  # positions; the table grows in multiples of it
 def fits(model: PreTrainedModel) -> bool:
     """Whether this forward computes what the model's own does, judged by its class and configuration."""
     kind, config = type(model), model.config
-    if kind.__name__ not in {f"{family}ForCausalLM" for family in FAMILIES}:
+    families = FAMILIES + (_FLOAT32_FAMILIES if model.dtype == torch.float32 else ())
+    if kind.__name__ not in {f"{family}ForCausalLM" for family in families}:
         return False
     if not kind.__module__.startswith("transformers.models."):
         return False
-    return hf.rope(config).get("rope_type") in _STATIC_ROPE and config.hidden_act in _ACTIVATIONS and fusible(model)
+    capped = getattr(config, "attn_logit_softcapping", None) or getattr(config, "final_logit_softcapping", None)
+    if capped or getattr(config, "use_bidirectional_attention", False):
+        return False
+    static = all(rope.get("rope_type") in _STATIC_ROPE for rope in hf.ropes(config).values())
+    return static and hf.activation(config) in _ACTIVATIONS and fusible(model)
 
 
 @dataclass(slots=True)
@@ -51,9 +60,11 @@ class Layer:
 
     Attributes:
         norm, mlp_norm: weights [width] of the norms before attention and MLP.
+        after_norm, after_mlp_norm: of those of what the two give, None without.
         head_norms: weights [heads + kv heads, head dim] of the norms of queries and keys, None without.
         rope: whether queries and keys are rotated.
         kind: of attention (``masks``).
+        table: which of the tables of rotations is this layer's.
         linears: its linear layers: of queries, keys and values; of attention's output; of gate and up; of the MLP's
             output.
         qkv, gate_up: two of these as functions of rows [rows, width].
@@ -66,15 +77,16 @@ class Layer:
     kind: str
     mlp_norm: torch.Tensor
     linears: tuple[nn.Module, nn.Module, nn.Module, nn.Module]
+    add_attention: Callable
+    add_mlp: Callable
+    after_norm: torch.Tensor | None = None
+    after_mlp_norm: torch.Tensor | None = None
+    table: int = 0
     qkv: Callable = field(init=False)
-    add_attention: Callable = field(init=False)
     gate_up: Callable = field(init=False)
-    add_mlp: Callable = field(init=False)
 
     def __post_init__(self) -> None:
-        qkv, attention_output, gate_up, mlp_output = self.linears
-        self.qkv, self.add_attention = plain_call(qkv), adding(attention_output)
-        self.gate_up, self.add_mlp = plain_call(gate_up), adding(mlp_output)
+        self.qkv, self.gate_up = plain_call(self.linears[0]), plain_call(self.linears[2])
 
 
 class _Norm:
@@ -85,7 +97,7 @@ class _Norm:
 
     def weight(self, module: nn.Module) -> torch.Tensor:
         """The weight [width] of a norm, as ``__call__`` takes it."""
-        return module.weight.detach()
+        return module.weight.detach() + 1 if hf.counts_from_one(module) else module.weight.detach()
 
     def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Rows [rows, width], normalised."""
@@ -100,7 +112,7 @@ class _Norm32(_Norm):
         self._floor = like.new_tensor((width * eps) ** 0.5)
 
     def weight(self, module: nn.Module) -> torch.Tensor:
-        return module.weight.detach() * self.shape[0] ** 0.5
+        return super().weight(module) * self.shape[0] ** 0.5
 
     def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return torch.div(x, torch.linalg.vector_norm(x, 2, -1, True).hypot_(self._floor)).mul_(weight)
@@ -129,32 +141,52 @@ class LeanForward:
         self.head_dim: int = attention.head_dim
         self.eps: float = config.rms_norm_eps
         self.width: int = config.hidden_size
-        self.embed = plain_embedding(inner.embed_tokens)
+        self.activation = _ACTIVATIONS[hf.activation(config)]
+        self.scale: float = attention.scaling
+        self.embedding_scale, self.residual_scale, self.logit_scale = hf.scales(config)
+        self.embed = scaled(plain_embedding(inner.embed_tokens), self.embedding_scale)
         self.like = inner.norm.weight.detach().new_empty(0)
         self.norm = (_Norm32 if self.like.dtype == torch.float32 else _Norm)(self.width, self.eps, self.like)
         self.final_norm = self.norm.weight(inner.norm)
-        self.head = plain_call(model.lm_head)
+        self.head = scaled(plain_call(model.lm_head), self.logit_scale)
+        self.tables = sorted(hf.ropes(config))
         self.layers = [self._layer(config, i, layer) for i, layer in enumerate(inner.layers)]
         self.kinds = frozenset(layer.kind for layer in self.layers)
         self._observer: Observer | None = None
         self._layer_observer: Observer | None = None  # the same, where it wants the residual stream
         self._rotary = inner.rotary_emb
-        self._cos = self._sin = self.like.new_zeros(0, 1, self.head_dim)
+        self._cos = self._sin = self.like.new_zeros(0, 1, len(self.tables) * self.head_dim)
         self._without: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
     def _layer(self, config, index: int, layer: nn.Module) -> Layer:
-        attention, mlp = layer.self_attn, layer.mlp
+        attention, mlp, weight = layer.self_attn, layer.mlp, self.norm.weight
         norms = None
         if hasattr(attention, "q_norm"):
-            both = [attention.q_norm.weight] * self.heads + [attention.k_norm.weight] * self.kv_heads
-            norms = torch.stack([weight.detach() for weight in both])
+            of_head = _Norm((self.head_dim), self.eps, self.like).weight
+            both = [of_head(attention.q_norm)] * self.heads + [of_head(attention.k_norm)] * self.kv_heads
+            norms = torch.stack(both)
         kinds = hf.layer_kinds(config)
+        kind = kinds[index] if kinds else FULL
+        linears = getattr(attention, QKV), attention.o_proj, getattr(mlp, GATE_UP), mlp.down_proj
+        own, mlp_norm, after = layer.input_layernorm, layer.post_attention_layernorm, (None, None)
+        if hasattr(layer, "pre_feedforward_layernorm"):  # then the other is after attention, as its name says
+            after = weight(mlp_norm), weight(layer.post_feedforward_layernorm)
+            mlp_norm = layer.pre_feedforward_layernorm
         return Layer(
-            norm=self.norm.weight(layer.input_layernorm), head_norms=norms,
-            rope=bool(getattr(attention, "use_rope", True)), kind=kinds[index] if kinds else FULL,
-            mlp_norm=self.norm.weight(layer.post_attention_layernorm),
-            linears=(getattr(attention, QKV), attention.o_proj, getattr(mlp, GATE_UP), mlp.down_proj),
+            norm=weight(own), head_norms=norms, rope=bool(getattr(attention, "use_rope", True)), kind=kind,
+            mlp_norm=weight(mlp_norm), linears=linears, add_attention=self._adding(linears[1], after[0]),
+            add_mlp=self._adding(linears[3], after[1]), after_norm=after[0], after_mlp_norm=after[1],
+            table=self.tables.index(kind) if len(self.tables) > 1 else 0,
         )
+
+    def _adding(self, linear: nn.Module, norm: torch.Tensor | None) -> Callable:
+        """A function of the stream [rows, width] and of what ``linear`` reads that adds what it gives, normalised by a
+        weight and scaled."""
+        if norm is None and self.residual_scale == 1:
+            return adding(linear)
+        call = plain_call(linear)
+        after = call if norm is None else lambda x: self.norm(call(x), norm)
+        return lambda stream, x: stream + after(x) * self.residual_scale
 
     def observe(self, observer: Observer | None) -> None:
         self._observer = observer
@@ -232,7 +264,7 @@ class LeanForward:
     def after_mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         """The residual stream [rows, width] after a layer's MLP, from that after its attention."""
         gate, up = layer.gate_up(self.norm(x, layer.mlp_norm)).chunk(2, -1)
-        return layer.add_mlp(x, F.silu(gate).mul_(up))
+        return layer.add_mlp(x, self.activation(gate).mul_(up))
 
     def _rotate(self, layer: Layer, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
         """Normalise the heads where the model does, and rotate: queries and keys of ``states`` [1, rows, heads + 2 kv
@@ -241,6 +273,9 @@ class LeanForward:
         if layer.head_norms is not None:
             both.copy_(F.rms_norm(both, (self.head_dim,), None, self.eps).mul_(layer.head_norms))
         if layer.rope:
+            if len(self.tables) > 1:
+                own = slice(layer.table * self.head_dim, (layer.table + 1) * self.head_dim)
+                cos, sin = cos[..., own], sin[..., own]
             turned = both.roll(self.head_dim // 2, -1)
             if both.dtype == torch.float32:
                 both.mul_(cos).addcmul_(turned, sin)
@@ -278,24 +313,26 @@ class LeanForward:
         masks = {kind: one if one is None or not together else one.repeat(1, 1, groups, 1) for kind, one in (
             mask.items() if isinstance(mask, dict) else ((kind, mask) for kind in self.kinds)
         )}
-        attention = F.scaled_dot_product_attention
+        attention, scale = F.scaled_dot_product_attention, self.scale
 
         def alone(queries, keys, values, kind):
-            out = attention(queries.transpose(1, 2), keys, values, masks[kind], 0.0, causal, enable_gqa=groups > 1)
+            out = attention(queries.transpose(1, 2), keys, values, masks[kind], 0.0, causal, scale=scale,
+                            enable_gqa=groups > 1)
             return out.transpose(1, 2).reshape(rows, -1)
 
         def grouped(queries, keys, values, kind):
             q = queries.view(rows, kv_heads, groups, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, groups * rows, dim)
-            out = attention(q, keys, values, masks[kind])
+            out = attention(q, keys, values, masks[kind], scale=scale)
             return out.view(self.heads, rows, dim).transpose(0, 1).reshape(rows, -1)
 
         def single(queries, keys, values, kind):
-            return attention(queries.view(1, kv_heads, groups, dim), keys, values, masks[kind]).reshape(1, -1)
+            q = queries.view(1, kv_heads, groups, dim)
+            return attention(q, keys, values, masks[kind], scale=scale).reshape(1, -1)
 
         return (single if rows == 1 else grouped) if together else alone
 
     def rotations(self, positions: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and signed sines [rows, 1, head dim] of these positions."""
+        """Cosines and signed sines [rows, 1, tables * head dim] of these positions."""
         last = max(positions)
         if last >= len(self._cos):
             self._grow(last + 1)
@@ -306,12 +343,12 @@ class LeanForward:
         return self._cos[where], self._sin[where]
 
     def _grow(self, positions: int) -> None:
-        """Tables [positions, 1, head dim] from the model's own rotary embedding. The first half of the sines is
-        negated, so that turning by half a head rotates."""
+        """Tables [positions, 1, tables * head dim] from the model's own rotary embedding. The first half of the sines
+        is negated, so that turning by half a head rotates."""
         count = -(-max(positions, 2 * len(self._cos)) // _TABLE) * _TABLE
         where = torch.arange(count, device=self.like.device)[None]
-        cos, sin = self._rotary(self.like, where)
-        sin = sin.clone()
+        several = len(self.tables) > 1
+        pairs = [self._rotary(self.like, where, *([kind] if several else [])) for kind in self.tables]
+        cos, sin = (torch.stack([one[0] for one in tables], 1) for tables in zip(*pairs))
         sin[..., : self.head_dim // 2].neg_()
-        self._cos, self._sin = cos[0].unsqueeze(1).contiguous(), sin[0].unsqueeze(1).contiguous()
-
+        self._cos, self._sin = cos.view(count, 1, -1), sin.view(count, 1, -1)

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 
 _ROUNDING = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}  # of the largest output
@@ -181,10 +182,15 @@ def plain_call(linear: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
 
 def plain_embedding(embedding: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
     """The same of an embedding, as a function of ids [rows]."""
-    if type(embedding) is nn.Embedding:
+    if (factor := hf.embedding_scale(embedding)) is not None:
         weight = embedding.weight.detach()
-        return lambda ids: F.embedding(ids, weight)
+        return scaled(lambda ids: F.embedding(ids, weight), factor)
     return getattr(embedding, "rows", embedding.forward)
+
+
+def scaled(call: Callable[[torch.Tensor], torch.Tensor], factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What a function gives, times a factor."""
+    return call if factor == 1 else lambda x: call(x) * factor
 
 
 def adding(linear: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:

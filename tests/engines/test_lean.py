@@ -39,6 +39,9 @@ FAMILIES = {
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64,
     }}),
     "qwen3 with window": ("qwen3", NAMED["qwen2 with window"][1]),
+    "gemma3": (NAMED["gemma3"][0], NAMED["gemma3"][1] | {"head_dim": 16, "query_pre_attn_scalar": 32}),
+    "granite": ("granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.5, "attention_multiplier": 0.3,
+                            "logits_scaling": 2.0}),
 }
 TEXT = [(7 * i + i * i) % 250 + 4 for i in range(40)]
 TREE = ([9, 8, 7, 6, 5, 4, 3], [-1, 0, 0, 1, 1, 2, 5])  # tokens, parents
@@ -254,7 +257,7 @@ def test_a_forward_that_fails_at_load_is_not_used(monkeypatch, untested):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("gemma2", NAMED["gemma2"][1]), ("granite", {}), ("phi3", {"sliding_window": None}), ("mixtral", {}),
+        ("gemma2", NAMED["gemma2"][1]), ("phi3", {"sliding_window": None}), ("mixtral", {}),
         ("llama", {"hidden_act": "gelu"}),
         ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}),
     ],
@@ -263,6 +266,11 @@ def test_other_models_are_left_alone(name, changes):
     model = make(name, changes)
     assert not fits(model)
     assert isinstance(wrap(model, name, threads=1).compute, GenericForward)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "granite"])
+def test_some_are_computed_in_float32_only(name):
+    assert fits(make(*FAMILIES[name])) and not fits(make(*FAMILIES[name], dtype=torch.bfloat16))
 
 
 def test_a_module_with_a_class_of_its_own_is_left_alone():

@@ -403,9 +403,10 @@ def test_a_compiler_that_failed_is_not_tried_at_each_start(empty, monkeypatch):
     compiled: list = []
     for _ in range(3):
         assert unavailable(lambda: compiled.append(1)) == "the C++ compiler failed: 1"
-    assert len(compiled) == (empty / "tried").read_text().count("x") == 1
+    once = (empty / "tried").read_text().count("x")
+    assert len(compiled) == 1 and once == len(native_code._SOURCES)
     os.utime(empty / "cxx", (1, 1))  # another one
-    assert unavailable() and (empty / "tried").read_text().count("x") == 2
+    assert unavailable() and (empty / "tried").read_text().count("x") == 2 * once
 
 
 def test_no_compiler_at_all(empty, monkeypatch):
@@ -505,6 +506,6 @@ def test_in_half_precision_it_is_a_layout_that_is_measured(monkeypatch, empty_co
     assert ours.backend == "lean, native linear layers" and ours.rounding == torch.bfloat16
     assert isinstance(ours.model.get_input_embeddings(), NativeEmbedding)
     plain = wrap(tied().bfloat16(), "half", threads=1, native=False)
-    assert plain.layout == "packed"
+    assert plain.layout in ("packed", "transposed")  # the first where the processor has it for bfloat16
     found, expected = (model.forward(*test_lean.TREE).float() for model in (ours, plain))
     assert (found - expected).abs().max() < 0.1 * expected.abs().max()

@@ -14,22 +14,23 @@ namespace {
 
 struct Layer {
   Weight qkv, output, gate_up, down;
-  const float *norm, *mlp_norm, *head_norms;  // times the root of their length; head_norms may be null
-  int64_t rotated, kind;                      // kind: which of the masks
+  const float *norm, *mlp_norm;  // of norms before attention and MLP, times the root of their length
+  const float *head_norms, *after_norm, *after_mlp_norm;  // or null: of queries and keys, and after each of the two
+  int64_t rotated, kind, table;  // kind: which of the masks; table: of rotations
 };
 
 struct Model {
   const Layer* layers;
   const Weight *head, *table;     // table: where rows of the embedding are looked up, or null
   const float *embedding, *norm;  // [vocabulary][width] in place of a table; of the norm as above
-  int64_t count, width, mlp, heads, kv_heads, dim;
-  double eps;
+  int64_t count, width, mlp, heads, kv_heads, dim, tables, gelu;
+  double eps, score_scale, embedding_scale, residual_scale, logit_scale;
 };
 
 struct Rows {
   int64_t count, first;               // how many, and the column of the first
   const int64_t *tokens, *positions;  // [count]
-  const float *cos, *sin;             // of all positions [positions][dim]
+  const float *cos, *sin;             // of all positions [positions][tables][dim]
   float* stream;                      // the residual stream [count][width]
   float *last, *logits;  // what the last ones leave: after the final norm [count - first_last][width]; and their logits
   int64_t first_last, first_logits;  // [count - first_logits][vocabulary]
@@ -43,7 +44,7 @@ struct Rows {
 
 // What a product reads is followed by zeros up to the inputs that its weight has.
 struct Buffers {
-  std::vector<float> normed, states, attended, gate_up, gated, weights, sums;
+  std::vector<float> normed, states, attended, gate_up, gated, given, weights, sums;
   RoundedRows rounded;
   std::vector<Part> parts;
   std::vector<int32_t> columns;  // [kinds][count][first + count]
@@ -56,6 +57,7 @@ struct Buffers {
         attended(rows.count * m.layers->output.in),
         gate_up(rows.count * 2 * m.mlp),
         gated(rows.count * m.layers->down.in),
+        given(rows.count * m.width),
         weights(threads * rows_at_once * (m.heads / m.kv_heads) * piece),
         columns(rows.masks ? rows.kinds * rows.count * (rows.first + rows.count) : 0),
         seen(rows.kinds * rows.count),
@@ -75,6 +77,15 @@ void normalise(const float* x, const float* weight, int64_t size, double eps, fl
   for (int64_t i = 0; i < size; i += lanes) squares += load(x + i) * load(x + i);
   const float factor = 1 / std::sqrt(sum(squares) + float(size * eps));
   for (int64_t i = 0; i < size; i += lanes) store(out + i, load(x + i) * factor * load(weight + i));
+}
+
+void multiply_by(float factor, float* x, int64_t size) {
+  for (int64_t i = 0; i < size; i++) x[i] *= factor;
+}
+
+// The activation of the MLP: x / (1 + e^-x), or GELU by its approximation with tanh, which is x / (1 + e^-2y).
+inline Floats activation(Floats x, bool gelu) {
+  return x / (1 + exponential(gelu ? -1.5957691216f * (x + 0.044715f * x * x * x) : -x));
 }
 
 class Pass {
@@ -110,6 +121,7 @@ class Pass {
       float* to = rows.stream + row * m.width;
       if (m.embedding) std::copy_n(m.embedding + rows.tokens[row] * m.width, m.width, to);
       else one_row(*m.table, rows.tokens[row], m.width, to);
+      if (m.embedding_scale != 1) multiply_by(m.embedding_scale, to, m.width);
     });
   }
 
@@ -132,6 +144,9 @@ class Pass {
     b.rounded.fill(*m.head, kept, x, member);
     const int64_t blocks = blocks_of(*m.head);
     product(kept, *m.head, {x, b.rounded}, member.from(blocks), member.to(blocks), {rows.logits, m.head->out, false});
+    if (m.logit_scale == 1) return;
+    member.sync();
+    each(kept, [&](int64_t i) { multiply_by(m.logit_scale, rows.logits + i * m.head->out, m.head->out); });
   }
 
   // What each row sees in layers of each kind.
@@ -172,6 +187,7 @@ class Pass {
     switch (m.dim) {
       case 64: attend_all<64>(layer, index); break;
       case 128: attend_all<128>(layer, index); break;
+      case 256: attend_all<256>(layer, index); break;
       default: attend_all<0>(layer, index);
     }
     each(rows.count * m.heads, [&](int64_t i) {
@@ -179,7 +195,18 @@ class Pass {
       float* out = &b.attended[i / m.heads * layer.output.in + i % m.heads * m.dim];
       join(&b.parts[i * b.pieces], &b.sums[i * b.pieces * m.dim], pieces, m.dim, out);
     });
-    multiply(layer.output, b.attended.data(), rows.stream, m.width, true);
+    add(layer.output, b.attended.data(), layer.after_norm);
+  }
+
+  // What a weight makes of x goes to the stream, normalised and scaled where the model does that.
+  void add(const Weight& w, const float* x, const float* after) {
+    if (!after && m.residual_scale == 1) return multiply(w, x, rows.stream, m.width, true);
+    multiply(w, x, b.given.data(), m.width, false);
+    each(rows.count, [&](int64_t row) {
+      float *given = &b.given[row * m.width], *stream = rows.stream + row * m.width;
+      if (after) normalise(given, after, m.width, m.eps, given);
+      for (int64_t i = 0; i < m.width; i++) stream[i] += given[i] * float(m.residual_scale);
+    });
   }
 
   // Queries and keys by their positions; keys and values go to the cache.
@@ -190,7 +217,8 @@ class Pass {
       float* x = &b.states[i * dim];
       if (head < turned && layer.head_norms) normalise(x, layer.head_norms + head * dim, dim, m.eps, x);
       if (head < turned && layer.rotated) {
-        const float *cos = rows.cos + rows.positions[row] * dim, *sin = rows.sin + rows.positions[row] * dim;
+        const int64_t place = (rows.positions[row] * m.tables + layer.table) * dim;
+        const float *cos = rows.cos + place, *sin = rows.sin + place;
         for (int64_t d = 0; d < half; d++) {
           const float first = x[d], second = x[d + half];
           x[d] = first * cos[d] + second * sin[d];
@@ -218,7 +246,7 @@ class Pass {
         const int64_t place = (row * m.heads + head) * b.pieces + number;
         const Shared some{&b.states[row * row_size + head * dim], keys, keys + m.kv_heads * rows.capacity * dim,
                           std::min<int64_t>(rows_at_once, rows.count - row), shared, dim, row_size,
-                          1 / std::sqrt(float(dim))};
+                          float(m.score_scale)};
         attend<D>(some, &b.seen[layer.kind * rows.count + row], number * piece, weights,
                   {&b.parts[place], &b.sums[place * dim], m.heads * b.pieces, b.pieces});
       }
@@ -233,9 +261,9 @@ class Pass {
     each(rows.count * of_row, [&](int64_t i) {
       const int64_t row = i / of_row, at = i % of_row * lanes;
       const float* gate = &b.gate_up[row * 2 * m.mlp + at];
-      store(&b.gated[row * layer.down.in + at], load(gate) / (1 + exponential(-load(gate))) * load(gate + m.mlp));
+      store(&b.gated[row * layer.down.in + at], activation(load(gate), m.gelu) * load(gate + m.mlp));
     });
-    multiply(layer.down, b.gated.data(), rows.stream, m.width, true);
+    add(layer.down, b.gated.data(), layer.after_mlp_norm);
   }
 };
 

@@ -22,7 +22,9 @@ from engines.machine import content_check, keep, kept, measured_file
 
 _HERE = Path(__file__).parent
 _COMPILERS = ("g++", "c++", "clang++")
-_FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-w", "-shared", "-fPIC")
+_FLAGS = ("-std=c++17", "-march=native", "-ffp-contract=fast", "-w", "-fPIC")
+# Loops over rows of the second are unrolled where they are written.
+_SOURCES = {"forward.cpp": "-O3", "whole.cpp": "-O2"}
 _AGAIN_DAYS = 3  # after them a compiler that failed is tried again
 _ANY = ctypes.c_void_p
 _COUNT = ctypes.c_int64
@@ -38,16 +40,18 @@ class NativeWeight(ctypes.Structure):
 class NativeLayer(ctypes.Structure):
     """``Layer`` of forward.cpp."""
 
-    _fields_ = [*((name, NativeWeight) for name in ("qkv", "output", "gate_up", "down")), ("norm", _ANY),
-                ("mlp_norm", _ANY), ("head_norms", _ANY), ("rotated", _COUNT), ("kind", _COUNT)]
+    _fields_ = [*((name, NativeWeight) for name in ("qkv", "output", "gate_up", "down")),
+                *((name, _ANY) for name in ("norm", "mlp_norm", "head_norms", "after_norm", "after_mlp_norm")),
+                *((name, _COUNT) for name in ("rotated", "kind", "table"))]
 
 
 class NativeModel(ctypes.Structure):
     """``Model`` of forward.cpp."""
 
     _fields_ = [*((name, _ANY) for name in ("layers", "head", "table", "embedding", "norm")),
-                *((name, _COUNT) for name in ("count", "width", "mlp", "heads", "kv_heads", "dim")),
-                ("eps", ctypes.c_double)]
+                *((name, _COUNT) for name in ("count", "width", "mlp", "heads", "kv_heads", "dim", "tables", "gelu")),
+                *((name, ctypes.c_double) for name in ("eps", "score_scale", "embedding_scale", "residual_scale",
+                                                       "logit_scale"))]
 
 
 class NativeRows(ctypes.Structure):
@@ -108,7 +112,7 @@ def _intact(file: Path) -> bool:
 def digest() -> str:
     """Of the native code, and of how it is compiled."""
     files = sorted(file for file in _HERE.iterdir() if file.suffix in (".cpp", ".h"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files) + repr(_FLAGS).encode()).hexdigest()
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files) + repr((_FLAGS, _SOURCES)).encode()).hexdigest()
 
 
 def _opened(file: Path) -> ctypes.CDLL:
@@ -139,15 +143,21 @@ def _compile(command: str, file: Path) -> None:
     torch_folder = Path(torch.__file__).parent
     late = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
     with TemporaryDirectory(dir=file.parent) as folder:
-        half = Path(folder, file.name)
-        done = subprocess.run(
-            [*command.split(), *_FLAGS, *late, f"-I{torch_folder / 'include'}", str(_HERE / "forward.cpp"),
-             f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-o", str(half)],
-            capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
-        )
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if "error" in line]
-            raise RuntimeError(f"the C++ compiler failed: {lines[0] if lines else done.returncode}")
+        half, parts = Path(folder, file.name), [str(Path(folder, f"{source}.o")) for source in _SOURCES]
+        _run(*([*command.split(), *_FLAGS, how, f"-I{torch_folder / 'include'}", "-c", str(_HERE / source), "-o", part]
+               for (source, how), part in zip(_SOURCES.items(), parts)))
+        _run([*command.split(), "-shared", *late, *parts, f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-o", str(half)])
         with open(half, "rb+") as stream:
             os.fsync(stream.fileno())
         half.replace(file)
+
+
+def _run(*commands: list[str]) -> None:
+    """Run commands of the compiler's at the same time. Raises RuntimeError: one failed."""
+    running = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                                text=True, errors="replace") for command in commands]
+    said = [process.communicate()[1] for process in running]
+    for process, errors in zip(running, said):
+        if process.returncode:
+            lines = [line for line in errors.splitlines() if "error" in line]
+            raise RuntimeError(f"the C++ compiler failed: {lines[0] if lines else process.returncode}")

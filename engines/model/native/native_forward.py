@@ -6,14 +6,15 @@ import ctypes
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import nn
+from torch.nn import functional as F
 
+from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import Layer, LeanForward
 from engines.model.masks import Mask
 from engines.model.native import native_code
-from engines.model.native.native_linear import NativeLinear
+from engines.model.native.native_linear import NativeEmbedding, NativeLinear
 
 LANES = 16  # numbers of a vector
 
@@ -33,22 +34,28 @@ class NativeForward(LeanForward):
         self._layers = (native_code.NativeLayer * len(layers))(*layers)
         self._head = model.lm_head.native
         embedding = model.get_input_embeddings()
-        plain = embedding.weight.data_ptr() if type(embedding) is nn.Embedding else None
-        self._table = None if plain else embedding.linear.native
+        table = embedding.linear.native if isinstance(embedding, NativeEmbedding) else None
+        self._table, factor = table, hf.embedding_scale(embedding) if table is None else embedding.scale
         self._model = native_code.NativeModel(
-            ctypes.addressof(self._layers), ctypes.addressof(self._head),
-            self._table and ctypes.addressof(self._table), plain, self.final_norm.data_ptr(),
-            len(layers), self.width, self.layers[0].linears[3].in_features, self.heads, self.kv_heads, self.head_dim,
-            self.eps,
+            layers=ctypes.addressof(self._layers), head=ctypes.addressof(self._head),
+            table=table and ctypes.addressof(table), embedding=None if table else embedding.weight.data_ptr(),
+            norm=self.final_norm.data_ptr(), count=len(layers), width=self.width,
+            mlp=self.layers[0].linears[3].in_features, heads=self.heads, kv_heads=self.kv_heads, dim=self.head_dim,
+            tables=len(self.tables), gelu=self.activation is not F.silu, eps=self.eps, score_scale=self.scale,
+            embedding_scale=factor * self.embedding_scale, residual_scale=self.residual_scale,
+            logit_scale=self.logit_scale,
         )
 
     def _native(self, layer: Layer) -> native_code.NativeLayer:
         """A layer for native code; its tensors are held by ``layer``."""
         if layer.head_norms is not None:  # as the other norms, times the root of their length
             layer.head_norms = layer.head_norms.float() * self.head_dim**0.5
-        norms = [None if norm is None else norm.data_ptr() for norm in (layer.norm, layer.mlp_norm, layer.head_norms)]
-        linears = (linear.native for linear in layer.linears)
-        return native_code.NativeLayer(*linears, *norms, layer.rope, self._kinds.index(layer.kind))
+        linears = dict(zip(("qkv", "output", "gate_up", "down"), (linear.native for linear in layer.linears)))
+        norms = {name: getattr(layer, name) for name in (
+            "norm", "mlp_norm", "head_norms", "after_norm", "after_mlp_norm")}
+        return native_code.NativeLayer(
+            **linears, **{name: None if norm is None else norm.data_ptr() for name, norm in norms.items()},
+            rotated=layer.rope, kind=self._kinds.index(layer.kind), table=layer.table)
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
@@ -115,7 +122,8 @@ class NativeForward(LeanForward):
 
 def takes(model: PreTrainedModel) -> bool:
     """Whether native code computes a model that the lean forward fits, its layers fused and laid out natively."""
-    forward = LeanForward(model)
+    forward, embedding = LeanForward(model), model.get_input_embeddings()
     linears = [*(linear for layer in forward.layers for linear in layer.linears), model.lm_head]
     sizes = forward.head_dim, forward.width, *(layer.linears[3].in_features for layer in forward.layers)
-    return all(isinstance(one, NativeLinear) for one in linears) and all(size % LANES == 0 for size in sizes)
+    known = isinstance(embedding, NativeEmbedding) or hf.embedding_scale(embedding) is not None
+    return known and all(isinstance(one, NativeLinear) for one in linears) and all(size % LANES == 0 for size in sizes)

@@ -9,7 +9,7 @@
 #include "whole.h"
 
 constexpr int few_rows = registers / 4;        // whose sums stay in registers
-constexpr int64_t part = 256;                  // inputs of a block whose numbers stay in the nearest cache
+constexpr int64_t part = 256, short_part = 64;  // inputs of a block whose numbers stay in a near cache, for few rows
 
 // Numbers of a weight that become float32 together, [inputs][32 outputs]: those of whole groups in a block.
 template <Stored stored>
@@ -111,11 +111,12 @@ void blocks_product(int64_t count, const Weight& w, const float* x, int64_t from
   alignas(64) float unpacked[N * part * block];
   std::fill_n(totals, N * count * block, 0.0f);
   const bool numbers = w.stored == float32;  // a block of these stays in the cache as it is
-  for (int64_t input = 0; input < w.in; input += numbers ? w.in : part) {
-    const int64_t inputs = numbers ? w.in : std::min(part, w.in - input), apart = numbers ? w.in * block : part * block;
+  const int64_t most = numbers ? w.in : count <= few_rows ? short_part : part;
+  for (int64_t input = 0; input < w.in; input += most) {
+    const int64_t inputs = std::min(most, w.in - input), apart = most * block;
     const float* read = unpacked;
     if (numbers) read = (const float*)w.blocks + (from * w.in + input) * block;
-    else for (int n = 0; n < N; n++) unpack_part(w, from + n, input, inputs, unpacked + n * part * block);
+    else for (int n = 0; n < N; n++) unpack_part(w, from + n, input, inputs, unpacked + n * apart);
     each_tile(count, [&](int64_t row, int64_t rows) {
       of_rows<N == 1 ? few_rows : 2>(rows, [&](auto R) {
         add_tile<R, N>(read, apart, inputs, x + row * w.in + input, w.in, totals + row * N * block,
@@ -148,7 +149,7 @@ struct Inputs {
 inline void product(int64_t count, const Weight& w, const Inputs& inputs, int64_t from, int64_t end, Result to) {
   const int64_t own = own_blocks(w);
   if (const int64_t last = std::min(end, own); from < last) {
-    if (w.rounds) rounded_product(count, w, inputs.rounded.rows(w), from, last, to);
+    if (w.rounds) rounded_product(count, w, inputs.rounded, from, last, to);
     else float_product(count, w, inputs.x, from, last, to);
   }
   if (w.next) product(count, *w.next, inputs, std::max<int64_t>(from - own, 0), end - own, {to.y + w.out, to.stride, to.added});

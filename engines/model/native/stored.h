@@ -55,7 +55,19 @@ constexpr int64_t words_at(int64_t stored) {
 }
 constexpr int64_t span_size(int64_t stored) { return words_at(stored) + form(stored).words * block * 4; }
 
-// Of a vector of outputs in a span: factor and what is added, so that weight = number * factor + added.
+// The largest number that is stored.
+constexpr int most(int64_t stored) {
+  switch (stored) {
+    case q2_k: return 3;
+    case q3_k: return 7;
+    case q4_0: case q4_1: case q4_k: return 15;
+    case q5_0: case q5_1: case q5_k: return 31;
+    case q6_k: return 63;
+    default: return 255;
+  }
+}
+
+// Of a vector of outputs in a span: scales, and the small numbers by which they are multiplied at a place.
 template <Stored kind>
 struct Scales {
   static constexpr Form f = form(kind);
@@ -67,16 +79,26 @@ struct Scales {
     small = span + small_at(f) + lanes * vector;
   }
 
+  Ints times(int place) const {
+    const Ints found = ints(small + place * block);
+    return kind == q2_k ? found & 15 : found;
+  }
+
+  // Of the second scale.
+  Ints least(int place) const {
+    if constexpr (kind == q2_k) return ints(small + place * block) >> 4 & 15;
+    else return ints(small + small_size(f) + place * block);
+  }
+
+  // Weight = number * factor + added.
   Floats factor(int place) const {
     if constexpr (f.each == 0) return scale;
-    else if constexpr (kind == q2_k) return of_whole_bytes(small + place * block, 0) * scale;
-    else return of_bytes(small + place * block) * scale;
+    else return floats(times(place)) * scale;
   }
 
   Floats added(int place, Floats factor) const {
     if constexpr (f.least && f.each == 0) return second;
-    else if constexpr (kind == q2_k) return of_whole_bytes(small + place * block, 4) * -second;
-    else if constexpr (f.least) return of_bytes(small + small_size(f) + place * block) * -second;
+    else if constexpr (f.least) return floats(least(place)) * -second;
     else return factor * float(-f.offset);
   }
 };
@@ -196,24 +218,26 @@ void reorder_block(const uint8_t* in_file, int64_t in, int64_t out, const int64_
   constexpr Form f = form(kind);
   constexpr int small = f.each ? f.span / f.each : 0;
   const int64_t spans = in / f.span;
-  for (int64_t s = 0; s < spans; s++, to += span_size(kind)) {
-    for (int lane = 0; lane < block; lane++) {
-      const int64_t output = number * block + lane;
+  for (int lane = 0; lane < block; lane++) {  // the rows of a file lie one after the other
+    const int64_t output = number * block + lane;
+    const bool there = output < out;
+    const uint8_t* from = in_file + (there ? (order ? order[output] : output) * spans * f.file_size : 0);
+    uint8_t* span = to;
+    for (int64_t s = 0; s < spans; s++, from += f.file_size, span += span_size(kind)) {
       uint32_t words[f.words + 1] = {};
       uint8_t first[16] = {}, second[16] = {}, scales[4] = {};
-      if (output < out) {
-        const uint8_t* from = in_file + ((order ? order[output] : output) * spans + s) * f.file_size;
+      if (there) {
         words_of<kind>(from, words);
         small_of<kind>(from, first, second);
         std::memcpy(scales, from + scale_in_file(kind), f.least ? 4 : 2);
       }
-      std::memcpy(to + 2 * lane, scales, 2);
-      if (f.least) std::memcpy(to + 2 * block + 2 * lane, scales + 2, 2);
+      std::memcpy(span + 2 * lane, scales, 2);
+      if (f.least) std::memcpy(span + 2 * block + 2 * lane, scales + 2, 2);
       for (int i = 0; i < small; i++) {
-        to[small_at(f) + i * block + lane] = first[i];
-        if (f.least && kind != q2_k) to[small_at(f) + small_size(f) + i * block + lane] = second[i];
+        span[small_at(f) + i * block + lane] = first[i];
+        if (f.least && kind != q2_k) span[small_at(f) + small_size(f) + i * block + lane] = second[i];
       }
-      uint8_t* own = to + words_at(kind) + (lane / 16 * f.words * 16 + lane % 16) * 4;
+      uint8_t* own = span + words_at(kind) + (lane / 16 * f.words * 16 + lane % 16) * 4;
       for (int i = 0; i < f.words; i++) std::memcpy(own + 64 * i, words + i, 4);
     }
   }

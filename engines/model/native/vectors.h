@@ -65,13 +65,14 @@ inline Floats upper_halves(const uint8_t* at) {
 #endif
 }
 
-inline Floats of_bytes(const uint8_t* at) {
+// Bytes with a sign.
+inline Ints ints(const uint8_t* at) {
 #ifdef __AVX512F__
-  return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)at)));
+  return (Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)at));
 #elif defined(__AVX2__)
-  return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)at)));
+  return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)at));
 #else
-  return floats(__builtin_convertvector(load<Bytes>(at), Ints));
+  return __builtin_convertvector(load<Bytes>(at), Ints);
 #endif
 }
 
@@ -83,15 +84,6 @@ inline Floats fused(Floats a, Floats b, Floats c) {
   return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
   return a * b + c;
-#endif
-}
-
-// Numbers of 4 bits, those from bit `shift` on of each byte.
-inline Floats of_whole_bytes(const uint8_t* at, int shift) {
-#ifdef __AVX512F__
-  return floats((Ints)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)at)) >> shift & 15);
-#else
-  return floats(__builtin_convertvector(load<Bytes>(at), Ints) >> shift & 15);
 #endif
 }
 
@@ -122,24 +114,81 @@ inline Ints listed(Ints fours) {
 #endif
 }
 
-// `sums` plus, in each lane, the products of its word's four bytes (without a sign) with four bytes (signed).
-inline Ints with_products(Ints sums, Ints words, const int8_t* four) {
-  uint32_t together;
-  std::memcpy(&together, four, 4);
-#if defined(__AVX512VNNI__)
-  return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)words, _mm512_set1_epi32(together));
-#elif defined(__AVX2__) && !defined(__AVX512F__) && defined(__AVXVNNI__)
-  return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)words, _mm256_set1_epi32(together));
-#elif defined(__AVX2__) && !defined(__AVX512F__)
-  const Ints even = words & 0x00ff00ff, odd = words >> 8 & 0x00ff00ff;
-  const __m256i first = _mm256_set1_epi32(uint16_t(int16_t(four[0])) | uint32_t(uint16_t(int16_t(four[2]))) << 16);
-  const __m256i second = _mm256_set1_epi32(uint16_t(int16_t(four[1])) | uint32_t(uint16_t(int16_t(four[3]))) << 16);
-  return sums + (Ints)_mm256_madd_epi16((__m256i)even, first) + (Ints)_mm256_madd_epi16((__m256i)odd, second);
+// Words a*b + ... of two 16-bit numbers with signs in each lane.
+inline Ints of_pairs(Ints a, Ints b) {
+#if defined(__AVX512BW__)
+  return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+  return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 #else
-  for (int k = 0; k < 4; k++) sums += (words >> 8 * k & 255) * four[k];
-  return sums;
+  return (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
 #endif
 }
+
+inline Ints word(const void* at) {
+  int32_t found;
+  std::memcpy(&found, at, 4);
+  return Ints{} + found;
+}
+
+#if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__)) || !defined(__AVX2__) || \
+    (defined(__AVX512F__) && !defined(__AVX512BW__))
+// In each lane a sum of products of four bytes without a sign, `most` at most, with four that have one.
+template <int most>
+struct Dots {
+  static constexpr int words = 1 << 20;  // that can be added
+  static constexpr int offset = 0;       // what is taken from the first bytes before they are multiplied
+  Ints found{};
+
+  void add(Ints bytes, Ints with) {
+#if defined(__AVX512VNNI__)
+    found = (Ints)_mm512_dpbusd_epi32((__m512i)found, (__m512i)bytes, (__m512i)with);
+#elif defined(__AVXVNNI__)
+    found = (Ints)_mm256_dpbusd_avx_epi32((__m256i)found, (__m256i)bytes, (__m256i)with);
+#else
+    for (int k = 0; k < 4; k++) found += (bytes >> 8 * k & 255) * (with << (24 - 8 * k) >> 24);
+#endif
+  }
+  Ints sum() const { return found; }
+  Ints times(Ints factor) const { return found * factor; }  // numbers of 16 bits
+};
+#else
+// The same without instructions for it: sums of 16 bits in both halves of a lane, which hold so many words.
+template <int most>
+struct Dots {
+  static constexpr bool wide = most > 127;
+  static constexpr int words = wide ? 1 : 32767 / (2 * 127 * most);
+#ifdef __AVX512BW__
+  static constexpr int offset = 0;
+#else
+  static constexpr int offset = wide ? 128 : 0;
+#endif
+  Ints found{};
+
+  void add(Ints bytes, Ints with) {
+#ifdef __AVX512BW__
+    if constexpr (wide)  // of 32 bits
+      found += of_pairs(bytes & 0x00ff00ff, (Ints)_mm512_srai_epi16(_mm512_slli_epi16((__m512i)with, 8), 8)) +
+               of_pairs(bytes >> 8 & 0x00ff00ff, (Ints)_mm512_srai_epi16((__m512i)with, 8));
+    else found = (Ints)_mm512_add_epi16((__m512i)found, _mm512_maddubs_epi16((__m512i)bytes, (__m512i)with));
+#else
+    if constexpr (wide) {
+      const __m256i own = (__m256i)(bytes ^ Ints{} + int32_t(0x80808080));
+      found = (Ints)_mm256_maddubs_epi16(_mm256_abs_epi8(own), _mm256_sign_epi8((__m256i)with, own));
+    } else {
+      found = (Ints)_mm256_add_epi16((__m256i)found, _mm256_maddubs_epi16((__m256i)bytes, (__m256i)with));
+    }
+#endif
+  }
+  Ints sum() const { return times(Ints{} + 1); }
+  Ints times(Ints factor) const {
+#ifdef __AVX512BW__
+    if constexpr (wide) return found * factor;
+#endif
+    return of_pairs(found, factor & 0xffff | factor << 16);
+  }
+};
+#endif
 
 inline float sum(Floats v) {
   for (int step = lanes / 2; step; step /= 2)

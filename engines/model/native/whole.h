@@ -52,32 +52,46 @@ inline void put(const Weight& w, const Result& to, int64_t row, int64_t output, 
   }
 }
 
-// Inputs rounded to 8 bits, for weights whose scales are shared by 32 or by 256 inputs: of all rows one after the other.
-struct Rounded {
-  int8_t* numbers;  // [in]
-  float* scale;     // [in / 32]; of 256 inputs, the first of them
-  float* sum;       // [in / 16]: of each 16 numbers; where 32 share a scale, of these, times the scale
-  float* sum_32;    // [in / 32]: of each 32 numbers; where these share a scale, times it, rounded as by llama.cpp
+constexpr int tile_rows = 8;  // whose products with a block are made together
 
-  Rounded row(int64_t r, int64_t in) const {
-    return {numbers + r * in, scale + r * in / 32, sum + r * in / 16, sum_32 + r * in / 32};
+// Some of `count` rows: about as many in each tile, in places that there is code for.
+struct Tile {
+  int64_t first, rows;
+  int width;
+
+  static int64_t number_of(int64_t count) { return (count + tile_rows - 1) / tile_rows; }
+  static Tile at(int64_t count, int64_t number) {
+    const int64_t tiles = number_of(count), first = count * number / tiles, rows = count * (number + 1) / tiles - first;
+    return {first, rows, int(rows <= 4 ? rows : (rows + 1) / 2 * 2)};
   }
+};
+
+// Inputs of a tile rounded to 8 bits, for weights whose scales are shared by 32 or by 256 inputs: the rows' [width] lie
+// beside each other, four inputs of a row together.
+struct Rounded {
+  int8_t* numbers;  // [in / 4][width][4]
+  float* scale;     // [in / span][width]
+  float *sum, *sum_rounded;  // [in / 32][width] where 32 inputs share a scale: their sum times it, also as llama.cpp
+                             // rounds it to a half
+  int16_t *sum_16, *sum_32;  // where 256 do: sums of so many numbers [in / 32 or in / 64][width][2]
 };
 
 inline float to_half(float number) { return float(_Float16(number)); }
 
-// The numbers nearest to x [count] * factor, which lie between -127 and 127.
-inline void nearest(const float* x, float factor, int count, int8_t* out) {
+// The numbers nearest to x [count] * factor, which lie between -127 and 127; four of them each `apart` from the next.
+inline void nearest(const float* x, float factor, int count, int8_t* out, int64_t apart) {
   for (int i = 0; i < count; i += lanes) {
     const Floats shifted = load(x + i) * factor + 12582912.0f;
     const Bytes bytes = __builtin_convertvector((Ints)shifted - 0x4b400000, Bytes);
-    std::memcpy(out + i, &bytes, sizeof bytes);
+    for (int four = 0; four < lanes; four += 4)
+      std::memcpy(out + (i + four) / 4 * apart, (const int8_t*)&bytes + four, 4);
   }
 }
 
-inline int sum_of(const int8_t* numbers, int count) {
+// The sum of numbers, four of them each `apart` from the next.
+inline int sum_of(const int8_t* numbers, int count, int64_t apart) {
   int found = 0;
-  for (int i = 0; i < count; i++) found += numbers[i];
+  for (int i = 0; i < count; i += 4, numbers += apart) found += numbers[0] + numbers[1] + numbers[2] + numbers[3];
   return found;
 }
 
@@ -90,19 +104,25 @@ inline float largest_size(const float* x, int count) {
   return largest(most);
 }
 
-// Inputs that share a scale: those of llama.cpp's Q8_0 and Q8_1, or of its Q8_K.
-inline void round_span(const float* x, int span, int64_t at, const Rounded& to) {
+// Inputs of a row that share a scale, those from `at` on: as llama.cpp's Q8_0 and Q8_1, or as its Q8_K.
+inline void round_span(const float* x, int span, int64_t at, int64_t row, int64_t width, const Rounded& to) {
   const float most = largest_size(x + at, span), inverse = most ? 127 / most : 0;
-  nearest(x + at, inverse, span, to.numbers + at);
+  int8_t* numbers = to.numbers + (at / 4 * width + row) * 4;
+  nearest(x + at, inverse, span, numbers, 4 * width);
+  const int64_t place = at / span * width + row;
   if (span == 256) {
-    to.scale[at / 32] = inverse ? 1 / inverse : 0;
-    for (int64_t i = at; i < at + span; i += 16) to.sum[i / 16] = sum_of(to.numbers + i, 16);
-    for (int64_t i = at; i < at + span; i += 32) to.sum_32[i / 32] = to.sum[i / 16] + to.sum[i / 16 + 1];
+    to.scale[place] = inverse ? 1 / inverse : 0;
+    for (int64_t i = 0; i < span; i += 32) {
+      int16_t* halves = to.sum_16 + ((at + i) / 32 * width + row) * 2;
+      for (int half = 0; half < 2; half++)
+        halves[half] = sum_of(numbers + (i / 4 + 4 * half) * 4 * width, 16, 4 * width);
+      to.sum_32[((at + i) / 64 * width + row) * 2 + i / 32 % 2] = halves[0] + halves[1];
+    }
     return;
   }
-  const float scale = most / 127, total = sum_of(to.numbers + at, span);
-  to.scale[at / 32] = to_half(scale);
-  to.sum[at / 16] = to_half(scale) * total, to.sum_32[at / 32] = to_half(scale * total);
+  const float scale = most / 127, total = sum_of(numbers, span, 4 * width);
+  to.scale[place] = to_half(scale);
+  to.sum[place] = to_half(scale) * total, to.sum_rounded[place] = to_half(scale * total);
 }
 
 // Rows rounded for the parts of a weight, in the ways that these take them.
@@ -111,7 +131,7 @@ class RoundedRows {
   // Room for so many rows of as many inputs as the weight has.
   void reserve(const Weight& w, int64_t count) {
     for (const Weight* part = &w; part; part = part->next)
-      if (part->rounds) of(*part).reserve(count * w.in);
+      if (part->rounds) of(*part).reserve(Tile::number_of(count) * tile_rows * w.in);
   }
 
   // Rounds x [count][in], together with the other members, in the ways that the weight needs.
@@ -120,32 +140,44 @@ class RoundedRows {
     for (const Weight* part = &w; part; part = part->next)
       if (part->rounds) ways[large(*part)] = true;
     for (int way = 0; way < 2; way++)
-      if (ways[way]) fill(rooms[way].rows, way ? 256 : group, count * w.in, x, member);
+      if (ways[way]) rooms[way].fill(way ? 256 : group, w.in, count, x, member);
     if (ways[0] || ways[1]) member.sync();
   }
 
-  const Rounded& rows(const Weight& part) const { return rooms[large(part)].rows; }
+  Rounded tile(const Weight& part, int64_t number) const { return rooms[large(part)].tile(number, part.in); }
 
  private:
   struct Room {
     std::vector<int8_t> numbers;
-    std::vector<float> floats;
-    Rounded rows;
+    std::vector<float> scales, sums;
 
     void reserve(int64_t count) {
       if (int64_t(numbers.size()) >= count) return;
-      numbers.resize(count), floats.resize(count / 8);
-      rows = {numbers.data(), floats.data(), floats.data() + count / 32, floats.data() + count / 32 + count / 16};
+      numbers.resize(count), scales.resize(count / group), sums.resize(count / group * 2);
+    }
+
+    Rounded tile(int64_t number, int64_t in) const {
+      const int64_t before = number * tile_rows * in;
+      float *scale = (float*)scales.data() + before / group, *sum = (float*)sums.data() + before / group * 2;
+      float* second = sum + tile_rows * in / group;
+      return {(int8_t*)numbers.data() + before, scale, sum, second, (int16_t*)sum, (int16_t*)second};
+    }
+
+    void fill(int span, int64_t in, int64_t count, const float* x, Member& member) const {
+      const int64_t spans = in / span, all = Tile::number_of(count);
+      for (int64_t number = 0, i = 0; number < all; number++) {
+        const Tile own = Tile::at(count, number);
+        const Rounded to = tile(number, in);
+        for (int64_t row = 0; row < own.rows; row++)
+          for (int64_t s = 0; s < spans; s++, i++)
+            if (i >= member.from(count * spans) && i < member.to(count * spans))
+              round_span(x + (own.first + row) * in, span, s * span, row, own.width, to);
+      }
     }
   } rooms[2];
 
   static bool large(const Weight& part) { return form(part.stored).span == 256; }
   Room& of(const Weight& part) { return rooms[large(part)]; }
-
-  static void fill(const Rounded& to, int span, int64_t inputs, const float* x, Member& member) {
-    const int64_t spans = inputs / span;
-    for (int64_t i = member.from(spans); i < member.to(spans); i++) round_span(x, span, i * span, to);
-  }
 };
 
 // Asks for what will be read soon after these bytes.
@@ -153,72 +185,5 @@ inline void fetch(const uint8_t* at, int64_t size) {
   for (int64_t line = 0; line < size; line += 64) __builtin_prefetch(at + line + (4 << 10), 0, 3);
 }
 
-// Up to R rows and the outputs of a block.
-template <Stored kind, int R>
-void rounded_block(int64_t count, const Weight& w, const Rounded& x, int64_t number, const Result& to) {
-  constexpr Form f = form(kind);
-  constexpr int groups = f.span / group, each = f.each ? f.each : group;
-  const uint8_t* at = w.blocks + number * block_size(w);
-  Floats total[vectors][R] = {};
-  Rounded row[R];
-  for (int r = 0; r < R; r++) row[r] = x.row(std::min<int64_t>(r, count - 1), w.in);
-  for (int64_t input = 0; input < w.in; input += f.span, at += span_size(kind)) {
-#pragma GCC unroll 1
-    for (int vector = 0; vector < vectors; vector++) {
-      const Scales<kind> scales(at, vector);
-      Numbers<kind> numbers(at, vector, 0);
-      Floats part[R] = {};
-      if (R < 8) fetch(at + vector * (span_size(kind) / vectors), span_size(kind) / vectors);
-#pragma GCC unroll 1
-      for (int place = 0; place < groups; place++) {
-        if (groups > 1) numbers.move_to(place);
-#pragma GCC unroll 2
-        for (int half = 0; half < group / each; half++) {
-          Ints dots[R] = {};
-          const int64_t now = input + place * group + half * each;
-#pragma GCC unroll 8
-          for (int v = 0; v < each / 4; v++) {
-            const Ints four = numbers.at(half * (each / 4) + v);
-            for (int r = 0; r < R; r++) dots[r] = with_products(dots[r], four, row[r].numbers + now + 4 * v);
-          }
-          const int small = (place * group + half * each) / each;
-          const Floats factor = scales.factor(f.each ? small : 0), added = scales.added(f.each ? small : 0, factor);
-          for (int r = 0; r < R; r++) {
-            if constexpr (f.span == group) {
-              const float sum = f.least ? row[r].sum_32[now / 32] : row[r].sum[now / 16];
-              total[vector][r] = fused(floats(dots[r]), factor * row[r].scale[now / 32], total[vector][r]);
-              total[vector][r] = fused(added, all(sum), total[vector][r]);
-            } else {
-              const float sum = each == 32 ? row[r].sum_32[now / 32] : row[r].sum[now / 16];
-              part[r] = fused(floats(dots[r]), factor, part[r]);
-              part[r] = fused(added, all(sum), part[r]);
-            }
-          }
-        }
-      }
-      if constexpr (f.span != group)
-        for (int r = 0; r < R; r++) total[vector][r] = fused(part[r], all(row[r].scale[input / 32]), total[vector][r]);
-    }
-  }
-  for (int r = 0; r < R && r < count; r++)
-    for (int vector = 0; vector < vectors; vector++)
-      put(w, to, r, number * block + vector * lanes, total[vector][r]);
-}
-
-template <Stored kind>
-void rounded_blocks(int64_t count, const Weight& w, const Rounded& x, int64_t from, int64_t end, const Result& to) {
-  constexpr int most = 8;
-  const int64_t tiles = (count + most - 1) / most;
-  for (; from < end; from++)
-    for (int64_t i = 0; i < tiles; i++) {
-      const int64_t row = count * i / tiles, rows = count * (i + 1) / tiles - row;
-      const auto of = rows == 1 ? rounded_block<kind, 1> : rows == 2 ? rounded_block<kind, 2>
-                      : rows <= 4 ? rounded_block<kind, 4> : rounded_block<kind, 8>;
-      of(rows, w, x.row(row, w.in), from, {to.y + row * to.stride, to.stride, to.added});
-    }
-}
-
-inline void rounded_product(int64_t count, const Weight& w, const Rounded& x, int64_t from, int64_t end,
-                            const Result& to) {
-  by_whole_kind(w.stored, [&](auto kind) { rounded_blocks<kind>(count, w, x, from, end, to); });
-}
+// The outputs of blocks `from` up to `end` of rounded rows (``whole.cpp``).
+void rounded_product(int64_t count, const Weight& w, const RoundedRows& x, int64_t from, int64_t end, const Result& to);
