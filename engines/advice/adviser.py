@@ -81,6 +81,7 @@ class Adviser:
             SpecError: every lane fails in its warm-up.
         """
         end = self.clock() + self.seconds
+        watch = Stopwatch(self.clock, end)
         selecting = [stage for stage in self.stages if stage is not Stage.TEMPERATURE]
         for number, stage in enumerate(self.stages):
             check = stage is Stage.TEMPERATURE
