@@ -81,11 +81,12 @@ class Adviser:
             SpecError: every lane fails in its warm-up.
         """
         end = self.clock() + self.seconds
+        watch = Stopwatch(self.clock, end)
         selecting = [stage for stage in self.stages if stage is not Stage.TEMPERATURE]
         for number, stage in enumerate(self.stages):
             check = stage is Stage.TEMPERATURE
             left, field = end - self.clock(), self._field(stage)
-            if self.rounds and (left <= 0 or cancelled() or not field):
+            if self.rounds and (left <= (watch.each if check else 0) or cancelled() or not field):
                 return
             seconds = left if check else halving.share(left, number, len(selecting))
             screening = self._round(field, seconds, stage)
@@ -161,10 +162,10 @@ def best(screening: Screening, keep: int) -> tuple[Lane, ...]:
 
 class Stopwatch:
     """Says when a round has no time for another prompt, which takes as long as those before did on average: so a round
-    ends in time."""
+    ends in time. ``each`` is how long one took."""
 
     def __init__(self, clock: Callable[[], float], end: float) -> None:
-        self._clock, self._end = clock, end
+        self._clock, self._end, self.each = clock, end, 0.0
         self._began: float | None = None
         self._prompts: set[tuple[int, int]] = set()
 
@@ -179,5 +180,5 @@ class Stopwatch:
         if self._began is None:
             self._began = now
             return False
-        each = (now - self._began) / max(1, len(self._prompts))
-        return now + each > self._end
+        self.each = (now - self._began) / max(1, len(self._prompts))
+        return now + self.each > self._end
