@@ -231,9 +231,18 @@ def defined_here() -> set[str]:
 
 def overrides(path: Path) -> set[str]:
     """Private methods of a base class of another library that our method of that name calls."""
-    elsewhere = {node.name for other, node in everywhere(ast.FunctionDef, ast.AsyncFunctionDef) if other != path}
     return {node.attr for node in read(path)[1] if isinstance(node, ast.Attribute) and private(node.attr)
-            and isinstance(node.value, ast.Call) and dotted(node.value.func) == ["super"]} - elsewhere
+            and isinstance(node.value, ast.Call) and dotted(node.value.func) == ["super"]
+            and functions().get(node.attr, {path}) == {path}}
+
+
+@functools.cache
+def functions() -> dict[str, set[Path]]:
+    """The files in which there is a function of a name."""
+    found = defaultdict(set)
+    for path, node in everywhere(ast.FunctionDef, ast.AsyncFunctionDef):
+        found[node.name].add(path)
+    return found
 
 
 def inside_of_other_libraries() -> dict[str, list[str]]:

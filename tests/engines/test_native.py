@@ -460,7 +460,7 @@ def test_it_is_compiled_once_and_anew_where_it_is_damaged(empty, monkeypatch):
     kept = native_code.measured_file("native", [native_code.digest()]).with_suffix(".so")
     compiled, told = [], []
 
-    def copied(file):
+    def copied(command, file):
         compiled.append(file)
         file.write_bytes(code)
 

@@ -209,7 +209,7 @@ def test_it_is_started_anew_where_it_died_in_the_middle_of_an_answer(tmp_path, m
 
 def test_what_it_cannot_read_and_what_is_not_installed(tmp_path, monkeypatch):
     (wrong := tmp_path / "wrong.gguf").write_bytes(b"GGUF, or so it says")
-    with pytest.raises(ModelUnavailable, match=r"llama\.cpp cannot use wrong\.gguf"):
+    with pytest.raises(ModelUnavailable, match=r"llama\.cpp cannot run wrong\.gguf with these options"):
         start(wrong)
     monkeypatch.setattr(llama_cpp_start, "find_spec", lambda name: None)
     with pytest.raises(ModelUnavailable) as missing:

@@ -102,6 +102,7 @@ def test_what_is_there_is_checked_in_view(hub, crowded, monkeypatch):
 
 def test_a_content_that_two_models_have_is_counted_once(hub, crowded, monkeypatch):
     monkeypatch.setattr("engines.model.loading.load_model", lambda source, *_, **__: source.folder)
+    monkeypatch.setattr("engines.model.loading._draft_frequent", lambda model: None)
     size = len(crowded[WEIGHTS])
     hub.publish(NAME, crowded, "v1")
     hub.publish(NAME, crowded | {"generation_config.json": b"{}"}, "v2")

@@ -84,6 +84,11 @@ def test_rejected_words_never_break_a_line_nor_steer(pieces):
         assert found[-1].strip() == f"…+{len(pieces) - LONGEST}"
 
 
+def unwrapped(text: str) -> str:
+    """Without what depends on where rows end."""
+    return text.replace(" ", "").replace("↳", "")
+
+
 @pytest.mark.parametrize("width", [20, 38, 90])
 def test_a_lane_keeps_them_and_its_place(width):
     height = 6
@@ -96,7 +101,7 @@ def test_a_lane_keeps_them_and_its_place(width):
         text.follow(run, width, keeps=True)
         rows = text.rows(10**6, "rejected")
         own = "".join("".join(piece for piece, style in row if style != "ghost") for row in rows)
-        assert own.replace(" ", "") == "".join(plain).replace(" ", "")
+        assert unwrapped(own) == unwrapped("".join(plain))
         again, lines = text.back_to(index, row, height), text._wrap.lines
         line = max(0, len(lines) - height - again) + row
         assert not back or index in [tok.index for tok in lines[line].toks], "it stays on its row"
