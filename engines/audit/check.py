@@ -26,7 +26,7 @@ from engines.randomness import GumbelNoise
 from engines.report.answer import Answer
 from engines.report.events import Audited, Choice, Finding
 
-SAFETY = 2.0  # the answer was decoded in shapes that were not measured, and the largest of few values is no bound
+SAFETY = 3.0  # the answer was decoded in shapes that were not measured, and the largest of few values is no bound
 ULPS = 2  # units of the last place, the least tolerance: two scores, each half a unit off in each of two readings
 _CONTENDERS = 8  # best scores of a row whose differences are the noise
 _MEASURED = 64  # rows that noise is measured on, at least: rows of the prompt complete a short answer

@@ -43,7 +43,8 @@ def test_without_a_search_it_says_what_to_do(tiny, home):
 def test_what_was_searched_is_left_out(tiny, home):
     search_store.save(searched(tiny, 0.9, 1.2, 1.1))
     started, prefilled, *_ = run(tiny)
-    assert isinstance(started, Started) and started.warnings == () and started.lossless
+    assert isinstance(started, Started) and started.lossless
+    assert all("cannot be faster" in said for said in started.warnings), "this model is as small as its noise"
     assert isinstance(prefilled, Prefilled)
     assert prefilled.layers.attention == ("search", "search", "") and prefilled.layers.mlp == ("", "", "search")
     assert prefilled.layers.alpha is None and prefilled.layers.positions == 0

@@ -162,7 +162,8 @@ def test_started_says_everything_needed_to_repeat_the_run(tiny):
         "budget": "auto", "max_ngram": 3, "min_ngram": 1, "num_tokens": 4, "num_candidates": 1, "match": "latest",
     }
     assert (started.engine, started.law, started.seed, started.lossless) == ("pld", "exact", 9, True)
-    assert started.prompt_pieces[0] == "<|user|>" and started.versions["torch"] == torch.__version__
+    assert started.prompt_pieces[0] == "<|user|>"
+    assert started.versions["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert isinstance(events[1], Prefilled) and isinstance(events[-1], Finished)
 
 
