@@ -106,16 +106,16 @@ def activation(config: PreTrainedConfig) -> str:
 
 
 def scales(config: PreTrainedConfig) -> tuple[float, float, float]:
-    """By what the rows of the embedding, what attention and MLP add, and the logits are multiplied (Granite). An
-    embedding that multiplies its rows itself (``embedding_scale``) is not meant."""
+    """The factors of the embedding's rows, of the outputs of attention and MLP, and of the logits: 1 but for Granite.
+    The factor of an embedding that scales its rows itself is ``embedding_scale``."""
     logits = getattr(config, "logits_scaling", None) or 1.0
     return getattr(config, "embedding_multiplier", 1.0), getattr(config, "residual_multiplier", 1.0), 1.0 / logits
 
 
 def embedding_scale(embedding: nn.Module) -> float | None:
-    """By what an embedding multiplies the rows of its weight; None: it is none of the kinds that are known.
+    """The factor by which an embedding multiplies its rows; None: an embedding of an unknown kind.
 
-    ``scalar_embed_scale`` is undocumented; checked: Gemma 3 of the versions in versions.toml.
+    ``scalar_embed_scale`` is undocumented; checked: Gemma 3.
     """
     if type(embedding) is nn.Embedding:
         return 1.0
@@ -124,7 +124,7 @@ def embedding_scale(embedding: nn.Module) -> float | None:
 
 
 def counts_from_one(norm: nn.Module) -> bool:
-    """Whether what a norm multiplies by is its weight plus one, as Gemma's does."""
+    """Whether a norm multiplies by its weight plus one, as Gemma's norms do."""
     return type(norm).__name__.startswith("Gemma")
 
 

@@ -60,11 +60,11 @@ class Layer:
 
     Attributes:
         norm, mlp_norm: weights [width] of the norms before attention and MLP.
-        after_norm, after_mlp_norm: of those of what the two give, None without.
+        after_norm, after_mlp_norm: weights [width] of the norms after attention and MLP; None: the model has none.
         head_norms: weights [heads + kv heads, head dim] of the norms of queries and keys, None without.
         rope: whether queries and keys are rotated.
         kind: of attention (``masks``).
-        table: which of the tables of rotations is this layer's.
+        table: index of this layer's table of rotations.
         linears: its linear layers: of queries, keys and values; of attention's output; of gate and up; of the MLP's
             output.
         qkv, gate_up: two of these as functions of rows [rows, width].
@@ -162,7 +162,7 @@ class LeanForward:
         attention, mlp, weight = layer.self_attn, layer.mlp, self.norm.weight
         norms = None
         if hasattr(attention, "q_norm"):
-            of_head = _Norm((self.head_dim), self.eps, self.like).weight
+            of_head = _Norm(self.head_dim, self.eps, self.like).weight
             both = [of_head(attention.q_norm)] * self.heads + [of_head(attention.k_norm)] * self.kv_heads
             norms = torch.stack(both)
         kinds = hf.layer_kinds(config)
@@ -180,8 +180,8 @@ class LeanForward:
         )
 
     def _adding(self, linear: nn.Module, norm: torch.Tensor | None) -> Callable:
-        """A function of the stream [rows, width] and of what ``linear`` reads that adds what it gives, normalised by a
-        weight and scaled."""
+        """A function (stream, x): the stream [rows, width] plus the output of ``linear`` for x, normalised by ``norm``
+        and multiplied by the residual scale."""
         if norm is None and self.residual_scale == 1:
             return adding(linear)
         call = plain_call(linear)

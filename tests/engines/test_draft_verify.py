@@ -44,7 +44,8 @@ def test_what_was_searched_is_left_out(tiny, home):
     search_store.save(searched(tiny, 0.9, 1.2, 1.1))
     started, prefilled, *_ = run(tiny)
     assert isinstance(started, Started) and started.lossless
-    assert all("cannot be faster" in said for said in started.warnings), "this model is as small as its noise"
+    unexpected = [said for said in started.warnings if "cannot be faster" not in said]  # what a busy machine forecasts
+    assert unexpected == []
     assert isinstance(prefilled, Prefilled)
     assert prefilled.layers.attention == ("search", "search", "") and prefilled.layers.mlp == ("", "", "search")
     assert prefilled.layers.alpha is None and prefilled.layers.positions == 0

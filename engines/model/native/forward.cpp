@@ -198,7 +198,7 @@ class Pass {
     add(layer.output, b.attended.data(), layer.after_norm);
   }
 
-  // What a weight makes of x goes to the stream, normalised and scaled where the model does that.
+  // Adds the product of x with a weight to the stream, normalised and scaled where the model does that.
   void add(const Weight& w, const float* x, const float* after) {
     if (!after && m.residual_scale == 1) return multiply(w, x, rows.stream, m.width, true);
     multiply(w, x, b.given.data(), m.width, false);

@@ -114,7 +114,7 @@ inline Ints listed(Ints fours) {
 #endif
 }
 
-// Words a*b + ... of two 16-bit numbers with signs in each lane.
+// In each lane the sum of the products of two pairs of 16-bit numbers with signs.
 inline Ints of_pairs(Ints a, Ints b) {
 #if defined(__AVX512BW__)
   return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
@@ -153,7 +153,7 @@ struct Dots {
   Ints times(Ints factor) const { return found * factor; }  // numbers of 16 bits
 };
 #else
-// The same without instructions for it: sums of 16 bits in both halves of a lane, which hold so many words.
+// The same without such instructions: a sum of 16 bits in each half of a lane, which has room for so many words.
 template <int most>
 struct Dots {
   static constexpr bool wide = most > 127;

@@ -54,7 +54,8 @@ inline void put(const Weight& w, const Result& to, int64_t row, int64_t output, 
 
 constexpr int tile_rows = 8;  // whose products with a block are made together
 
-// Some of `count` rows: about as many in each tile, in places that there is code for.
+// Rows that are multiplied together. Tiles are about equally large; `width` is the number of rows that the code is for,
+// which may be one more.
 struct Tile {
   int64_t first, rows;
   int width;
