@@ -42,6 +42,7 @@ from engines.vocabularies import Translation
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
 _FREQUENT = 65_536  # tokens that a draft model with many more may draft
+_LARGE = 100_000_000  # parameters of a draft model whose steps take as long as memory takes to give its weights
 _SAMPLES = 8  # numbers of each weight that its fingerprint is taken of
 _SHORT = {"f32": "float32", "fp32": "float32", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
 
@@ -171,7 +172,7 @@ def _read_draft(
 ) -> LoadedDraft:
     """A draft model whose weights are at hand."""
     model = load_model(found.source, dtype, device, threads, progress=progress, quantize=quantize, once=once,
-                       native=native, arithmetic=arithmetic)
+                       native=native, arithmetic=arithmetic, drafts=True)
     if found.translation is None:
         _draft_frequent(model)
     return LoadedDraft(model, found.translation)
@@ -259,12 +260,12 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
 def load_model(
     source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None,
     strict: bool = False, progress: Progress = lambda _: None, quantize: str = AUTO, once: bool = False,
-    native: bool = True, arithmetic: str = AUTO,
+    native: bool = True, arithmetic: str = AUTO, drafts: bool = False,
 ) -> CausalModel:
     """A causal language model, tuned (see ``tuning.tune`` for ``threads`` and ``once``), tested and ready to decode
     with; ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``, ``native``
-    code is used where it can be, with this ``arithmetic`` (``quantize_choices``). ``progress`` is told of reading,
-    tuning and testing, 0..1.
+    code is used where it can be, with this ``arithmetic`` (``quantize_choices``). One that only ``drafts`` is read from
+    memory in 4 bits where its file has more. ``progress`` is told of reading, tuning and testing, 0..1.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
@@ -283,24 +284,25 @@ def load_model(
         return StoredGrids(source.gguf, empty).replacing(empty) if exact and quantize in (AUTO, STORED) else []
 
     model, quantising, stored = read_model(source, dtype, device, progress, transposed, replaced), None, None
+    narrow = drafts and exact and quantize == AUTO and source.gguf is not None and model.num_parameters() >= _LARGE
     if quantize != NONE:
         stored = StoredGrids(source.gguf, model) if source.gguf is not None else None
         rounds = arithmetic == INT8 or (arithmetic == AUTO and source.gguf is not None and quantize in (AUTO, STORED))
-        quantising = partial(quantise, choice=quantize, stored=stored, rounds=rounds)
+        quantising = partial(quantise, choice=quantize, stored=stored, rounds=rounds, narrow=narrow)
     fingerprint = weights_fingerprint(model, stored)
     causal = wrap(model, source.name, threads, strict, progress, quantising, once, native, fingerprint)
     causal.remarks += source.remarks + ((said,) if said else ())
     if causal.quantised:
-        causal.weights = _weights_words(causal, quantize)
+        causal.weights = _weights_words(causal, "4-bit" if narrow else "" if quantize in (AUTO, STORED) else quantize)
     return causal
 
 
-def _weights_words(model: CausalModel, choice: str) -> str:
-    """How the weights of a model are not those that were loaded, "" where they are."""
+def _weights_words(model: CausalModel, numbers: str) -> str:
+    """How the weights of a model are not those that were loaded, "" where they are; ``numbers``: what they became."""
     rounded = "products of 8-bit inputs" if model.rounds else ""
     if not rounded and model.rounding != model.dtype:
         rounded = "products rounded to bfloat16"
-    return ", ".join(filter(None, ("" if choice in (AUTO, STORED) else f"{choice} weights", rounded)))
+    return ", ".join(filter(None, (numbers and f"{numbers} weights", rounded)))
 
 
 def read_model(

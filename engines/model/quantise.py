@@ -56,7 +56,8 @@ def check_arithmetic(choice: str) -> None:
 
 @torch.inference_mode()
 def quantise(
-    model: PreTrainedModel, choice: str, stored: Stored | None = None, native: bool = False, rounds: bool = False
+    model: PreTrainedModel, choice: str, stored: Stored | None = None, native: bool = False, rounds: bool = False,
+    narrow: bool = False,
 ) -> Counter[str]:
     """Replace linear layers of a model on the CPU by quantised ones, in place, after ``fuse``.
 
@@ -69,6 +70,7 @@ def quantise(
         native: their products are native code, and they are in float32; else they are torch's, of which int8 has one
             scale for each output.
         rounds: inputs of native products are rounded to 8 bits (``NativeLinear``).
+        narrow: what is stored in more than 4 bits is quantised to 4, the head too: of a model that only drafts.
 
     Returns:
         How many layers are of which kind, in words; ``PLAIN`` are those that stayed.
@@ -77,13 +79,16 @@ def quantise(
 
     def layer_for(linear: nn.Linear, name: str) -> LaidOut | None:
         own = _stored_form(name, stored)
-        form = _form(choice, own, linear is head)
+        form = GridForm(4) if narrow and own is not None and own.bits > 4 else _form(choice, own, linear is head)
         kind = _kind(linear, form, native, choice == INT8 and form is not own)
         if kind is None or kind is Int8RowsLinear:
             return kind and kind(linear)
         if kind is NativeLinear:
-            whole = [stored.rows(part) for part in _parts(name, stored)] if form is own else _quantised(linear, form)
-            return kind(linear, whole, rounds)
+            as_stored = [stored.rows(part) for part in _parts(name, stored)] if own is not None else []
+            if form is own:
+                return kind(linear, as_stored, rounds)
+            narrowed = is_unread(linear.weight)
+            return kind(linear, kind(linear, as_stored).narrowed() if narrowed else _quantised(linear, form), rounds)
         if form is not own:
             return kind(linear, quantised(linear.weight, form.bits))
         return kind(linear, WeightGrid.joined([stored.grid(part) for part in _parts(name, stored)]))

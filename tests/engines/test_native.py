@@ -31,6 +31,7 @@ from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward
 from engines.model.native.native_linear import NativeEmbedding, NativeLinear, StoredRows, stored_bytes
 from engines.model.quantise import quantise
+from engines.model.quantised_linear import quantised
 from engines.model.tuning import Cost
 from engines.report.answer import Answer
 from engines.runtime import Runtime
@@ -265,6 +266,30 @@ def test_a_draft_model_with_a_large_vocabulary_drafts_its_first_tokens(monkeypat
                     for engine in ("autoregressive", "draft")]
         plain, drafted = (list(runtime.run(request))[-1].tokens for request in requests)
         assert plain == drafted
+
+
+@pytest.mark.parametrize("kind", sorted(gguf_weights.GRID_KINDS))
+def test_a_weight_in_4_bits_is_the_grid_that_torch_finds(kind):
+    for groups, outputs in ((3, 80), (1, 1), (2, 37)):
+        layer, weight = layer_of(kind, False, groups, outputs)
+        (found,) = layer.narrowed()
+        assert (found.kind, found.outputs, found.inputs) == ("Q4_1", outputs, layer.in_features)
+        numbers = dequantize(found.content.reshape(outputs, -1), GGMLQuantizationType.Q4_1)
+        assert torch.equal(torch.from_numpy(numbers), quantised(weight, 4).unpacked)
+
+
+def test_a_large_draft_model_is_read_in_4_bits_and_its_target_as_stored(tmp_path, monkeypatch):
+    """No text depends on it; what is shown says so, and it may be kept as it is stored."""
+    path = str(Tiny("qwen2", "Q8_0").write(tmp_path / "m.gguf"))
+    small = load_model(path, torch.float32, CPU, 1, drafts=True)
+    monkeypatch.setattr(loading, "_LARGE", 1000)
+    target, draft = (load_model(path, torch.float32, CPU, 1, drafts=drafts) for drafts in (False, True))
+    asked = load_model(path, torch.float32, CPU, 1, drafts=True, quantize="stored")
+    assert "Q4_1" in draft.quantised and "Q8_0" not in draft.quantised and "4-bit weights" in draft.weights
+    assert all("Q8_0" in one.quantised and "4-bit" not in one.weights for one in (small, target, asked))
+    assert draft.weight_bytes < 0.75 * target.weight_bytes
+    logits = [model.extend(TEXT[:20]) for model in (target, draft)]
+    assert not torch.equal(*logits) and torch.cosine_similarity(*logits, dim=0) > 0.9
 
 
 @pytest.mark.parametrize("kind", sorted(gguf_weights.GRID_KINDS))

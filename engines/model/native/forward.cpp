@@ -292,6 +292,15 @@ int32_t native_unpack(const Weight* weight, float* out, int64_t threads) {
   return !done;
 }
 
+// The part of a weight in 4 bits (``narrow_block``). 0: done.
+int32_t native_narrow(const Weight* weight, uint8_t* out, int64_t threads) {
+  const int64_t blocks = own_blocks(*weight);
+  const bool done = together(std::min(threads, blocks), [&](Member& member) {
+    for (int64_t i = member.from(blocks); i < member.to(blocks); i++) narrow_block(*weight, i, out);
+  });
+  return !done;
+}
+
 // Rows of the weight by number as float32 [count][in]. 0: done.
 int32_t native_rows(const Weight* weight, int64_t count, const int64_t* numbers, float* out, int64_t threads) {
   const bool done = together(std::min(threads, count), [&](Member& member) {

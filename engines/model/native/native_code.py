@@ -119,6 +119,7 @@ def _opened(file: Path) -> ctypes.CDLL:
     code = ctypes.CDLL(str(file))
     code.native_product.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_unpack.argtypes = [_ANY, _ANY, _COUNT]
+    code.native_narrow.argtypes = [_ANY, _ANY, _COUNT]
     code.native_rows.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_size.argtypes, code.native_size.restype = [_ANY], _COUNT
     code.native_reorder.argtypes = [_ANY, _ANY, _ANY, _COUNT]

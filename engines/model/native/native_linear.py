@@ -22,6 +22,7 @@ BLOCK = 32  # outputs that lie together
 _KINDS = ("float32", "bfloat16", "float16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
           "Q6_K", "IQ4_NL", "IQ4_XS")  # as stored.h numbers them
 _WIDER = {"Q3_K": 4, "Q4_K": 4, "Q5_K": 4, "IQ4_XS": 2}  # bytes for 256 inputs of an output, beyond those in a file
+_NARROW = 20  # bytes that Q4_1 takes for 32 numbers
 NATIVE = "native"  # the layout of a model whose layers are these
 
 
@@ -122,6 +123,15 @@ class NativeLinear(LaidOut):
             check(library().native_unpack(ctypes.byref(native), out[start:].data_ptr(), torch.get_num_threads()))
             start += native.outputs
         return out[:, : self.in_features].to(self.dtype)
+
+    def narrowed(self) -> list[StoredRows]:
+        """The weight in 4 bits, as a file would store its parts: ``quantised_linear.quantised``."""
+        out = []
+        for native in self._natives:
+            content = np.empty(native.outputs * native.inputs // GROUP * _NARROW, np.uint8)
+            check(library().native_narrow(ctypes.byref(native), content.ctypes.data, torch.get_num_threads()))
+            out.append(StoredRows("Q4_1", content, native.outputs, native.inputs))
+        return out
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = self.rows(x.reshape(-1, self.in_features).contiguous())

@@ -165,6 +165,41 @@ inline void unpack(const Weight& w, int64_t number, float* out) {
   }
 }
 
+// A block of a weight in 4 bits, from the least number of 32 to the largest, as llama.cpp's Q4_1 stores rows
+// [out][in / 32].
+inline void narrow_block(const Weight& w, int64_t number, uint8_t* out) {
+  constexpr int64_t size = form(q4_1).file_size;
+  const int64_t outputs = std::min<int64_t>(block, w.out - number * block);
+  alignas(64) float numbers[group * block], least[block], scale[block];
+  alignas(64) int32_t found[group * block];
+  for (int64_t input = 0; input < w.in; input += group) {
+    unpack_part(w, number, input, group, numbers);
+    for (int at = 0; at < block; at += lanes) {
+      Floats low = load(numbers + at), high = low;
+      for (int k = 1; k < group; k++) {
+        const Floats x = load(numbers + k * block + at);
+        low = chosen(x < low, x, low), high = chosen(x > high, x, high);
+      }
+      for (int i = 0; i < lanes; i++)
+        least[at + i] = to_half(low[i]), scale[at + i] = to_half((high[i] - least[at + i]) / 15);
+      low = load(least + at), high = load(scale + at);
+      const Floats step = chosen(high > 0.0f, high, all(1));
+      for (int k = 0; k < group; k++) {
+        Floats x = (load(numbers + k * block + at) - low) / step;
+        x = chosen(x > 0.0f, x, all(0)), x = chosen(x < 15.0f, x, all(15));
+        const Ints whole = (Ints)(x + 12582912.0f) - 0x4b400000;  // the nearest
+        std::memcpy(found + k * block + at, &whole, sizeof whole);
+      }
+    }
+    for (int64_t i = 0; i < outputs; i++) {
+      uint8_t* to = out + ((number * block + i) * w.in + input) / group * size;
+      const _Float16 halves[2] = {_Float16(scale[i]), _Float16(least[i])};
+      std::memcpy(to, halves, 4);
+      for (int k = 0; k < group / 2; k++) to[4 + k] = found[k * block + i] | found[(k + group / 2) * block + i] << 4;
+    }
+  }
+}
+
 // The first inputs of a row of a weight, float32.
 inline void one_row(const Weight& w, int64_t row, int64_t inputs, float* out) {
   float numbers[group * block];
