@@ -25,6 +25,7 @@ _COLUMNS = 24  # depths, or lengths of a match, told apart
 _DRAFT_MODEL = 0.7  # acceptance expected of a draft model before any is seen
 _RIVAL = 1 / 3  # the same where copies beside it promise less: over all tasks of the suite one in three came true
 _COPY = 1 / 3  # the same of a copy after a match of one token
+_ON_TRIAL = 2.0  # passes of one row that a draft model beside copies may lose before any round paid for it
 _AT_RISK = 0.01  # of the time, what a draft model may lose where there are copies beside it
 _SEARCHING = 0.03  # the same of each source of copies
 _AT_FIRST = 1.0  # passes of one row that a search may lose before any round paid for it
@@ -79,13 +80,13 @@ class Acceptance:
 
     Attributes:
         to_lose: passes of one row that a draft model beside copies may lose from here on: a share of what all rounds
-            took, and what its own drafts won. Old ones fade.
+            took, and what its own drafts won. Old ones fade. None where there are no copies.
         to_search: the same of each source of copies, by its name.
     """
 
     def __init__(self) -> None:
         self._counts: dict[Kind, AcceptanceCounts] = {}
-        self.to_lose = 0.0
+        self.to_lose: float | None = None
         self.to_search: dict[str, float] = {}
 
     def chances(self, kind: Kind, copied: bool, unseen: float = _DRAFT_MODEL) -> list[float]:
@@ -265,9 +266,13 @@ class Budget:
         """Passes of one row that a round saved which verified so many drafted rows and accepted so many of them."""
         return accepted + 1 - self._verify(1 + rows) / self._verify(1)
 
-    def compete(self) -> None:
-        """Expect less of a draft model before any is seen: there are copies, which cost next to nothing."""
-        self.unseen = _RIVAL
+    def compete(self, trusted: bool) -> None:
+        """There are copies beside a draft model or head, which cost next to nothing. Of one that is not ``trusted``
+        less is expected before any is seen, and it drafts once rounds without it have paid for a try."""
+        if not trusted:
+            self.unseen = _RIVAL
+        if self.acceptance.to_lose is None:
+            self.acceptance.to_lose = _ON_TRIAL if trusted else 0.0
 
     def _chances(self, kind: Kind) -> list[float]:
         return self.acceptance.chances(kind, copied=False, unseen=self.unseen)
@@ -331,7 +336,8 @@ class Budget:
         """What the round took and brought, by the prices: what a draft model beside copies may lose after it."""
         one, took = self._verify(1), self._verify(1 + len(tree)) + self._draft_scale * self._expected_drafting
         won = (1 + accepted) * one - took if self._expected_drafting else 0.0
-        self.acceptance.to_lose = _MEMORY * self.acceptance.to_lose + (_AT_RISK * took + won) / one
+        if self.acceptance.to_lose is not None:
+            self.acceptance.to_lose = _MEMORY * self.acceptance.to_lose + (_AT_RISK * took + won) / one
         for source, credit in self.acceptance.to_search.items():
             self.acceptance.to_search[source] = _MEMORY * credit + _SEARCHING * took / one
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem, first_line
@@ -99,7 +100,7 @@ def heads_of(started: Started) -> dict[str, LoadedHead]:
     spec = known(started.engine)
     if spec is None or started.head is None:
         return {}
-    wanted = (*spec.needs, *spec.helped_by.values())
+    wanted = (*spec.needs, *chain.from_iterable(spec.helped_by.values()))
     return {need: LoadedHead(started.head, started.head_price) for need in wanted if need in HEADS}
 
 

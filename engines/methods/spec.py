@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -67,7 +68,8 @@ class MethodSpec:
         searches: it looks into datastores where there are some, and does without where there are none.
         prepared: (option, value, what): with that value it needs what was made beforehand, in words
             (``Drafter.unprepared`` looks for it); None where nothing is to be made.
-        helped_by: by the option that allows it, what it drafts with as well where there is one (a word of ``needs``).
+        helped_by: by the option that allows it, what it drafts with as well: the first of these words of ``needs`` that
+            is at hand.
         drafts_from: what its drafts are called where a method that combines several takes them ("exact match"); "" if
             it does not.
         storeless: (option, value) with which it neither needs nor searches datastores; None where there is none.
@@ -103,7 +105,7 @@ class MethodSpec:
     searches: bool = False
     prepared: tuple[str, Any, str] | None = None
     drafts_with: tuple[str, Mapping[str, str]] | None = None
-    helped_by: Mapping[str, str] = field(default_factory=dict)
+    helped_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drafts_from: str = ""
     storeless: tuple[str, Any] | None = None
     presets: Presets | None = None
@@ -150,8 +152,10 @@ class MethodSpec:
 
     def used(self, options: Mapping[str, Any], at_hand: Collection[str]) -> tuple[str, ...]:
         """Of what is at hand that which it drafts with, with these options."""
-        allowed = [need for option, need in self.helped_by.items() if options.get(option)]
-        return tuple(need for need in (*self.needed(options, at_hand), *allowed) if need in at_hand)
+        needed = tuple(need for need in self.needed(options, at_hand) if need in at_hand)
+        allowed = [[need for need in helping if need in at_hand][:1] for option, helping in self.helped_by.items()
+                   if options.get(option)]
+        return (*needed, *chain.from_iterable(allowed))
 
     def least(self, at_hand: Collection[str] = ()) -> tuple[str, ...]:
         """What it needs whatever its options are."""

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from textwrap import fill
 from typing import Any
 
@@ -132,7 +133,7 @@ def counterparts(report: AdviceReport, lane: int) -> tuple[Counterpart, ...]:
     spec = methods.find(setting.engine)
     if spec.counterparts is None:
         return ()
-    used = (*spec.needs, *spec.helped_by.values())
+    used = (*spec.needs, *chain.from_iterable(spec.helped_by.values()))
     head = next((ready.heads[need].name for need in used if need in ready.heads), None)
     draft = setting.draft_model or ready.draft_model
     target, draft = model_files(ready.model), draft and model_files(draft)

@@ -141,7 +141,7 @@ def test_a_model_beside_copies_loses_no_more_than_a_share_of_the_time():
     """It is tried once rounds without it have paid for a try, again where it won, and hardly where it lost."""
     def tries(accepted: bool) -> list[int]:
         budget = Budget(CostCurve(((1, 1.0), (2, 1.06), (64, 4.0))))
-        budget.compete()
+        budget.compete(trusted=False)
         tried = []
         for number in range(60):
             tree, none = DraftTree(), Budget(budget.price).rate(DraftTree())
@@ -266,7 +266,7 @@ def test_a_head_is_a_part_where_there_is_one(tiny):
         Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=20))
     rounds = [e for e in events if isinstance(e, Round) and e.draft.tokens]
     assert prefilled.reads.layers == (1, 2, 3) and rounds and all(r.note["drafted_by"] == "eagle" for r in rounds)
-    _, *events = tiny.run(Request(TURN, "hybrid", {"head": False, "threshold": 64}, max_new_tokens=20))
+    _, *events = tiny.run(Request(TURN, "hybrid", {"model": False, "threshold": 64}, max_new_tokens=20))
     assert all("eagle" not in e.note["scores"] for e in events if isinstance(e, Round))
-    with_head, without = (tiny.memory("hybrid", {"head": on}, 10) for on in (True, False))
+    with_head, without = (tiny.memory("hybrid", {"model": on}, 10) for on in (True, False))
     assert with_head > without

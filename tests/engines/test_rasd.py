@@ -244,7 +244,7 @@ def test_a_draft_model_that_is_named_drafts():
     spec = find("rasd")
     assert spec.with_named_model({"drafter": "auto", "fuse": True}, "draft model") == {"drafter": "draft", "fuse": True}
     assert spec.with_named_model({"drafter": "eagle"}, "draft model") == {"drafter": "eagle"}
-    assert find("hybrid").with_named_model({"head": True}, "draft model") == {"head": True}
+    assert find("hybrid").with_named_model({"model": True}, "draft model") == {"model": True}
 
 
 def test_each_source_is_judged_by_what_it_drafted_alone():

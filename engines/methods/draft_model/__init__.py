@@ -40,6 +40,7 @@ SPEC = MethodSpec(
     drafter="engines.methods.draft_model.drafter:DraftModel",
     explanation="engines.methods.draft_model.explain",
     note=DraftNote,
+    drafts_from="the draft model",
     options=draft_options(num_tokens=12, confidence=0.4, tree=TREE_OPTIONS),
     needs=("draft model",),
     default_priority=2,

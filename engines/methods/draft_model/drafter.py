@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from engines.core.outcome import Outcome
@@ -14,6 +15,8 @@ from engines.methods.shared.predictor_drafter import PredictorDrafter
 class DraftModel(PredictorDrafter):
     """Drafts with a second causal model that keeps its own KV buffer across rounds and turns."""
 
+    trusted = True
+
     def __init__(self, resources: Resources, **options: Any) -> None:
         if resources.draft_model is None:
             raise UsageProblem(
@@ -25,6 +28,9 @@ class DraftModel(PredictorDrafter):
         predictor = (ModelPredictor(self.model, resources.vocab_size) if words is None else
                      TranslatingPredictor(self.model, resources.vocab_size, words))
         super().__init__(resources, predictor, self.model, resources.draft_price, **options)
+
+    def unread(self, context: Sequence[int]) -> int:
+        return self.predictor.unread(context)
 
     def start(self, outcome: Outcome) -> None:
         """Prefill the prompt here, so that its time counts as prefill and not as drafting."""

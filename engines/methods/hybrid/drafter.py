@@ -1,13 +1,13 @@
-"""Sources that cost little draft, and the draft that promises most is verified; where a draft head promises more than
-that, the head drafts instead.
+"""Sources that cost little draft, and the draft that promises most is verified; where a draft head or a draft model
+promises more than that, it drafts instead.
 
 What DReSD's authors leave as future work. Score and turn to a model are those of SuffixDecoding (Oliaro et al. 2024):
 the sum of the probabilities of a draft's paths is the number of tokens expected to be accepted; below a threshold a
 model drafts. With ``budget=auto`` each source's probabilities count as far as they came true, and expected tokens a
 second are compared. The text that is written judges the draft of each source, verified or not. A search takes time, a
 tenth of a small model's pass: a source whose drafts do not win that back searches only now and then, so that it loses
-no more than a small share of all time. A head costs more, and is judged only where it drafts: less is expected of it
-than where it drafts alone, and it may lose less. The turn to the head is decided before it draws anything, so that the
+no more than a small share of all time. A model costs more, and is judged only where it drafts, so it may lose less; of a head
+less is expected than where it drafts alone. The turn to the model is decided before it draws anything, so that the
 rejection law stays exact.
 """
 
@@ -23,7 +23,7 @@ from engines import methods
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Drafter, Resources, in_order
-from engines.methods.hybrid import HybridNote
+from engines.methods.hybrid import SPEC, HybridNote
 from engines.methods.shared.predictor_drafter import PredictorDrafter
 from engines.methods.spec import MethodSpec
 from engines.report.events import Retrieval
@@ -38,23 +38,24 @@ class Hybrid(Drafter):
     """
 
     def __init__(
-        self, resources: Resources, *, budget: str, head: bool, threshold: float, **options: int
+        self, resources: Resources, *, budget: str, model: bool, threshold: float, **options: int
     ) -> None:
         super().__init__(resources, budget)
         in_order(n_min=options["n_min"], n_max=options["n_max"])
         self.threshold = threshold
         self.sources: dict[str, Drafter] = {}
         self.model: tuple[str, PredictorDrafter] | None = None
+        taken = SPEC.used({"model": model}, methods.at_hand(resources.draft_model, resources.heads))
         unpruned = replace(resources, budget=None)  # the choice comes before the budget's
         for spec, stores in _parts(resources):
             shared = {option.name: options[option.name] for option in spec.options if option.name in options}
             kind, given = spec.load_drafter(), spec.parse({"budget": budget, **shared})
             if not issubclass(kind, PredictorDrafter):
                 self.sources[spec.id] = kind(replace(unpruned, datastores=stores), **given)
-            elif head:
+            elif spec.needs[0] in taken:
                 self.model = spec.id, kind(resources, **given)
                 if self.budget is not None:
-                    self.budget.compete()
+                    self.budget.compete(kind.trusted)
         self._offers: dict[str, tuple[DraftTree, float]] = {}  # of this round, with the seconds that each took
         self._taken = ""  # who drafted what is verified: a source, or the model
         self._all = [*self.sources.values(), *([self.model[1]] if self.model else [])]

@@ -66,6 +66,10 @@ class ModelPredictor:
         """Prefill a context but its last token; ``progress`` is told (tokens done, and all)."""
         self.model.extend(context[self.model.rewind(context) : -1], cancelled, progress)
 
+    def unread(self, context: Sequence[int]) -> int:
+        """About how many tokens of a context it has not read."""
+        return max(1, len(context) - len(self.model.tokens))
+
     def after(self, context: Sequence[int]) -> torch.Tensor:
         return self._fit(self.model.extend(context[self.model.rewind(context) :]))
 
@@ -118,6 +122,9 @@ class TranslatingPredictor(ModelPredictor):
 
     def read(self, context: Sequence[int], cancelled: Callable[[], bool], progress: Callable[[int, int], None]) -> None:
         super().read(self._translated(context), cancelled, progress)
+
+    def unread(self, context: Sequence[int]) -> int:
+        return super().unread(self._translated(context))
 
     def after(self, context: Sequence[int]) -> torch.Tensor:
         return super().after(self._translated(context))

@@ -3,7 +3,7 @@ EAGLE-2 expands, or a drawn one, as deep as the next token or level is expected 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -48,6 +48,8 @@ class PredictorDrafter(Drafter):
     """
 
     note: ClassVar[type[DraftNote]] = DraftNote
+    trusted: ClassVar[bool] = False
+    """Whether it is tried beside copies before they have paid for a try."""
 
     def __init__(
         self, resources: Resources, predictor: Predictor, drafting: Drafting, price: CostCurve | None, *, budget: str,
@@ -109,20 +111,26 @@ class PredictorDrafter(Drafter):
         price, most = self.price, min(self._most(context, limits), self.num_tokens)
         if self.budget is None or price is None:
             return None if most > 0 else 0.0
-        return self.budget.chain_rate(CHAIN, most, lambda n: n * price.at(1)) if most > 0 else 0.0
+        return self.budget.chain_rate(CHAIN, most, self._chain_seconds(context)) if most > 0 else 0.0
 
     def _most(self, context: Sequence[int], limits: DraftLimits) -> int:
         """How many tokens deep it can draft: it has positions of its own, perhaps fewer than the target."""
         return min(limits.depth, self.predictor.room(context))
 
+    def unread(self, context: Sequence[int]) -> int:
+        """About how many rows it reads before its first guess."""
+        return 1
+
+    def _chain_seconds(self, context: Sequence[int]) -> Callable[[int], float]:
+        """What drafting n tokens takes."""
+        first, each = self.price.at(self.unread(context)), self.price.at(1)
+        return lambda n: first + (n - 1) * each
+
     def _goes_on(self, values: list[float], most: int) -> bool:
-        """Whether another token of the chain, or another level of the tree, is worth drafting; ``values`` are the
-        chances of those there are."""
+        """Whether another level of the tree is worth drafting; ``values`` are the chances of those there are."""
         price = self.price
         if self.budget is None or price is None:
             return len(values) < most
-        if self.shape == "chain":
-            return self.budget.more(CHAIN, values, most, lambda n: n * price.at(1))
         level = price.at(self.top_k)
         return self.budget.more(LEVELS, values, most, lambda n: price.at(1) + (n - 1) * level, _NODES_A_LEVEL)
 
@@ -131,7 +139,9 @@ class PredictorDrafter(Drafter):
         ``confidence``."""
         chain = Chain(self.predictor, self.law, context, self.stop)
         values: list[float] = []
-        while self._goes_on(values, most):
+        priced = self.budget is not None and self.price is not None
+        seconds = self._chain_seconds(context) if priced else None
+        while self.budget.more(CHAIN, values, most, seconds) if priced else len(values) < most:
             token, prob = chain.grow()
             chance = self.budget.belief(CHAIN, len(chain), prob) if self.budget else 1.0
             values.append((values[-1] if values else 1.0) * chance)
