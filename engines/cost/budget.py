@@ -16,6 +16,7 @@ from typing import Any
 
 from engines.core.tree import DraftTree, depths
 from engines.cost.curve import CostCurve, best_length, best_rate
+from engines.cost.forward_times import ForwardTimes, blend
 
 _STRENGTH = 4.0  # judgements that the prior is worth
 _MEMORY = 0.98  # of the evidence, a round: what is skipped long enough is tried again
@@ -29,9 +30,7 @@ _ON_TRIAL = 2.0  # passes of one row that a draft model beside copies may lose b
 _AT_RISK = 0.01  # of the time, what a draft model may lose where there are copies beside it
 _SEARCHING = 0.03  # the same of each source of copies
 _AT_FIRST = 1.0  # passes of one row that a search may lose before any round paid for it
-_SMOOTH = 0.2  # weight of the last round's time
 _MEANING = "meaning"
-_SLOWEST = 8.0  # times what the curve says: more is an accident
 
 Kind = tuple[str, int]
 """What acceptance is counted by: the source, and the rank among the candidates of its tree."""
@@ -82,12 +81,14 @@ class Acceptance:
         to_lose: passes of one row that a draft model beside copies may lose from here on: a share of what all rounds
             took, and what its own drafts won. Old ones fade. None where there are no copies.
         to_search: the same of each source of copies, by its name.
+        times: what forwards of the target took.
     """
 
     def __init__(self) -> None:
         self._counts: dict[Kind, AcceptanceCounts] = {}
         self.to_lose: float | None = None
         self.to_search: dict[str, float] = {}
+        self.times = ForwardTimes()
 
     def chances(self, kind: Kind, copied: bool, unseen: float = _DRAFT_MODEL) -> list[float]:
         """For each column the probability that a node is accepted once its parent is; ``unseen``: what is expected of a
@@ -168,20 +169,22 @@ class Budget:
 
     def __init__(self, price: CostCurve, acceptance: Acceptance | None = None, timed: bool = False) -> None:
         self.price, self._at = price, cache(price.at)
-        self._times: list[float] = []  # t(1), t(2), ...
+        self._times: list[float] = []  # t(1), t(2), ... as they are expected in this round
         self.acceptance = acceptance or Acceptance()
         self.timed = timed
         self.unseen = _DRAFT_MODEL
         self._seen: list[Kind] = []
         self._rounds = 0
-        self._expected_drafting = 0.0  # seconds of drafting expected for this round
-        self._draft_scale = self._verify_scale = 1.0
+        self._expected_drafting = 0.0  # seconds of drafting expected for this round, and of reading before it
+        self._expected_reading = 0.0
+        self._draft_scale = 1.0
         self._valued: list[tuple[DraftTree, list[float]]] = []  # this round's trees, with the values of their nodes
         self._pruned: DraftTree | None = None  # the one that the round's draft was cut from
         self._tables: dict[object, list[float]] = {}
 
     def more(
-        self, kind: Kind, values: Sequence[float], most: int, draft_seconds: Callable[[int], float], width: int = 1
+        self, kind: Kind, values: Sequence[float], most: int, draft_seconds: Callable[[int], float], width: int = 1,
+        once: float = 0.0,
     ) -> bool:
         """Whether to draft another token of a chain, or another level of a tree.
 
@@ -190,6 +193,8 @@ class Budget:
             most: how many there may be.
             draft_seconds: time of drafting n of them.
             width: rows to verify for each.
+            once: seconds that this round's drafting takes beyond that, to read what others drafted: each token is
+                read once, whoever drafts it.
         """
         done = len(values)
         if done >= most:
@@ -202,7 +207,7 @@ class Budget:
         seconds = [self._verify(1 + width * n) + self._draft(draft_seconds, n) for n in range(len(expected) + 1)]
         more = best_length(expected, seconds, least=done) > done or (self._rounds < _TRIES and not done)
         if more:
-            self._expected_drafting = draft_seconds(done + 1)
+            self._expected_drafting, self._expected_reading = draft_seconds(done + 1), once
         return more
 
     def belief(self, kind: Kind, depth: int, prob: float) -> float:
@@ -326,9 +331,12 @@ class Budget:
                 self.acceptance.overhear(other, said)
         self._settle(tree, len(path))
         if self.timed:
-            self._verify_scale = _blend(self._verify_scale, verify_seconds, self.price.at(1 + len(tree)))
-            self._draft_scale = _blend(self._draft_scale, draft_seconds, self._expected_drafting)
-        self._seen, self._expected_drafting, self._valued, self._pruned = [], 0.0, [], None
+            self.acceptance.times.learn(self._at(1), self._at(1 + len(tree)), verify_seconds)
+            self._draft_scale = blend(
+                self._draft_scale, draft_seconds, self._expected_drafting + self._expected_reading)
+            self._times.clear()
+        self._seen, self._valued, self._pruned = [], [], None
+        self._expected_drafting = self._expected_reading = 0.0
         self._tables.clear()
         self._rounds += 1
 
@@ -343,13 +351,13 @@ class Budget:
 
     def _seconds(self, most: int, drafting: float = 0.0) -> list[float]:
         """Seconds of a round that verifies 0 to so many drafted nodes."""
-        while len(self._times) <= most:
-            self._times.append(self._at(1 + len(self._times)))
-        scale = self._verify_scale
-        return [seconds * scale + drafting for seconds in self._times[: most + 1]]
+        self._verify(most + 1)
+        return [seconds + drafting for seconds in self._times[: most + 1]]
 
     def _verify(self, rows: int) -> float:
-        return self._at(rows) * self._verify_scale
+        while len(self._times) < rows:
+            self._times.append(self.acceptance.times.seconds(self._at(1), self._at(len(self._times) + 1)))
+        return self._times[rows - 1]
 
     def _draft(self, seconds: Callable[[int], float], n: int) -> float:
         return seconds(n) * self._draft_scale if n else 0.0
@@ -378,11 +386,6 @@ def _own(tree: DraftTree) -> list[bool] | None:
     for parent, origin in zip(tree.parents, tree.origin):
         own.append(sources[origin] == "draft" and (parent < 0 or own[parent]))
     return own
-
-
-def _blend(scale: float, took: float, foreseen: float) -> float:
-    """The ratio of times taken to times foreseen, one round more."""
-    return scale + _SMOOTH * (min(took / foreseen, _SLOWEST) - scale) if foreseen > 0 and took > 0 else scale
 
 
 def _copied(origin: Any) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from engines.core.tree import DraftTree
 from engines.cost.budget import Budget, kind_of
 from engines.cost.curve import BreakEven, CostCurve, best_length
+from engines.cost.forward_times import ForwardTimes
 from engines.report.events import Origin
 
 DRAFT, PROMPT = Origin("draft"), Origin("prompt", place=0, match=2)
@@ -207,3 +208,23 @@ def test_times_are_learned_only_where_the_text_cannot_depend_on_them():
 
 def test_break_even():
     assert BreakEven(2.0, 3.0).speed_up == 1.5
+
+
+@given(st.permutations([1, 1, 2, 4, 8, 8, 16, 32]), st.floats(0.7, 3), st.floats(0.7, 3))
+def test_times_of_forwards_are_learned_from_rounds(rows, one, more):
+    """Two factors of a curve that a busy moment bent, from rounds of other sizes; an accident does not stick."""
+    curve, times = CostCurve(((1, 1.0), (4, 1.5), (32, 6.0))), ForwardTimes()
+    assert times.seconds(1.0, 3.0) == 3.0, "as foreseen while nothing is known"
+    times.learn(1.0, 1.0, 80.0)
+    for n in rows * 12:
+        times.learn(1.0, curve.at(n), one * 1.0 + more * (curve.at(n) - 1.0))
+        times.learn(1.0, curve.at(n), 0.0)
+    found = [times.seconds(1.0, curve.at(n)) / (one + more * (curve.at(n) - 1)) for n in (1, 2, 8, 32)]
+    assert all(0.75 < ratio < 1.35 for ratio in found), found
+
+
+def test_rounds_of_one_size_scale_the_whole_curve():
+    times = ForwardTimes()
+    for _ in range(60):
+        times.learn(1.0, 1.0, 2.0)
+    assert times.seconds(1.0, 1.0) == pytest.approx(2.0, rel=0.05) and times.seconds(1.0, 4.0) > 6

@@ -20,6 +20,7 @@ from engines.errors import SpecError
 from engines.methods.drafter import Resources
 from engines.methods.hybrid import SPEC
 from engines.methods.hybrid.drafter import Hybrid, expected
+from engines.methods.shared.predictor import ModelPredictor
 from engines.methods.shared.tree_options import DraftNote
 from engines.model.feature_request import LAST
 from engines.report.events import Origin, Round
@@ -259,6 +260,34 @@ def test_the_model_drafts_where_it_promises_more(context, rate, budget, who):
     drafter.model = "model", Promising(rate)
     tree = draft(drafter, context)
     assert tree.note.drafted_by == who and (tree.tokens == [7]) == (who == "model")
+
+
+def test_a_draft_model_is_a_part_where_there_is_no_head(tiny, tmp_path, monkeypatch):
+    """It is tried from the first round on, and its weights count."""
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(places, "sample_datastores", lambda: None)
+    monkeypatch.setattr(tiny, "heads", {})
+    _, *events = tiny.run(Request(TURN, "hybrid", {"n_min": 12}, max_new_tokens=30))
+    by = [e.note.get("drafted_by") for e in events if isinstance(e, Round)]
+    assert "draft" in by[:5], by
+    assert events[-1].tokens == list(tiny.run(Request(TURN, max_new_tokens=30)))[-1].tokens
+    _, *without = tiny.run(Request(TURN, "hybrid", {"model": False}, max_new_tokens=30))
+    assert "draft" not in {e.note.get("drafted_by") for e in without if isinstance(e, Round)}
+    assert tiny.memory("hybrid", {"model": True}, 10) > tiny.memory("hybrid", {"model": False}, 10)
+
+
+def test_a_draft_model_that_missed_much_is_not_dearer_for_it_than_later(tiny):
+    """To read what others drafted is paid once: it does not keep a model from drafting ever again."""
+    predictor = ModelPredictor(tiny.draft, tiny.target.vocab_size)
+    tiny.draft.truncate(0)
+    assert predictor.unread(range(40)) == 40
+    tiny.draft.extend(list(range(3, 33)))
+    assert predictor.unread(range(40)) == 10 and predictor.unread(range(20)) == 1
+    budget = Budget(CostCurve(((1, 1.0), (2, 1.06), (64, 4.0))), timed=True)
+    budget.compete(trusted=True)
+    assert budget.more(("draft", 0), [], 3, lambda n: 0.08 * n, once=5.0)
+    budget.learn(DraftTree.chain([5], Origin("draft"), [0.9]), (0,), 5.08, 1.06)
+    assert budget.chain_rate(("draft", 0), 3, lambda n: 0.08 * n) > 1.3, "it took what was expected"
 
 
 def test_a_head_is_a_part_where_there_is_one(tiny):

@@ -42,8 +42,8 @@ SPEC = MethodSpec(
         BUDGET,
         Option("model", True, "Whether an EAGLE head, or else the draft model, drafts where it promises more than the "
                "best source."),
-        Option("threshold", 2.0, "EAGLE head or draft model, budget=paper: it drafts where the best score is below this. "
-               "With budget=auto tokens per second decide, by acceptance so far and price.", 0, 64),
+        Option("threshold", 2.0, "EAGLE head or draft model, budget=paper: it drafts where the best score is below "
+               "this. With budget=auto tokens per second decide, by acceptance so far and price.", 0, 64),
         Option("c", 64, "Exact match: most nodes of the trie that are drafted.", 1, 256),
         Option("length", 10, "Datastores: tokens of a continuation.", 1, 64),
         Option("n_max", 16, "Exact match: longest suffix looked for, in tokens.", 1, 64),

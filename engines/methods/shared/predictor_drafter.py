@@ -107,11 +107,12 @@ class PredictorDrafter(Drafter):
 
     def rate(self, context: Sequence[int], limits: DraftLimits) -> float | None:
         """Tokens a second expected of a chain drafted now, by what became of earlier ones; None where no budget or no
-        price tells, 0 where it cannot read the context."""
+        price tells, 0 where it cannot read the context. That it reads what it missed first is not counted: it does so
+        once for all rounds from here on."""
         price, most = self.price, min(self._most(context, limits), self.num_tokens)
         if self.budget is None or price is None:
             return None if most > 0 else 0.0
-        return self.budget.chain_rate(CHAIN, most, self._chain_seconds(context)) if most > 0 else 0.0
+        return self.budget.chain_rate(CHAIN, most, lambda n: n * price.at(1)) if most > 0 else 0.0
 
     def _most(self, context: Sequence[int], limits: DraftLimits) -> int:
         """How many tokens deep it can draft: it has positions of its own, perhaps fewer than the target."""
@@ -121,11 +122,6 @@ class PredictorDrafter(Drafter):
         """About how many rows it reads before its first guess."""
         return 1
 
-    def _chain_seconds(self, context: Sequence[int]) -> Callable[[int], float]:
-        """What drafting n tokens takes."""
-        first, each = self.price.at(self.unread(context)), self.price.at(1)
-        return lambda n: first + (n - 1) * each
-
     def _goes_on(self, values: list[float], most: int) -> bool:
         """Whether another level of the tree is worth drafting; ``values`` are the chances of those there are."""
         price = self.price
@@ -134,14 +130,22 @@ class PredictorDrafter(Drafter):
         level = price.at(self.top_k)
         return self.budget.more(LEVELS, values, most, lambda n: price.at(1) + (n - 1) * level, _NODES_A_LEVEL)
 
+    def _chain_goes_on(self, context: Sequence[int], most: int) -> Callable[[list[float]], bool]:
+        """Whether another token of a chain is worth drafting, by the chances of those there are."""
+        budget, price = self.budget, self.price
+        if budget is None or price is None:
+            return lambda values: len(values) < most
+        each = price.at(1)
+        missed = price.at(self.unread(context)) - each
+        return lambda values: budget.more(CHAIN, values, most, lambda n: n * each, once=missed)
+
     def _chain(self, context: Sequence[int], most: int) -> DraftTree:
         """Tokens as long as the next one is expected to pay, or until ``stop`` says that the drafter is less sure than
         ``confidence``."""
         chain = Chain(self.predictor, self.law, context, self.stop)
         values: list[float] = []
-        priced = self.budget is not None and self.price is not None
-        seconds = self._chain_seconds(context) if priced else None
-        while self.budget.more(CHAIN, values, most, seconds) if priced else len(values) < most:
+        goes_on = self._chain_goes_on(context, most)
+        while goes_on(values):
             token, prob = chain.grow()
             chance = self.budget.belief(CHAIN, len(chain), prob) if self.budget else 1.0
             values.append((values[-1] if values else 1.0) * chance)
