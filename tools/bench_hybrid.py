@@ -26,7 +26,7 @@ T1 = 0.034  # seconds
 TARGET = CostCurve(tuple((rows, T1 * over) for rows, over in ((1, 1.0), (2, 1.06), (4, 1.16), (8, 1.36), (16, 1.78),
                                                              (32, 2.55), (64, 4.2))))
 HEAD = CostCurve(((1, 0.08 * T1), (64, 0.3 * T1)))
-LANES = "hybrid,hybrid:head=false,suffix,rest,dresd,eagle"
+LANES = "hybrid,hybrid:model=false,suffix,rest,dresd,eagle"
 
 
 def seconds(m: Metrics) -> float:

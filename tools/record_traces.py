@@ -1,10 +1,11 @@
-"""Records sample_traces: real runs of the sample models and of smollm2, for lectures and lessons.
+"""Records sample_traces: real runs of the sample models, of smollm2 and of qwen-coder, for lectures and lessons.
 
     python tools/record_traces.py [NAME]...
 
-smollm2 has to be here (``spec-tui model get smollm2``) for those that begin with its name. Each is run once to warm up,
-then recorded from empty caches, with what the target has at every row (``Request.detail``). The same weights write the
-same texts; the times are this machine's: record where nothing else runs.
+Those that begin with the name of a known model need that here (``spec-tui model get NAME``); without names, those of
+models that are not here are left as they are. Each is run once to warm up, then recorded from empty caches, with what
+the target has at every row (``Request.detail``). The same weights write the same texts; the times are this machine's:
+record where nothing else runs, and those that a lesson compares in one go.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from engines.bench.suite import by_name  # noqa: E402
+from engines.hub.known_models import KNOWN, SAMPLE  # noqa: E402
 from engines.report.answer import Answer  # noqa: E402
 from engines.report.traces import TraceWriter  # noqa: E402
 from engines.request import Request  # noqa: E402
@@ -35,6 +38,12 @@ def ask(showcase: str, engine: str, most: int = 64, temperature: float = 0.0, la
     prompt = next(item.prompt for item in SHOWCASES if item.name == showcase)
     return Request((("user", prompt),), engine, options, law=law, temperature=temperature, seed=7,
                    max_new_tokens=most, detail=True)
+
+
+def edit(engine: str, most: int, **options) -> Request:
+    """A run on the coding task whose answer repeats most of its prompt."""
+    case = next(case for case in by_name(Path("coding")).cases if case.task == "edit")
+    return Request((("user", case.turns[0]),), engine, options, max_new_tokens=most, detail=True)
 
 
 TRACES = {
@@ -70,12 +79,19 @@ TRACES = {
     "smollm2-suffix": ask("Copy a notice", "suffix", 40),
     "smollm2-rasd": ask("Sum of a list", "rasd", 48),
     "smollm2-medusa": ask("Sum of a list", "medusa", 32, budget="paper", nodes=24),
+    "qwen-coder-plain": ask("Sum of a list", "autoregressive", 96),
+    "qwen-coder-draft": ask("Sum of a list", "draft", 96),
+    "qwen-coder-tree": ask("Sum of a list", "draft", 96, shape="tree"),
+    "qwen-coder-rest": ask("Sum of a list", "rest", 96),
+    "qwen-coder-admg": ask("Sum of a list", "admg", 96, interval=False),
+    "qwen-coder-pld": edit("pld", 96),
+    "qwen-coder-suffix": edit("suffix", 96),
 }
 
 
 def model_of(trace: str) -> str:
     """The model that a trace is of, by its name."""
-    return "smollm2" if trace.startswith("smollm2-") else "sample"
+    return next((name for name in KNOWN if trace.startswith(f"{name}-")), SAMPLE)
 
 
 def record(runtime: Runtime, name: str, request: Request) -> None:
@@ -101,6 +117,9 @@ def main(names: list[str]) -> int:
 
     FOLDER.mkdir(exist_ok=True)
     for model, wanted in groupby(names or TRACES, model_of):
+        if not names and model in KNOWN and not KNOWN[model].present:
+            print(f"{model} is not here: its traces stay as they are")
+            continue
         runtime = load(model)
         for name in wanted:
             record(runtime, name, TRACES[name])

@@ -36,7 +36,7 @@ class Scene:
     asks: bool = True
     engine: str = "draft"
     options: dict = field(default_factory=lambda: {"shape": "tree"})
-    model: str = "smollm2"
+    model: str = "qwen-coder"
     prompt: str = SHOWCASES[3].prompt
 
 
@@ -45,10 +45,7 @@ SCENES = {
     "step": Scene((*_A_ROUND_IN_THE_MIDDLE, "full_stop", *("full_stop",) * 3), "round"),
     "price": Scene(("p",)),
     "race": Scene(("r", "enter"), "photo finish", ("end",), asks=False),
-    "talk": Scene(
-        _A_ROUND_IN_THE_MIDDLE, engine="hybrid", options={},
-        prompt="Write a Python function that adds two numbers, then one that multiplies two numbers.",
-    ),
+    "talk": Scene(_A_ROUND_IN_THE_MIDDLE, options={}),
     "copies": Scene(_A_ROUND_IN_THE_MIDDLE, engine="pld", options={}),
 }
 

@@ -121,12 +121,13 @@ def test_another_run_gives_another_answer(slower, right):
     runs = recorded(lesson)
     page = next(page for page in lesson.pages if page.title == "Who wins?")
     rates = {name: run.metrics.tokens_per_second for name, run in runs.items()}
-    factor = 1.0 if slower is None else rates["smollm2-rest"] / rates["smollm2-admg"] if slower == "even" else slower
+    even = rates["qwen-coder-rest"] / rates["qwen-coder-admg"]
+    factor = 1.0 if slower is None else even if slower == "even" else slower
     edited = fold_all([
         replace(event, **{name: getattr(event, name) * factor for name in TIMES}) if isinstance(event, Round) else event
-        for event in runs["smollm2-rest"].events])
-    assert edited.metrics.tokens_per_second == pytest.approx(rates["smollm2-rest"] / factor)
-    w = Walk(lesson, {**runs, "smollm2-rest": edited})
+        for event in runs["qwen-coder-rest"].events])
+    assert edited.metrics.tokens_per_second == pytest.approx(rates["qwen-coder-rest"] / factor)
+    w = Walk(lesson, {**runs, "qwen-coder-rest": edited})
     assert w.right(page) == right
     w.at = w.pages.index(page)
     assert w.answer(right) and w.view().verdict
@@ -176,9 +177,9 @@ def test_texts_are_filled_and_paragraphs_hold_or_not():
 def test_a_run_without_what_a_page_shows_leaves_the_page_out():
     lesson = find("lookup")
     runs = recorded(lesson)
-    w = Walk(lesson, {**runs, "smollm2-pld": recorded(find("exact"))["smollm2-sampled-plain"]})
+    w = Walk(lesson, {**runs, "qwen-coder-pld": recorded(find("exact"))["smollm2-sampled-plain"]})
     assert 0 < len(w.pages) < len(lesson.pages)
-    left = Walk(find("rest"), {"smollm2-rest": recorded(find("exact"))["smollm2-sampled-plain"]}).pages
+    left = Walk(find("rest"), {"qwen-coder-rest": recorded(find("exact"))["smollm2-sampled-plain"]}).pages
     assert not any(page.figure for page in left)
 
 
