@@ -46,7 +46,7 @@ def complete_lesson(incomplete: str) -> list[str]:
     return [name for name in (*names(), EXPORT) if name.startswith(incomplete)]
 
 
-_LESSON = f"The lesson. Without a name, the lessons are listed; on a terminal, choose one there. {EXPORT} writes a \
+_LESSON = f"The lesson: its name, its number, or a word of its title. Without a name, the lessons are listed; on a terminal, choose one there. {EXPORT} writes a \
 handout: all lessons, or those named after it, as a page to read or print."
 _FORMAT = "screen: in the application; text: line by line, for screen readers: questions first, answers after."
 _PATH = "Go through chosen pages of several lessons: a lecture of 15 or of 45 minutes."
@@ -63,6 +63,7 @@ def learn(
     notes: Annotated[bool, Option("--notes", help=_NOTES), _OF_TEXT] = False,
     output: Annotated[str, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT), _OF_EXPORT] = "lessons.html",
     force: Annotated[bool, Option("--force", help="Overwrite the file if it exists."), _OF_EXPORT] = False,
+    list_lessons: Annotated[bool, Option("--list", help="List the lessons, one a line.")] = False,
     live: Annotated[bool, Option("--live", help=_LIVE), _OF_LESSONS] = False,
     theme: Annotated[Theme, _OF_SCREEN] = None,
     presenter: Annotated[Presenter, _OF_SCREEN] = False,
@@ -72,6 +73,8 @@ def learn(
     A lesson is a few pages beside real runs, with figures to change and questions. No model is loaded, except with
     --live.
     """
+    if list_lessons:
+        return _list()
     named = list(lessons or ())
     exporting = named[:1] == [EXPORT]
     wanted = [along(path)] if path is not None else [find(name) for name in named[exporting:]]

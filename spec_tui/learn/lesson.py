@@ -99,10 +99,22 @@ def names() -> tuple[str, ...]:
     return tuple(_files())
 
 
-def find(name: str) -> Lesson:
-    """The lesson of this name. Raises UsageProblem where there is none."""
-    if name not in _files():
-        raise UsageProblem(f"there is no lesson {name!r}", "the lessons are: " + ", ".join(names()))
+def find(asked: str) -> Lesson:
+    """The lesson of this name, of this number in the list, or the only one whose title has these words. Raises
+    UsageProblem where there is none."""
+    if asked in _files():
+        return _read(asked)
+    if asked.isdecimal() and 0 < int(asked) <= len(names()):
+        return _read(names()[int(asked) - 1])
+    titled = [one for one in map(_read, names()) if asked.strip() and asked.casefold() in one.title.casefold()]
+    if len(titled) == 1:
+        return titled[0]
+    what = f"several lessons have {asked!r} in their titles" if titled else f"there is no lesson {asked!r}"
+    raise UsageProblem(what, "the lessons are: " + ", ".join(one.name for one in titled) if titled else
+                       "the lessons are: " + ", ".join(names()))
+
+
+def _read(name: str) -> Lesson:
     return msgspec.convert(msgspec.toml.decode(_files()[name].read_bytes()) | {"name": name}, Lesson)
 
 

@@ -96,9 +96,10 @@ class Walk:
         return self.at > 0
 
     def answer(self, said: int) -> bool:
-        """Take a choice, by its number from 1 on. False where nothing is asked, or there is none such."""
+        """Take a choice, by its number from 1 on; after a wrong one another. False where nothing is asked, or there is
+        none such."""
         view = self.view()
-        if not view.asks or not 1 <= said <= len(view.options):
+        if not (view.asks or view.verdict is False) or not 1 <= said <= len(view.options):
             return False
         self.answers[self.at] = said
         return True

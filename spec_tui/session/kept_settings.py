@@ -1,6 +1,6 @@
 """What is kept in the data folder: for each model the engine and the settings that it is asked with where no engine is
 named, and the draft head that was named for it last; the file of prompts that was evaluated with; and for all models
-the view of texts. A file that is damaged, or names what is not here, counts as none.
+the view of texts, and which lessons were finished. A file that is damaged, or names what is not here, counts as none.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _HEAD = "-head.json"
 _PROMPTS = "prompts.json"
+_LESSONS = "lessons.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,22 @@ def kept_prompts() -> str:
         return file if isinstance(file, str) and Path(file).is_file() else ""
     except (OSError, ValueError):
         return ""
+
+
+def finished_lessons() -> frozenset[str]:
+    """Names of the lessons that were gone through to their ends."""
+    try:
+        found = read_object(folders.data() / "settings" / _LESSONS).get("finished")
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(name for name in found if isinstance(name, str)) if isinstance(found, list) else frozenset()
+
+
+def finish_lesson(name: str) -> None:
+    """Keep that a lesson was gone through. What cannot be written is not kept."""
+    with suppress(OSError):
+        folders.write_json(
+            folders.data() / "settings" / _LESSONS, {"finished": sorted(finished_lessons() | {name})})
 
 
 def _kept_head(load: LoadRequest) -> str | None:

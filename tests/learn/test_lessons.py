@@ -211,3 +211,19 @@ def test_a_path_is_a_lesson_of_pages_that_are_there(minutes):
     assert all(page.note for page in lesson.pages), "each page of a lecture has a note for whoever gives it"
     with pytest.raises(UsageProblem, match="no path of 30 minutes"):
         along(30)
+
+
+@pytest.mark.parametrize(("asked", "name"), [("3", "greedy"), ("Greedy", "greedy"), ("self-spec", "admg"), ("rest", "rest")])
+def test_a_lesson_is_found_by_number_and_by_words_of_its_title(asked, name):
+    assert find(asked).name == name
+
+
+@pytest.mark.parametrize(("asked", "says"), [("0", "no lesson"), ("15", "no lesson"), ("", "no lesson"), ("draft", None),
+                                             ("Acceptance", "several lessons have 'Acceptance'"), ("²", "no lesson")])
+def test_a_lesson_that_is_not_there_or_not_told_apart(asked, says):
+    if says is None:
+        assert find(asked).name == asked, "a name goes before titles"
+        return
+    with pytest.raises(UsageProblem, match=says) as problem:
+        find(asked)
+    assert "greedy" in problem.value.hint

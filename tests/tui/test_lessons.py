@@ -9,6 +9,7 @@ import pytest
 from engines.reproduce.entry import shipped
 from spec_tui.learn.lesson import along, find, names, recorded
 from spec_tui.learn.walk import Walk
+from spec_tui.session.kept_settings import finished_lessons
 from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen, LessonsScreen, LessonText
 from spec_tui.tui.screens.papers import PapersScreen
@@ -63,12 +64,19 @@ async def test_a_whole_lesson_page_by_page(presenter):
                 assert f"✗ Not so. {wrong}: " in text(screen) and f"Right is {walk.right(page)}: " in text(screen)
                 assert not page.answered or screen.player.place.phase == page.answered
                 await pilot.press(str(walk.right(page)))
+                assert "✓ Right. " in text(screen), "it may be tried again"
+                await pilot.press(str(walk.right(page)))
                 assert "It is answered" in shown(screen)
             if at + 1 < walk.length:
                 await pilot.press("right")
         await pilot.press("right")
         assert isinstance(app.screen, LessonsScreen)
-        assert app.screen.query_one("#list").highlighted == names().index("trees") + 1
+        listed = app.screen.query_one("#list")
+        assert listed.highlighted == names().index("trees") + 1
+        marked = [index for index in range(listed.option_count) if "✓" in str(listed.get_option_at_index(index).prompt)]
+        assert marked == [names().index("trees")] and finished_lessons() == {"trees"}
+    async with learning() as (app, pilot):
+        assert "✓" in str(app.screen.query_one("#list").get_option_at_index(names().index("trees")).prompt)
 
 
 async def test_a_choice_answers_at_once_and_nothing_is_told_before():

@@ -15,6 +15,7 @@ from spec_tui.learn.lesson import Lesson, find, names, recorded
 from spec_tui.learn.walk import View, Walk
 from spec_tui.present.rows import Row
 from spec_tui.present.step.player import StepPlayer
+from spec_tui.session import kept_settings
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import ListScreen
 from spec_tui.tui.screens.step import StepScreen
@@ -38,8 +39,8 @@ class LessonsScreen(ListScreen[None]):
 
     def __init__(self, walk: Walk | None = None) -> None:
         self.lessons = [find(name) for name in names()]
-        self._walk = walk
-        lines = [Content.assemble((f"{n:>2}  ", "$tok-prompt"), one.title) for n, one in enumerate(self.lessons, 1)]
+        self._walk, finished = walk, kept_settings.finished_lessons()
+        lines = [_line(number, one, one.name in finished) for number, one in enumerate(self.lessons, 1)]
         begun = walk is not None and walk.lesson.name in names()
         super().__init__(
             "lessons", "enter begins · L papers' tables · esc closes", lines, list(map(_about, self.lessons)),
@@ -58,11 +59,20 @@ class LessonsScreen(ListScreen[None]):
         self.app.show_papers(self.lessons[self.options.highlighted or 0].tables[:1])
 
     def _open(self, walk: Walk) -> None:
-        self.app.push_screen(LessonScreen(walk), self._done)
+        self.app.push_screen(LessonScreen(walk), lambda finished: self._done(walk.lesson.name, finished))
 
-    def _done(self, finished: bool | None) -> None:
-        if finished and self.options.highlighted is not None:
-            self.options.highlighted = min(self.options.highlighted + 1, len(self.lessons) - 1)
+    def _done(self, name: str, finished: bool | None) -> None:
+        if not finished or name not in names():
+            return
+        kept_settings.finish_lesson(name)
+        number = names().index(name)
+        self.options.replace_option_prompt_at_index(number, _line(number + 1, self.lessons[number], True))
+        self.options.highlighted = min(number + 1, len(self.lessons) - 1)
+
+
+def _line(number: int, lesson: Lesson, finished: bool) -> Content:
+    mark = ("✓ ", "$tok-accept") if finished else "  "
+    return Content.assemble(mark, (f"{number:>2}  ", "$tok-prompt"), lesson.title)
 
 
 def _about(lesson: Lesson) -> Content:
@@ -296,7 +306,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         view = self.walk.view()
         if not view.options:
             self.say("Nothing is asked on this page.")
-        elif not view.asks:
+        elif view.verdict:
             self.say("It is answered: → goes on.")
         elif self.walk.answer(digit):
             self.turned()
