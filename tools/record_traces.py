@@ -41,8 +41,8 @@ def ask(showcase: str, engine: str, most: int = 64, temperature: float = 0.0, la
 
 
 def edit(engine: str, most: int, **options) -> Request:
-    """A run on the coding task whose answer repeats most of its prompt."""
-    case = next(case for case in by_name(Path("coding")).cases if case.task == "edit")
+    """A run on a coding task whose answer repeats most of its prompt, and changes something early."""
+    case = [case for case in by_name(Path("coding")).cases if case.task == "edit"][1]
     return Request((("user", case.turns[0]),), engine, options, max_new_tokens=most, detail=True)
 
 
@@ -79,11 +79,11 @@ TRACES = {
     "smollm2-suffix": ask("Copy a notice", "suffix", 40),
     "smollm2-rasd": ask("Sum of a list", "rasd", 48),
     "smollm2-medusa": ask("Sum of a list", "medusa", 32, budget="paper", nodes=24),
-    "qwen-coder-plain": ask("Sum of a list", "autoregressive", 96),
-    "qwen-coder-draft": ask("Sum of a list", "draft", 96),
-    "qwen-coder-tree": ask("Sum of a list", "draft", 96, shape="tree"),
-    "qwen-coder-rest": ask("Sum of a list", "rest", 96),
-    "qwen-coder-admg": ask("Sum of a list", "admg", 96, interval=False),
+    "qwen-coder-plain": ask("Sum of a list", "autoregressive", 48),
+    "qwen-coder-draft": ask("Sum of a list", "draft", 48),
+    "qwen-coder-tree": ask("Sum of a list", "draft", 48, shape="tree"),
+    "qwen-coder-rest": ask("Sum of a list", "rest", 48, budget="paper", c=8),
+    "qwen-coder-admg": ask("Sum of a list", "admg", 48, interval=False),
     "qwen-coder-pld": edit("pld", 96),
     "qwen-coder-suffix": edit("suffix", 96),
 }

@@ -170,7 +170,7 @@ def test_a_race_ends_with_all_and_the_one_with_more_tokens_a_round_can_lose():
     figure.draw()
     assert all(row.rstrip().endswith(str(len(lane.tokens)))
                for lane, row in zip(figure.lanes, shown(figure, 76).splitlines()[1:]))
-    more, fewer = (runs[f"qwen-coder-{name}"].metrics for name in ("admg", "rest"))
+    more, fewer = (runs[f"qwen-coder-{name}"].metrics for name in ("admg", "plain"))
     assert more.mean_generated_length > fewer.mean_generated_length and more.tokens_per_second < fewer.tokens_per_second
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from engines.bench import published
 from engines.bench.suite import shipped as suite
+from engines.cost.curve import CostCurve
 from engines.errors import UsageProblem
 from engines.reproduce.entry import PaperEntry, StoreNeed, find, parse, shipped
 from engines.reproduce.needs import DatastoreBuilder
@@ -127,6 +128,14 @@ def test_a_quick_entry_cuts_datastores_and_takes_the_one_that_ships(sample):
     assert [estimate.tokens for estimate in estimates] == [1000, 2000]
     shipped_one, = DatastoreBuilder(sample, [StoreNeed(name="x")]).prepared()
     assert shipped_one.name == "sample" and not shipped_one.missing
+
+
+def test_a_quick_entry_has_no_more_answers_written_than_a_slow_model_writes_in_half_a_minute(sample, monkeypatch):
+    slow = sample.fixed_prices._replace(target=CostCurve(((1, 0.05), (64, 0.5))))
+    monkeypatch.setattr(sample, "fixed_prices", slow)
+    need = StoreNeed(name="drawn", source="answers", temperature=0.7)
+    quick, whole = (DatastoreBuilder(sample, [need], most).prepared()[0].estimate.tokens for most in (6000, None))
+    assert quick == 512 and whole > 6000
 
 
 def test_the_example_of_the_document_is_an_entry():
