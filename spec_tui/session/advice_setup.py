@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _WARM = 0.8  # the other temperature, where answers are greedy
 _PACE = 0.8  # of the tokens a second that t(n) promises: other programs run, too
-_COPIES = "copies"
+_COPIES, _SEVERAL = "copies", "several"
 _PROMPT = 64  # tokens that are read before an answer, as far as the plan knows
 
 
@@ -46,6 +46,8 @@ def foresee(
         raise UsageProblem("no engine can run here", next(iter(left_out.values()), "see spec-tui engines"))
     first = {lane.method: lane for lane in reversed(lanes)}
     forecasts = {method: found for method, lane in first.items() if (found := _forecast(ready, lane)) is not None}
+    parts = [found for method, found in forecasts.items() if methods.find(method[0]).drafts_from]
+    forecasts |= {method: max(parts) for method in first if parts and _source(ready, method[0]) == _SEVERAL}
     likeliest = _in_order(list(dict.fromkeys(lane.method for lane in lanes)), ready, forecasts)
     pace = None
     if ready.price:
@@ -83,7 +85,10 @@ def _in_order(
 def _source(ready: Ready, engine: str) -> str:
     """What an engine drafts with."""
     spec = methods.find(engine)
-    needed = spec.least(methods.at_hand(ready.draft_model, ready.heads))
+    there = methods.at_hand(ready.draft_model, ready.heads)
+    needed = spec.least(there)
+    if any(there.intersection(helping) for helping in spec.helped_by.values()):
+        return _SEVERAL
     if methods.DRAFT_MODEL in needed:
         return methods.DRAFT_MODEL
     if head := next((need for need in needed if need in ready.heads), None):

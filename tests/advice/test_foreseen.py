@@ -25,7 +25,9 @@ def suite():
 
 def test_the_likeliest_come_first_and_of_each_source_one(suite):
     found = foresee(PAIR, suite, REQUEST, 180)
-    assert {engine for engine, _ in found.plan.methods[:2]} == {"draft", "pld"}
+    assert {engine for engine, _ in found.plan.methods[:3]} == {"draft", "hybrid", "pld"}
+    best = max(found.forecasts[part, ""] for part in ("draft", "suffix"))
+    assert found.forecasts["hybrid", ""] == best > 1, "what drafts best is a part of it"
     assert all(found.forecasts[method] > 1 for method in found.plan.methods)
     dear = foresee(replace(PAIR, draft_price=((1, 0.2), (16, 0.8))), suite, REQUEST, 180)
     assert dear.forecasts["draft", ""] == 1 and dear.likeliest.index(("draft", "")) > 0
@@ -38,6 +40,6 @@ def test_what_will_be_done_is_said(suite):
     short, long = (planned(foresee(PAIR, suite, REQUEST, 60 * minutes)) for minutes in (3, 30))
     assert short.startswith("First autoregressive and the methods that are likeliest to gain answer the same prompts,")
     assert "draft" in short and "(forecast 1." in short
-    assert "hybrid" in short.partition("there is no time")[0].rpartition("For")[2]
+    assert "recycling" in short.partition("there is no time")[0].rpartition("For")[2]
     assert "with their defaults: " in long and "Then the 3 fastest by longer answers" in long
     assert "no time" not in long and "all their settings" in long
