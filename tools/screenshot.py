@@ -22,6 +22,7 @@ from spec_tui.session.process import ProcessClient
 from spec_tui.tui.app import SpecTui
 
 _PATIENCE = 900.0  # seconds for loading, for an answer, for a race on a busy machine
+_TREE = {"shape": "tree", "budget": "paper", "depth": 4, "top_k": 3, "total_nodes": 12}  # rows are dear on two cores
 _A_ROUND_IN_THE_MIDDLE = ("home", *("right_square_bracket",) * 4)  # its tree says more than the last one's
 
 
@@ -35,18 +36,18 @@ class Scene:
     last: tuple[str, ...] = ()
     asks: bool = True
     engine: str = "draft"
-    options: dict = field(default_factory=lambda: {"shape": "tree"})
+    options: dict = field(default_factory=dict)
     model: str = "qwen-coder"
     prompt: str = SHOWCASES[3].prompt
 
 
 SCENES = {
     "chat": Scene(_A_ROUND_IN_THE_MIDDLE),
-    "step": Scene((*_A_ROUND_IN_THE_MIDDLE, "full_stop", *("full_stop",) * 3), "round"),
+    "step": Scene((*_A_ROUND_IN_THE_MIDDLE, "full_stop", *("full_stop",) * 3), "round", options=_TREE),
     "price": Scene(("p",)),
     "race": Scene(("r", "enter"), "photo finish", ("end",), asks=False),
-    "talk": Scene(_A_ROUND_IN_THE_MIDDLE, options={}),
-    "copies": Scene(_A_ROUND_IN_THE_MIDDLE, engine="pld", options={}),
+    "talk": Scene(_A_ROUND_IN_THE_MIDDLE),
+    "copies": Scene(_A_ROUND_IN_THE_MIDDLE, engine="pld"),
 }
 
 

@@ -21,6 +21,12 @@ def walk_of(name: str) -> Walk:
     return Walk(lesson, recorded(lesson))
 
 
+@pytest.fixture(autouse=True)
+def nothing_finished(tmp_path, monkeypatch):
+    """What one test finishes is no other's."""
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+
+
 @asynccontextmanager
 async def learning(begin: str = "", size=(80, 24), presenter: bool = False):
     app = lessons(walk_of(begin) if begin else None, presenter=presenter)
