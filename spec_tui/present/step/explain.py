@@ -162,8 +162,10 @@ def _price(run: RunState, rows: int) -> str:
     if started is None or not started.price:
         return ""
     curve = CostCurve(started.price)
-    return (f" By the cost of a pass over n rows, t(n), that takes ×{curve.at(rows) / curve.at(1):.2f} as long as one "
-            "row: a pass spends most of its time reading weights, and reads them once for all rows.")
+    times = curve.at(rows) / curve.at(1)
+    why = ("a pass spends most of its time reading weights, and reads them once for all rows" if times < 2 else
+           "the weights are read once for all rows, but here the arithmetic of each row takes most of the time")
+    return f" By the cost of a pass over n rows, t(n), that takes ×{times:.2f} as long as one row: {why}."
 
 
 def _rows(run: RunState, event: Round) -> list[str]:
