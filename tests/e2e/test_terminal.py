@@ -349,9 +349,14 @@ def test_another_model_goes_on_with_the_conversation(tmp_path):
         terminal.type(str(folder))
         terminal.wait_for("mine")
         terminal.type("\r")
-        terminal.wait_for("enter again loads it")
-        terminal.type("\r")
-        terminal.wait_for(lambda screen: "/mine · 1.6" in screen and "ready" in screen)
+
+        def loaded(screen: str) -> bool:
+            return "/mine · 1.6" in screen and "ready" in screen
+
+        terminal.wait_for(lambda screen: "enter again loads it" in screen or loaded(screen))
+        if not loaded(terminal.text):  # the folder was not looked at yet when enter was pressed
+            terminal.type("\r")
+        terminal.wait_for(loaded)
         assert "Count from 1 to 5." in terminal.text and "1 turn in this conversation" in terminal.text
         send(terminal, "And on to 8?")
         terminal.wait_for("2 turns in this conversation")
