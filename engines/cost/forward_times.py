@@ -1,17 +1,18 @@
-"""What forwards really take over what t(n) foresees, learned from the rounds."""
+"""How long forward passes take in this run, beside what t(n) says: learned from its rounds."""
 
 from __future__ import annotations
 
-_MEMORY = 0.95  # of what earlier rounds say, a round
-_ALIKE = 0.5  # rounds that the belief is worth that both parts deviate by the same factor
-_AS_FORESEEN = 0.25  # the same of the belief that they do not deviate
-_LEAST, _SLOWEST = 0.2, 8.0  # factors: more is an accident
+_MEMORY = 0.95  # weight of earlier rounds after each further one
+_ALIKE = 0.5  # weight, in rounds, of the prior that both factors are equal
+_AS_FORESEEN = 0.25  # weight, in rounds, of the prior that both are 1
+_LEAST, _SLOWEST = 0.2, 8.0  # the smallest factor; the largest ratio that is not taken for an accident
 _SMOOTH = 0.2  # weight of the last round's time
 
 
 class ForwardTimes:
-    """Two factors, of the time of one row and of what further rows take beyond it, by least squares over the relative
-    errors of the rounds. t(n) is measured at a few sizes in a fraction of a second, and a busy moment bends it.
+    """Two factors that correct t(n): one for the time of a single row, one for the time that further rows add. They
+    are fitted to the rounds by least squares of relative errors. t(n) is measured at a few sizes in a fraction of a
+    second, so a busy moment distorts it.
 
     Attributes:
         one, more: the factors.
@@ -22,11 +23,12 @@ class ForwardTimes:
         self._sums = [0.0] * 5  # of one * one, one * more, more * more, one * ratio, more * ratio
 
     def seconds(self, one: float, foreseen: float) -> float:
-        """Time of a forward that t(n) says takes ``foreseen`` seconds, and of one row ``one``."""
+        """Seconds that a forward pass is expected to take, where t(n) says ``foreseen``, and ``one`` for a single
+        row."""
         return self.one * one + self.more * (foreseen - one)
 
     def learn(self, one: float, foreseen: float, took: float) -> None:
-        """Such a forward took so many seconds; none: that is not known."""
+        """Such a pass took so many seconds; 0 where that is not known."""
         if took <= 0:
             return
         a, b, ratio = one / foreseen, 1 - one / foreseen, min(took / foreseen, _SLOWEST)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from engines.runtime import Runtime
 
 _PREFIX = "paper-"
-_WRITING = 30.0  # seconds, of answers for a datastore that is to be small
+_WRITING = 30.0  # seconds that may be spent on writing answers for a small datastore
 _OF_ANSWERS = ("answers", "temperature", "top_p", "max_new_tokens")
 _PARTS = ("tokens", "document_limit", "dims", "z_norm", "unit_norm", *_OF_ANSWERS)
 
@@ -104,8 +104,8 @@ class DatastoreBuilder:
         return self._runtime.open_datastores.open(wanted.name)
 
     def _tokens(self, need: StoreNeed) -> int | None:
-        """Most tokens of its datastore. Where there is a limit, answers that have to be written first are no more than
-        this model writes in half a minute, in powers of two, so that the same ones are wanted each time."""
+        """Most tokens of its datastore. Where there is a limit, and answers have to be written first, it is also what
+        this model writes in half a minute: rounded down to a power of two, so that it is the same each time."""
         limits = [most for most in (need.tokens, self._most) if most is not None]
         if self._most is not None and need.source == "answers" and self._greedy(need) is None:
             limits.append(1 << int(math.log2(max(64, _WRITING / self._runtime.fixed_prices.target.at(1)))))

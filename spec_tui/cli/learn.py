@@ -46,8 +46,8 @@ def complete_lesson(incomplete: str) -> list[str]:
     return [name for name in (*names(), EXPORT) if name.startswith(incomplete)]
 
 
-_LESSON = f"The lesson: its name, its number, or a word of its title. Without a name, the lessons are listed; on a terminal, choose one there. {EXPORT} writes a \
-handout: all lessons, or those named after it, as a page to read or print."
+_LESSON = f"The lesson: its name, its number, or words of its title. Without one, the lessons are listed; on a \
+terminal, choose one there. {EXPORT} writes a handout to read or print: all lessons, or those named after it."
 _FORMAT = "screen: in the application; text: line by line, for screen readers: questions first, answers after."
 _PATH = "Go through chosen pages of several lessons: a lecture of 15 or of 45 minutes."
 _NOTES = "With --format text and export: add the presenter's notes. On the screen T shows them."

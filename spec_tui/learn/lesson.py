@@ -110,8 +110,7 @@ def find(asked: str) -> Lesson:
     if len(titled) == 1:
         return titled[0]
     what = f"several lessons have {asked!r} in their titles" if titled else f"there is no lesson {asked!r}"
-    raise UsageProblem(what, "the lessons are: " + ", ".join(one.name for one in titled) if titled else
-                       "the lessons are: " + ", ".join(names()))
+    raise UsageProblem(what, "the lessons are: " + ", ".join([one.name for one in titled] or names()))
 
 
 def _read(name: str) -> Lesson:

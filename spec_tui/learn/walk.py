@@ -96,8 +96,8 @@ class Walk:
         return self.at > 0
 
     def answer(self, said: int) -> bool:
-        """Take a choice, by its number from 1 on; after a wrong one another. False where nothing is asked, or there is
-        none such."""
+        """Take a choice, by its number from 1 on. After a wrong choice another one can be taken. Returns False where
+        nothing is asked, and where there is no such choice."""
         view = self.view()
         if not (view.asks or view.verdict is False) or not 1 <= said <= len(view.options):
             return False

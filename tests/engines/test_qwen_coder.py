@@ -38,7 +38,7 @@ def answer(runtime, engine, options, prompt, new, temperature, law):
 @pytest.fixture
 def drafting_pays(qwen_coder, monkeypatch):
     """The pair; no clock decides whether anything is drafted."""
-    cheap = qwen_coder.prices._replace(target=CostCurve(((1, 1.0), (64, 1.5))))
+    cheap = qwen_coder.prices._replace(target=CostCurve(((1, 1.0), (64, 6.0))))
     monkeypatch.setattr(qwen_coder, "prices", cheap)
     return qwen_coder
 

@@ -100,7 +100,7 @@ def test_every_question_has_one_right_answer_and_explains_all(name):
             assert w.view().asks and not w.forward(), "a question is answered before the next page"
             assert w.answer(said)
             view, right = w.view(), w.right(page)
-            assert w.answer(said) == (said != right), "a wrong answer may be mended"
+            assert w.answer(said) == (said != right), "a wrong answer can be corrected"
             assert view.verdict == (said == right) and len(view.paragraphs) == 2 - view.verdict
             assert all(len(words.split()) > 4 for words in view.paragraphs)
         w.answers = {}
@@ -214,13 +214,15 @@ def test_a_path_is_a_lesson_of_pages_that_are_there(minutes):
         along(30)
 
 
-@pytest.mark.parametrize(("asked", "name"), [("3", "greedy"), ("Greedy", "greedy"), ("self-spec", "admg"), ("rest", "rest")])
+@pytest.mark.parametrize(("asked", "name"), [
+    ("3", "greedy"), ("Greedy", "greedy"), ("self-spec", "admg"), ("rest", "rest")])
 def test_a_lesson_is_found_by_number_and_by_words_of_its_title(asked, name):
     assert find(asked).name == name
 
 
-@pytest.mark.parametrize(("asked", "says"), [("0", "no lesson"), ("15", "no lesson"), ("", "no lesson"), ("draft", None),
-                                             ("Acceptance", "several lessons have 'Acceptance'"), ("²", "no lesson")])
+@pytest.mark.parametrize(("asked", "says"), [
+    ("0", "no lesson"), ("15", "no lesson"), ("", "no lesson"), ("draft", None), ("²", "no lesson"),
+    ("Acceptance", "several lessons have 'Acceptance'")])
 def test_a_lesson_that_is_not_there_or_not_told_apart(asked, says):
     if says is None:
         assert find(asked).name == asked, "a name goes before titles"

@@ -107,8 +107,8 @@ class PredictorDrafter(Drafter):
 
     def rate(self, context: Sequence[int], limits: DraftLimits) -> float | None:
         """Tokens a second expected of a chain drafted now, by what became of earlier ones; None where no budget or no
-        price tells, 0 where it cannot read the context. That it reads what it missed first is not counted: it does so
-        once for all rounds from here on."""
+        price tells, 0 where it cannot read the context. The time to read tokens that it has missed is not
+        counted: it reads each token once, whoever drafted it."""
         price, most = self.price, min(self._most(context, limits), self.num_tokens)
         if self.budget is None or price is None:
             return None if most > 0 else 0.0

@@ -179,7 +179,7 @@ struct Dots {
       found = (Ints)_mm256_add_epi16((__m256i)found, _mm256_maddubs_epi16((__m256i)bytes, (__m256i)with));
     }
 #endif
-    asm("" : "+x"(found));  // here and now: in another order all products would wait on the stack
+    asm("" : "+x"(found));  // else the compiler reorders the sums and keeps all products on the stack
   }
   Ints sum() const { return times(Ints{} + 1); }
   Ints times(Ints factor) const {

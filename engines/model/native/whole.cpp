@@ -88,6 +88,7 @@ void rounded_block(int64_t count, const Weight& w, const Rounded& x, int64_t num
   for (int64_t input = 0; input < w.in; input += f.span, at += span_size(kind))
 #pragma GCC unroll 1
     for (int vector = 0; vector < vectors; vector++) {
+      // Full tiles of short spans wait for arithmetic, not for memory: there prefetching only takes time.
       if (R < tile_rows || f.span != group) fetch(at + vector * (span_size(kind) / vectors), span_size(kind) / vectors);
       if constexpr (f.span == group) add_span_of_32<kind, R>(at, vector, input, x, total[vector]);
       else add_span_of_256<kind, R>(at, vector, input, x, total[vector]);
