@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -39,6 +39,7 @@ from engines.libraries.hf import Tokenizer, text_config
 from engines.methods.drafter import Resources
 from engines.methods.shared.datastore_probe import probe
 from engines.model.causal_model import CausalModel
+from engines.model.feature_request import FeatureRequest
 from engines.model.loading import (
     LoadedDraft,
     load_draft,
@@ -50,7 +51,7 @@ from engines.model.loading import (
 )
 from engines.model.penalties import Penalties
 from engines.model.quantise import check_arithmetic, check_choice
-from engines.model.tuning import ThreadGovernor
+from engines.model.thread_governor import ThreadGovernor
 from engines.report.answer import Answer
 from engines.report.events import (
     SAMPLING_FIELDS,
@@ -170,7 +171,7 @@ class Runtime:
         progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
         revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
         trust_remote_code: bool = False, strict: bool = False, quantize: str = "auto", draft_quantize: str = "auto",
-        head: str | None = None, weights_once: bool = False, native: bool = True, arithmetic: str = "auto",
+        head: str | None = None, native: bool = True, arithmetic: str = "auto",
     ) -> Runtime:
         """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
         the target's; a named one may have another (``engines.vocabularies``). What is on the hub
@@ -188,8 +189,6 @@ class Runtime:
         engines.model.quantize_choices.ARITHMETICS.
         ``head``: a learned draft head, a folder, a hub id or the name of one at hand; of kinds that it is not of, one
         at hand that was trained for the target is taken. "none" takes none.
-
-        ``weights_once``: no model's weights lie in memory in two layouts, where that would be faster.
 
         On the CPU torch's thread count is set, for the whole process: to ``threads``, or to what a short measurement
         on the target finds best; a negative number leaves cores to a screen (engines.model.tuning.tune).
@@ -210,8 +209,8 @@ class Runtime:
         terms = TrustPolicy(allow_pickle, trust_remote_code)
         target, tokenizer, draft, warnings = load_models(
             model, draft_model, terms, kind, where, revision=revision, draft_revision=draft_revision, threads=threads,
-            strict=strict, quantize=quantize, draft_quantize=draft_quantize, once=weights_once, native=native,
-            arithmetic=arithmetic, progress=progress,
+            strict=strict, quantize=quantize, draft_quantize=draft_quantize, native=native, arithmetic=arithmetic,
+            progress=progress,
         )
         found, said = heads_for(head, target, allow_pickle, progress)
         runtime = cls(
@@ -219,9 +218,9 @@ class Runtime:
             translation=draft.translation if draft else None,
             load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, terms=terms, dtype=kind,
                                device=where, threads=torch.get_num_threads(), quantize=draft_quantize,
-                               revision=revision, once=weights_once, native=native, arithmetic=arithmetic),
+                               revision=revision, native=native, arithmetic=arithmetic),
         )
-        runtime._said = native_here(native, kind, where)[1] + said
+        runtime._said = native_here(native, where)[1] + said
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
         return runtime
@@ -328,7 +327,7 @@ class Runtime:
             keeps=request.keeps and not request.text_depends_on_draft, detail=request.detail,
         ), **options)
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
-        remarks = (remark,) if (remark := drafter.remark()) else ()
+        remarks = tuple(filter(None, (drafter.remark(), self._read_again(spec, drafter.features, prompt))))
         start = len(prompt) - bool(begun)
         limit, clipped = self._room(start, request)
         notes = warnings + clipped + remarks + other.remarks + ((self.target.note,) if self.target.note else ())
@@ -347,6 +346,14 @@ class Runtime:
         except (RuntimeError, MemoryError, IndexError) as error:
             self.forget()
             raise RunFailed(f"the model failed: {first_line(error)}", "try a shorter text") from error
+
+    def _read_again(self, spec: methods.MethodSpec, wanted: FeatureRequest, prompt: Sequence[int]) -> str:
+        """Why tokens that are cached are read again, "" where none are."""
+        cached, known = self.target.shared(prompt), self.target.features.known(wanted)
+        if known is None or known >= cached:
+            return ""
+        return (f"{cached - known:,} tokens that are in the KV cache are read again: {spec.title} needs hidden states "
+                "of them, which are kept only while an engine asks for them")
 
     def _paced(self, events: Iterator[RunEvent]) -> Iterator[RunEvent]:
         """The same events; the number of threads follows what else uses the machine meanwhile. Rounds that ran on

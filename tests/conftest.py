@@ -61,16 +61,16 @@ def make_tokenizer(template: bool = True):
 
 
 def make_llama(seed: int, vocab_size: int = 260, hidden: int = 32, layers: int = 2, context: int = 256, **changes):
-    """A random Llama in float32 whose logits are spread enough to have opinions."""
+    """A random Llama in float32 whose logits are spread enough to have opinions. Native code takes it."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocab_size, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=context, initializer_range=0.3,
-        bos_token_id=None, eos_token_id=0, pad_token_id=0, **changes,
-    )
+    config = LlamaConfig(**{
+        "vocab_size": vocab_size, "hidden_size": hidden, "intermediate_size": 2 * hidden, "num_hidden_layers": layers,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": context,
+        "initializer_range": 0.3, "bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0, **changes,
+    })
     return LlamaForCausalLM(config).eval()
 
 

@@ -76,8 +76,8 @@ def bandwidth(device: torch.device, repeats: int = 10) -> float:
 
 def read_bytes(model: CausalModel) -> int:
     """Bytes of the weights that a token reads: all but the table of embeddings, unless the head is tied to it."""
-    table = 0 if model.model.config.tie_word_embeddings else model.model.get_input_embeddings().weight.numel()
-    return (model.parameters - table) * model.dtype.itemsize
+    return model.weight_bytes - (0 if model.model.config.tie_word_embeddings
+                                 else model.model.get_input_embeddings().weight.nbytes)
 
 
 def decode(model: CausalModel, context: int, tokens: int) -> float:

@@ -1,7 +1,7 @@
 """The plain module of transformers, teacher-forced: its own masks, its own cache, nothing of the decoding path.
 
 What is decoded here is checked against this: the KV buffer, tree masks, positions and accepted rows of the loop play no
-part. Only the weights are shared, and how they lie in memory (``weight_layouts``).
+part. Only the weights are shared, and how they lie in memory (``engines.model.native``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 from engines.core.sampling import to_numpy
 from engines.libraries.hf import Cache, ForwardCall, PreTrainedModel
 from engines.model.causal_model import CausalModel
+from engines.model.native.native_linear import NativeLinear, native_layers
 from engines.model.sublayers import layer_lists
-from engines.model.weight_layouts import LaidOut
 
 _LOGITS_BYTES = 512 << 20  # of one forward: 256k words of vocabulary still leave room for 500 rows
 _FIXED_ROWS = 16  # a forward costs about as many rows as this before it has any
@@ -154,12 +154,12 @@ def _logits(
 
 @contextmanager
 def _whole_products(module: PreTrainedModel) -> Iterator[None]:
-    """Inside, slices of a quantised layer (queries, keys and values; gate and up) that read the same input one after
+    """Inside, slices of a native layer (queries, keys and values; gate and up) that read the same input one after
     the other share its product: such a layer computes all of its outputs whichever are wanted."""
-    laid = [layer for layer in module.modules() if isinstance(layer, LaidOut) and layer.quantised]
+    laid = native_layers(module)
     layer_of, read, made = None, None, None
 
-    def part(layer: LaidOut, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
+    def part(layer: NativeLinear, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
         nonlocal layer_of, read, made
         if layer_of is not layer or read is not x:
             layer_of, read, made = layer, x, layer(x)

@@ -14,15 +14,14 @@ from typing import Any, Protocol
 import torch
 
 from engines.cost.curve import CostCurve
-from engines.cost.interleaved import REPEATS, ROWS, sample
-from engines.machine import keep, kept, measured_file
+from engines.cost.interleaved import ROWS, sample
+from engines.machine import OtherLoad, keep, kept, measured_file
 from engines.model.kept_selftest import code_digest
 from engines.model.kv_buffer import KVBuffer
 
 _SECONDS = 0.3
 _CONTEXT = 192  # rows in the cache meanwhile
-_CHECKED, _CHECKS = (1, 16), 1  # sizes that what was kept is held against, and how often
-_CLEARLY = 0.8
+_DAYS, _BUSY_DAYS = 30, 1  # that a curve is kept: measured on a quiet machine, and on another
 
 
 class Priced(Protocol):
@@ -38,6 +37,7 @@ class Priced(Protocol):
     device: torch.device
     quantised: str
     rounds: bool
+    weight_bytes: int
     backend: str
     context_limit: int
     cache: KVBuffer
@@ -56,22 +56,18 @@ class Priced(Protocol):
 
 
 def price(model: Priced, fresh: bool = False) -> CostCurve:
-    """t(n) of a model whose cache is empty: as kept, or measured and kept.
-
-    What was kept is held against two sizes measured now: if the machine can do clearly better, it was busy then, and
-    all is measured again. That it is busy now changes nothing.
+    """t(n) of a model whose cache is empty: as kept, or measured and kept. A curve of a busy machine is measured anew
+    the next day; until then, and later, the rounds of a run correct it (``forward_times``).
 
     Args:
         fresh: measure in any case.
     """
     file = _file(model, [torch.get_num_threads(), model.backend, code_digest()])
     known = None if fresh else _read(file)
-    if known is not None and not _beaten(known, model):
+    if known is not None:
         return known
-    curve = measure(model)
-    if known is not None and [rows for rows, _ in known.points] == [rows for rows, _ in curve.points]:
-        curve = CostCurve(tuple((rows, min(a, b)) for (rows, a), (_, b) in zip(known.points, curve.points)))
-    keep(file, curve.points)
+    other_load, curve = OtherLoad(), measure(model)
+    keep(file, curve.points, _DAYS if other_load.quiet() else _BUSY_DAYS)
     return curve
 
 
@@ -90,15 +86,7 @@ def fixed_price(model: Priced, measured: CostCurve, fresh: bool = False) -> Cost
     return known or measured
 
 
-def _beaten(known: CostCurve, model: Priced) -> bool:
-    """Whether the machine does clearly better now than the curve says."""
-    now = measure(model, sizes=_CHECKED, repeats=_CHECKS)
-    return any(seconds < _CLEARLY * known.at(rows) for rows, seconds in now.points)
-
-
-def measure(
-    model: Priced, seconds: float = _SECONDS, sizes: Sequence[int] = ROWS, repeats: int = REPEATS
-) -> CostCurve:
+def measure(model: Priced, seconds: float = _SECONDS, sizes: Sequence[int] = ROWS) -> CostCurve:
     """Time forwards over chains of these many rows, as ``sample`` does; leaves the cache empty. The context is rows of
     zeros, which cost what any rows cost."""
     limit = max(1, model.context_limit - 1)
@@ -111,7 +99,7 @@ def measure(
     for rows in sizes if model.device.type == "cuda" else ():  # each shape is recorded at first use
         _time(model, rows)
     try:
-        return sample(lambda rows: _time(model, rows), seconds, sizes, repeats)
+        return sample(lambda rows: _time(model, rows), seconds, sizes)
     finally:
         model.truncate(0)
 
@@ -130,7 +118,7 @@ def _file(model: Priced, also: list[object]) -> Path:
     """Where t(n) of the model's shape and dtype is kept; ``also`` what else it depends on."""
     device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""
     facts = [model.settings, model.parameters, str(model.dtype), model.device.type, device, model.quantised]
-    facts += [model.rounds, *also]
+    facts += [model.rounds, model.weight_bytes, *also]
     return measured_file("costs", facts)
 
 

@@ -17,7 +17,7 @@ from engines.heads.shape import EAGLE3
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.kv_buffer import KVBuffer
-from engines.model.weight_layouts import weight_bytes
+from engines.model.native.native_linear import weight_bytes
 
 _CHUNK = 512  # columns of a prompt that are read together
 
@@ -72,7 +72,7 @@ class DraftHead:
         self._laid = nn.ModuleDict({"network": self._network, "head": self._head} if shape.family == EAGLE3 else {
             "network": self._network})
         self.quantised, self.rounds = lay_out_as(target, self._laid), target.rounds
-        self.backend = ", ".join(filter(None, ("head", self.quantised or target.layout)))
+        self.backend = ", ".join(filter(None, ("head", self.quantised or ("native" if target.native else ""))))
         self._head = self._laid["head"] if shape.family == EAGLE3 else self._head
         self._rotation = Rotation(shape.rope_theta, shape.head_dim, torch.empty(0, device=self.device,
                                                                                  dtype=self.dtype))

@@ -12,9 +12,8 @@ from engines.heads.head_file import HeadFile
 from engines.heads.shape import EAGLE, MEDUSA
 from engines.libraries.hf import text_config
 from engines.model.causal_model import CausalModel
-from engines.model.native.native_linear import NATIVE
+from engines.model.native.native_linear import make_native
 from engines.model.quantise import PLAIN, quantise_drafting
-from engines.model.weight_layouts import lay_out
 from engines.report.events import HeadReads
 
 
@@ -66,14 +65,14 @@ def standing_alone(file: HeadFile, target: CausalModel) -> HeadFile:
 
 def lay_out_as(target: CausalModel, layers: nn.Module) -> str:
     """Store the linear layers of a head as those of its target are, in place: in 4 bits where they are quantised, else
-    in their layout. ``fc`` is not quantised: single channels of what it reads are a thousand times larger than others,
-    and it is asked once a round. Returns how many are quantised, in words."""
+    as native layers where they are. ``fc`` is not quantised: single channels of what it reads are a thousand times
+    larger than others, and it is asked once a round. Returns how many are quantised, in words."""
     found = ""
     if target.quantised:
-        counts = quantise_drafting(layers, "fc", target.layout == NATIVE, target.rounds)
+        counts = quantise_drafting(layers, "fc", target.rounds)
         found = ", ".join(f"{count} {words}" for words, count in sorted(counts.items()) if words != PLAIN)
-    if target.device.type == "cpu" and target.layout != "plain":
-        lay_out(layers, target.layout)
+    if target.native:
+        make_native(layers)
     return found
 
 

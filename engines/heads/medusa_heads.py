@@ -15,7 +15,7 @@ from engines.heads.medusa_network import MedusaNetwork
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.kv_buffer import KVBuffer
-from engines.model.weight_layouts import weight_bytes
+from engines.model.native.native_linear import weight_bytes
 
 
 class MedusaHeads:
@@ -52,7 +52,7 @@ class MedusaHeads:
             rows = rows_for(file, target).to(self.device, self.dtype)
             own.extend(linear_of(each) for each in (rows if rows.dim() == 3 else [rows]))
         self._own, self.quantised, self.rounds = own, lay_out_as(target, own), target.rounds
-        self.backend = ", ".join(filter(None, ("heads", self.quantised or target.layout)))
+        self.backend = ", ".join(filter(None, ("heads", self.quantised or ("native" if target.native else ""))))
         self.cache = KVBuffer(0)
 
     @property

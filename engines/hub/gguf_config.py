@@ -105,6 +105,15 @@ def _phi3(keys: Keys) -> Config:
     }
 
 
+def _granite(keys: Keys) -> Config:
+    return _llama(keys) | {
+        "attention_multiplier": keys.get("attention.scale") or keys.head_dim**-0.5,
+        "embedding_multiplier": keys.get("embedding_scale", 1.0),
+        "residual_multiplier": keys.get("residual_scale", 1.0),
+        "logits_scaling": keys.get("logit_scale", 1.0),
+    }
+
+
 def _gemma(keys: Keys, largest: int) -> Config:
     """``largest``: the layers of the one size whose attention is not scaled by the head's size."""
     per_head = keys.need("embedding_length") // keys.need("attention.head_count")
@@ -129,6 +138,8 @@ FAMILIES = {
     "gemma2": Family("gemma2", "Gemma2ForCausalLM", lambda keys: _gemma(keys, 46), norm_offset=1.0),
     "gemma3": Family("gemma3_text", "Gemma3ForCausalLM", _gemma3, norm_offset=1.0),
     "phi3": Family("phi3", "Phi3ForCausalLM", _phi3),
+    "granite": Family("granite", "GraniteForCausalLM", _granite, rotated=True),
+    "olmo2": Family("olmo2", "Olmo2ForCausalLM"),
 }
 
 

@@ -8,6 +8,7 @@ its own, with what was checked. "Checked" means: the tests pass with 5.20.0, 5.2
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import tokenizers
 import torch
 from torch import nn
 
@@ -110,6 +112,12 @@ def scales(config: PreTrainedConfig) -> tuple[float, float, float]:
     The factor of an embedding that scales its rows itself is ``embedding_scale``."""
     logits = getattr(config, "logits_scaling", None) or 1.0
     return getattr(config, "embedding_multiplier", 1.0), getattr(config, "residual_multiplier", 1.0), 1.0 / logits
+
+
+def caps(config: PreTrainedConfig) -> tuple[float, float]:
+    """The soft caps c of attention's scores and of the logits, which are c tanh(x / c); 0 without."""
+    found = (getattr(config, f"{name}_logit_softcapping", None) for name in ("attn", "final"))
+    return tuple(cap or 0.0 for cap in found)
 
 
 def embedding_scale(embedding: nn.Module) -> float | None:
@@ -232,11 +240,23 @@ def cache_kinds(kind: type, config: PreTrainedConfig) -> CacheKinds:
 # -- loading ------------------------------------------------------------------------------------------------
 
 
-def read_tokenizer(folder: Path, trust_remote_code: bool, as_stored: bool) -> Tokenizer:
-    """The tokenizer in a folder. ``as_stored``: by its tokenizer.json alone; the family's own class may cut text in its
-    own way. Raises Exception: whatever transformers raises for one that it cannot read."""
-    kind = PreTrainedTokenizerFast if as_stored else AutoTokenizer
-    return kind.from_pretrained(folder, trust_remote_code=trust_remote_code)
+def read_tokenizer(folder: Path, trust_remote_code: bool) -> Tokenizer:
+    """The tokenizer in a folder. Raises Exception: whatever transformers raises for one that it cannot read."""
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+
+
+def reopen_tokenizer(folder: Path) -> Tokenizer:
+    """A ``PreTrainedTokenizerFast`` that ``save_pretrained`` wrote into a folder, by its tokenizer.json alone: the
+    family's own class may cut text in its own way. ``from_pretrained`` takes twice as long: it parses the file in
+    Python as well. Raises OSError, ValueError, Exception: whatever the Rust library raises for a damaged file."""
+    settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    kept = {name: value for name, value in settings.items() if name not in ("backend", "tokenizer_class")}
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    found = PreTrainedTokenizerFast(tokenizer_object=backend, name_or_path=str(folder), **kept)
+    template = folder / "chat_template.jinja"
+    if template.is_file():
+        found.chat_template = template.read_text("utf-8")
+    return found
 
 
 def empty_model(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
@@ -271,10 +291,27 @@ def read_folder(folder: Path, dtype: torch.dtype, pickled: bool, trust_remote_co
     ))
 
 
-def fill(empty: PreTrainedModel, weights: Mapping[str, torch.Tensor], dtype: torch.dtype) -> ReadWeights:
-    """A model like ``empty`` with these weights, which it takes as they are."""
-    return _read(*type(empty).from_pretrained(
-        None, config=empty.config, state_dict=weights, dtype=dtype, output_loading_info=True))
+def fill(empty: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> ReadWeights:
+    """``empty`` with these weights, which it takes as they are, and with its buffers.
+
+    ``from_pretrained`` does it too, in half a second more: it prepares to convert every checkpoint that was ever
+    written otherwise. ``_init_weights`` and ``_is_hf_initialized``, by which it leaves weights alone, are undocumented;
+    checked: the families of GGUF files.
+    """
+    expected = {name: weight.shape for name, weight in empty.state_dict().items()}
+    fitting = {name: weight for name, weight in weights.items() if expected.get(name) == weight.shape}
+    empty.load_state_dict(fitting, strict=False, assign=True)
+    empty.tie_weights()
+    for parameter in empty.parameters():
+        parameter.requires_grad_(False)._is_hf_initialized = True
+    for module in empty.modules():
+        missing = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta]
+        for name in missing:
+            setattr(module, name, torch.empty_like(getattr(module, name), device="cpu"))
+        if missing:
+            empty._init_weights(module)
+    lacking = [name for name, weight in empty.named_parameters() if weight.is_meta]
+    return ReadWeights(empty.eval(), sorted(lacking), sorted(weights.keys() - expected.keys()))
 
 
 def _read(model: PreTrainedModel, report: Mapping[str, Any]) -> ReadWeights:

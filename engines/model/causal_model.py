@@ -21,9 +21,8 @@ from engines.model.features import Features
 from engines.model.forward import Forward, GenericForward
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import Mask, additive, moved, spans
-from engines.model.quantised_linear import QuantisedLinear
+from engines.model.native.native_linear import native_layers, weight_bytes
 from engines.model.sublayers import Sublayers, UnsupportedStructure, find
-from engines.model.weight_layouts import NAMES, LaidOut, weight_bytes
 
 _NOTHING = np.zeros((0, 0), dtype=bool)
 _CHAIN = np.tri(64, dtype=bool)  # what the rows of a chain see of each other
@@ -39,7 +38,7 @@ class CausalModel:
         tokens: ids of the committed rows, in order; ``len(tokens) == length``.
         vocab_size: width of the logits.
         parameters: their number, tied ones counted once.
-        layout: how the weights of linear layers lie in memory (``weight_layouts``).
+        native: whether its linear layers are native code.
         quantised: which linear layers are quantised, in words (``quantise``); "" for none.
         weights: how they are quantised, in two or three words (``quantise.LABELS``); "" where they are not.
         fingerprint: of the weights (``loading.weights_fingerprint``); "" where it was not taken.
@@ -57,11 +56,11 @@ class CausalModel:
     keeps_threads = False
 
     def __init__(
-        self, model: PreTrainedModel, name: str, parameters: int = 0, fingerprint: str = "", layout: str = "plain",
+        self, model: PreTrainedModel, name: str, parameters: int = 0, fingerprint: str = "",
         compute: Forward | None = None,
     ) -> None:
         self.model = model.eval()
-        self.name, self.fingerprint, self.layout = name, fingerprint, layout
+        self.name, self.fingerprint, self.native = name, fingerprint, bool(native_layers(model))
         self.compute = compute or GenericForward(model)
         self.parameters = parameters or model.num_parameters()
         config = hf.text_config(model.config)
@@ -81,9 +80,8 @@ class CausalModel:
     @property
     def backend(self) -> str:
         """Which forward runs, in words."""
-        layout = f"{NAMES[self.layout]} linear layers" if self.layout in NAMES else ""
-        layout = layout if self.layout != self.compute.name else ""
-        return ", ".join(filter(None, (self.compute.name, self.quantised, layout)))
+        native = "native linear layers" if self.native and not self.compute.invariant else ""
+        return ", ".join(filter(None, (self.compute.name, self.quantised, native)))
 
     @property
     def precision(self) -> str:
@@ -93,13 +91,12 @@ class CausalModel:
     @property
     def rounding(self) -> torch.dtype:
         """The coarsest dtype that a forward rounds to."""
-        rounds = self.rounds or any(isinstance(module, QuantisedLinear) for module in self.model.modules())
-        return torch.bfloat16 if rounds and self.dtype == torch.float32 else self.dtype
+        return torch.bfloat16 if self.rounds else self.dtype
 
     @property
     def rounds(self) -> bool:
         """Whether inputs of products are rounded to 8 bits: as coarse as bfloat16."""
-        return any(isinstance(module, LaidOut) and module.rounds for module in self.model.modules())
+        return any(layer.rounds for layer in native_layers(self.model))
 
     @property
     def weight_bytes(self) -> int:
@@ -227,11 +224,15 @@ class CausalModel:
 
     def rewind(self, context: Sequence[int]) -> int:
         """Keep the longest cached prefix of ``context``, with at least a token left to feed. Returns its length."""
-        limit = max(len(context) - 1, 0)
         known = self.features.length
-        shared = _shared_prefix(self.tokens, context, limit if known is None else min(limit, known))
+        shared = self.shared(context)
+        shared = shared if known is None else min(shared, known)
         self.truncate(shared)
         return shared
+
+    def shared(self, context: Sequence[int]) -> int:
+        """Length of the longest cached prefix of ``context`` that leaves a token to feed."""
+        return _shared_prefix(self.tokens, context, max(len(context) - 1, 0))
 
     def synchronize(self) -> None:
         """Wait for the device, so that a clock read after it counts all that was started."""

@@ -19,6 +19,7 @@ from engines.hub.safetensors_headers import parameters_of, stored_in
 from engines.hub.untrusted_json import is_count, object_in, read_object, words_in
 from engines.libraries import hf
 from engines.model.causal_model import usable_context
+from engines.model.fused_layers import fuse
 from engines.model.gguf_weights import StoredGrids
 from engines.model.lean_forward import fits
 from engines.model.loading import load_config, resolve_quantisation
@@ -26,7 +27,6 @@ from engines.model.masks import FULL, spans
 from engines.model.native.native_code import compiler
 from engines.model.quantise import bytes_laid_out
 from engines.model.quantize_choices import AUTO, CHOICES, STORED
-from engines.model.weight_layouts import fuse
 from engines.progress import Loading
 
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
@@ -319,19 +319,21 @@ def laid_out_memory(
         stored: numbers by the type that they are stored in.
         room: of ``_machine``.
     """
-    native, half = room["compiler"], bool(stored) and set(stored) <= {"BF16", "F16"}
+    if not room["compiler"]:
+        return plain
+    half = bool(stored) and set(stored) <= {"BF16", "F16"}
     first, *others = plain
     try:
         model = hf.empty_model(load_config(source), torch.float32)
         grids = StoredGrids(source.gguf, model) if source.gguf is not None else None
-        if fits(model):
+        if fits(model, native=True):
             fuse(model)
         found: dict[str, Memory] = {}
         for choice in CHOICES:
-            kind, _ = resolve_quantisation(source, choice, torch.device("cpu"), native)
-            if choice != AUTO and (kind in found or (kind == STORED and AUTO in found)):
+            kind, _ = resolve_quantisation(source, choice, native=True)
+            if choice == STORED or (choice != AUTO and kind in found):
                 continue  # the same as what is there
-            weights = bytes_laid_out(model, kind, grids, native, half)
+            weights = bytes_laid_out(model, kind, grids, half)
             there = first.fits | ({"ram": weights + (first.cache or 0) <= room["ram"]} if room["ram"] else {})
             found[kind] = replace(first, weights=weights, quantize=choice, fits=there)
         default, *rest = found.values()

@@ -123,7 +123,11 @@ class Features:
     @property
     def length(self) -> int | None:
         """How many of the first rows have all that is asked for; None where nothing is asked of every row."""
-        lengths = [self._buffer(tap).length for tap in self.wanted.history]
+        return self.known(self.wanted)
+
+    def known(self, wanted: FeatureRequest) -> int | None:
+        """The same of what may be asked for."""
+        lengths = [self._buffer(tap).length for tap in wanted.history]
         return min(lengths) if lengths else None
 
     def see_layer(self, layer: int, stream: torch.Tensor) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -15,23 +14,21 @@ from engines.hub.gguf_config import family
 from engines.hub.gguf_file import GgufFile, GgufTensor
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
+from engines.model.fused_layers import joined_with, room, unread
 from engines.model.native.native_linear import StoredRows
-from engines.model.quantised_linear import GROUP, GridForm, WeightGrid
-from engines.model.weight_layouts import joined_with, room, unread
 
-_AT_ONCE, _OUTPUTS = 1 << 19, 2048  # numbers that are unpacked together, and of how many outputs at most: so few that
-# what is between stays in the processor's cache, so many that threads seldom wait for Python's lock
+_AT_ONCE = 1 << 19  # numbers that are unpacked together: so few that what is between stays in the processor's cache, so
+# many that threads seldom wait for Python's lock
 
 
 def unpacked(
-    file: GgufFile, model: PreTrainedModel, dtype: torch.dtype, transposed: bool = False,
-    left: Collection[str] = (),
+    file: GgufFile, model: PreTrainedModel, dtype: torch.dtype, left: Collection[str] = (),
 ) -> dict[str, torch.Tensor]:
     """All weights by the names of ``model``'s parameters, which may lie on the meta device; its shapes are not checked.
 
     Each is computed in float32 from the stored blocks, then rounded to ``dtype``. Those of linear layers lie in memory
-    as ``weight_layouts.room`` says, so that joining or transposing them later copies nothing. Those whose names are
-    ``left`` are not read (``weight_layouts.unread``).
+    as ``fused_layers.room`` says, so that joining them later copies nothing. Those whose names are ``left`` are not
+    read (``fused_layers.unread``).
     """
     kind = family(file)
     content = file.content()
@@ -39,7 +36,7 @@ def unpacked(
     names = _names(file, model)
     tensors = {names[tensor.name]: tensor for tensor in file.tensors if tensor.name in names}
     not_read = {name: unread(tensors.pop(name).shape, dtype) for name in left if name in tensors}
-    found = room({name: tensor.shape for name, tensor in tensors.items()}, model, dtype, transposed)
+    found = room({name: tensor.shape for name, tensor in tensors.items()}, model, dtype)
 
     def unpack(name: str) -> None:
         tensor = tensors[name]
@@ -57,7 +54,7 @@ def unpacked(
 
 
 def _unpack(tensor: GgufTensor, content: np.ndarray, turned: int, offset: float, weight: torch.Tensor) -> None:
-    """Write a tensor's numbers minus ``offset`` into ``weight``, of the same shape and in any layout."""
+    """Write a tensor's numbers minus ``offset`` into ``weight``, of the same shape."""
     stored = content[tensor.begin : tensor.begin + tensor.size]
     if tensor.kind not in _UNPACK:
         numbers = _dequantised(stored.reshape(*tensor.shape[:-1], -1), tensor.kind)
@@ -66,20 +63,11 @@ def _unpack(tensor: GgufTensor, content: np.ndarray, turned: int, offset: float,
     size, unpack = _UNPACK[tensor.kind]
     rows = _in_order(torch.from_numpy(stored.copy()).view(tensor.shape[0], -1), turned)
     rows = rows.reshape(tensor.count // tensor.shape[-1], -1)  # a bias is a single one
-    if weight.is_contiguous():
-        count = max(1, _AT_ONCE // tensor.shape[-1])
-        for part, place in zip(rows.split(count), weight.view(len(rows), -1).split(count)):
-            place.copy_(unpack(part.reshape(-1, size, 1)).view(place.shape))
-        if offset:
-            weight -= offset
-        return
-    # Bytes are transposed before they become numbers of four times their size and more.
-    blocks = rows.view(len(rows), -1, size).permute(1, 2, 0).contiguous()
-    places = weight.t().unflatten(0, (len(blocks), -1))
-    for outputs, their_places in zip(blocks.split(_OUTPUTS, 2), places.split(_OUTPUTS, 2)):
-        count = max(1, _AT_ONCE // their_places[0].numel())
-        for part, place in zip(outputs.split(count), their_places.split(count)):
-            place.copy_(unpack(part))
+    count = max(1, _AT_ONCE // tensor.shape[-1])
+    for part, place in zip(rows.split(count), weight.view(len(rows), -1).split(count)):
+        place.copy_(unpack(part.reshape(-1, size)).view(place.shape))
+    if offset:
+        weight -= offset
 
 
 def _dequantised(stored: np.ndarray, kind: str) -> torch.Tensor:
@@ -116,15 +104,9 @@ class StoredGrids:
         tensor = self._tensors.get(f"{name}.weight")
         return tensor.kind if tensor is not None else ""
 
-    def form(self, name: str) -> GridForm | None:
-        """The form of the weight of a layer of this name; None where it is stored otherwise."""
-        found = _GRIDS.get(self.kind(name))
-        return found.form if found is not None else None
-
-    def grid(self, name: str) -> WeightGrid:
-        """The weight of a layer of this name that has a form."""
-        tensor = self._tensors[f"{name}.weight"]
-        return self._read(tensor)
+    def bits(self, name: str) -> int | None:
+        """Of how many bits the numbers of a layer of this name are, at most, 4 or 8; None where they are no grid."""
+        return _BITS.get(self.kind(name))
 
     def rows(self, name: str) -> StoredRows:
         """The same as it is stored, in the mapped file."""
@@ -152,17 +134,7 @@ class StoredGrids:
         else:  # no other becomes native
             linear.discard(id(embedding.weight))
         return [name for name, weight in model.named_parameters(remove_duplicate=False)
-                if id(weight) in linear and all(self.form(part.removesuffix(".weight")) for part in joined_with(name))]
-
-    def _read(self, tensor: GgufTensor) -> WeightGrid:
-        kind, (outputs, inputs) = _GRIDS[tensor.kind], tensor.shape
-        stored = torch.from_numpy(self._content[tensor.begin : tensor.begin + tensor.size].copy())
-        numbers, scale, zero = kind.numbers(tensor.kind, stored.view(-1, kind.block))
-        groups = (outputs, inputs // kind.form.size)
-        grid = WeightGrid(numbers.reshape(outputs, inputs), scale.reshape(groups), zero.reshape(groups),
-                          kind.form.bits, kind.form.size)
-        turned = _turned_heads(tensor, self._rotated, *self._heads)
-        return grid.rows(halves_apart(torch.arange(outputs)[:, None], turned)[:, 0]) if turned else grid
+                if id(weight) in linear and all(self.bits(part.removesuffix(".weight")) for part in joined_with(name))]
 
 
 def _turned_heads(tensor: GgufTensor, rotated: bool, heads: int, kv_heads: int) -> int:
@@ -184,135 +156,28 @@ def _in_order(rows: torch.Tensor, turned: int) -> torch.Tensor:
 
 
 def _halves(blocks: torch.Tensor, at: int) -> torch.Tensor:
-    """Numbers of 4 bits: the low halves of a block's bytes from ``at`` on, then the high ones: [blocks, 32, n]."""
-    return torch.cat([blocks[:, at:] & 15, blocks[:, at:] >> 4], 1)
+    """Numbers of 4 bits: the low halves of a block's bytes from ``at`` on, then the high ones: float32 [blocks, 32]."""
+    return torch.cat([blocks[:, at:] & 15, blocks[:, at:] >> 4], 1).float()
 
 
 def _half(blocks: torch.Tensor, at: int) -> torch.Tensor:
-    """The float16 at a place of each block, as float32 [blocks, 1, n]."""
-    low, high = blocks[:, at : at + 1].short(), blocks[:, at + 1 : at + 2].short()
-    return (low | high << 8).view(torch.float16).float()
-
-
-def _viewed(blocks: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Bytes [blocks, size, n] as one number each, float32 [blocks, 1, n]."""
-    count, size, n = blocks.shape
-    return blocks.transpose(1, 2).reshape(-1, size).view(dtype).float().view(count, n, 1).transpose(1, 2)
-
-
-# The usual types in a third of the time that the gguf package takes (135M parameters: 0.7 s, not 2, on one core): bytes
-# of a block (or of a number), and its numbers, float32 [blocks, 32 or 1, n], from n blocks beside each other: uint8
-# [blocks, bytes, n].
-_UNPACK: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
-    "F32": (4, lambda b: _viewed(b, torch.float32)),
-    "F16": (2, lambda b: _viewed(b, torch.float16)),
-    "BF16": (2, lambda b: _viewed(b, torch.bfloat16)),
-    "Q4_0": (18, lambda b: (_halves(b, 2).float() - 8) * _half(b, 0)),
-    "Q4_1": (20, lambda b: _halves(b, 4).float().mul_(_half(b, 0)).add_(_half(b, 2))),
-    "Q8_0": (34, lambda b: b[:, 2:].view(torch.int8).float().mul_(_half(b, 0))),
-}
-
-
-_Numbers = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """A type whose numbers are whole ones with a scale.
-
-    Attributes:
-        block: bytes of a block.
-        read: numbers (None: those that give what gguf's own code unpacks), scales and zeros of a ``WeightGrid``, from
-            blocks, uint8 [blocks, bytes].
-    """
-
-    block: int
-    form: GridForm
-    read: Callable[[torch.Tensor], tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]]
-
-    def numbers(self, kind: str, blocks: torch.Tensor) -> _Numbers:
-        """Numbers, scales and zeros [blocks, n] of blocks of the type of this name."""
-        numbers, scale, zero = self.read(blocks)
-        if numbers is None:
-            weight = _dequantised(blocks.numpy(), kind).view(*scale.shape, -1)
-            safe = torch.where(scale == 0, 1.0, scale)[..., None]
-            numbers = ((weight - zero[..., None]) / safe).round_().to(torch.int8)
-        return numbers, scale, zero
-
-
-def _float16(blocks: torch.Tensor, at: int) -> torch.Tensor:
-    """The float16 at a place of each block [blocks, bytes], as float32 [blocks, 1]."""
+    """The float16 at a place of each block, as float32 [blocks, 1]."""
     return blocks[:, at : at + 2].contiguous().view(torch.float16).float()
 
 
-def _nibbles(packed: torch.Tensor) -> torch.Tensor:
-    """Bytes [blocks, n] as their low halves, then their high ones [blocks, 2 n]."""
-    return torch.cat([packed & 15, packed >> 4], 1)
-
-
-def _four_bits(least: Callable[[torch.Tensor], torch.Tensor], at: int) -> Callable[[torch.Tensor], _Numbers]:
-    """A type of 32 numbers of 4 bits from a place on, a scale before them, and ``least`` as their zero."""
-    return lambda b: (_nibbles(b[:, at:]), _float16(b, 0), least(b))
-
-
-def _five_bits(packed: torch.Tensor) -> torch.Tensor:
-    """Bytes [blocks, 20]: the fifth bits of 32 numbers, then the others as ``_nibbles``; int8 [blocks, 32]."""
-    fifth = (packed[:, :4, None] >> torch.arange(8, dtype=torch.uint8) & 1).flatten(1)
-    return (_nibbles(packed[:, 4:]) | fifth << 4).to(torch.int8)
-
-
-def _k_scales(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scales and zeros of blocks of 8 groups [blocks, 8], whose scales and least numbers have 6 bits each."""
-    packed = blocks[:, 4:16]
-    first, second, rest = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    scale = torch.cat([first & 63, (rest & 15) | (first >> 6 << 4)], 1)
-    least = torch.cat([second & 63, (rest >> 4) | (second >> 6 << 4)], 1)
-    return scale.float() * _float16(blocks, 0), -(least.float() * _float16(blocks, 2))
-
-
-def _q4_k(blocks: torch.Tensor) -> _Numbers:
-    pairs = blocks[:, 16:].reshape(-1, 4, GROUP)
-    return torch.stack([pairs & 15, pairs >> 4], 2), *_k_scales(blocks)
-
-
-def _q2_k(blocks: torch.Tensor) -> tuple[None, torch.Tensor, torch.Tensor]:
-    packed = blocks[:, :16]
-    return None, (packed & 15).float() * _float16(blocks, 80), -((packed >> 4).float() * _float16(blocks, 82))
-
-
-def _q3_k(blocks: torch.Tensor) -> tuple[None, torch.Tensor, torch.Tensor]:
-    low, high = _nibbles(blocks[:, 96:104]), blocks[:, 104:108]
-    high = torch.cat([high >> 2 * place & 3 for place in range(4)], 1)
-    return _scaled(((low | high << 4).float() - 32) * _float16(blocks, 108))
-
-
-def _iq4_xs(blocks: torch.Tensor) -> tuple[None, torch.Tensor, torch.Tensor]:
-    low = torch.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], 2).flatten(1)
-    high = torch.stack([blocks[:, 2:4] >> 2 * place & 3 for place in range(4)], 2).flatten(1)
-    return _scaled(((low | high << 4).float() - 32) * _float16(blocks, 0))
-
-
-def _scaled(scale: torch.Tensor, numbers: torch.Tensor | None = None):
-    """Numbers, scales and zeros of a type without zeros."""
-    return numbers, scale, torch.zeros_like(scale)
-
-
-_BYTES, _BYTES_16 = GridForm(8), GridForm(8, 16, wide=True)
-_GRIDS = {
-    "Q4_0": _Grid(18, GridForm(4), _four_bits(lambda b: -8 * _float16(b, 0), 2)),
-    "Q4_1": _Grid(20, GridForm(4), _four_bits(lambda b: _float16(b, 2), 4)),
-    "Q5_0": _Grid(22, _BYTES, lambda b: _scaled(_float16(b, 0), _five_bits(b[:, 2:]) - 16)),
-    "Q5_1": _Grid(24, _BYTES, lambda b: (_five_bits(b[:, 4:]), _float16(b, 0), _float16(b, 2))),
-    "Q8_0": _Grid(34, _BYTES, lambda b: _scaled(_float16(b, 0), b[:, 2:].view(torch.int8))),
-    "Q2_K": _Grid(84, _BYTES_16, _q2_k),
-    "Q3_K": _Grid(110, _BYTES_16, _q3_k),
-    "Q4_K": _Grid(144, GridForm(4, wide=True), _q4_k),
-    "Q5_K": _Grid(176, GridForm(8, wide=True), lambda b: (None, *_k_scales(b))),
-    "Q6_K": _Grid(210, _BYTES_16, lambda b: _scaled(b[:, 192:208].view(torch.int8).float() * _float16(b, 208))),
-    "IQ4_NL": _Grid(18, _BYTES, lambda b: _scaled(_float16(b, 0))),
-    "IQ4_XS": _Grid(136, GridForm(8, wide=True), _iq4_xs),
+# The usual types in a third of the time that the gguf package takes (135M parameters: 0.7 s, not 2, on one core): bytes
+# of a block (or of a number), and its numbers, float32 [blocks, 32 or 1], from uint8 [blocks, bytes].
+_UNPACK: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "F32": (4, lambda b: b.view(torch.float32)),
+    "F16": (2, lambda b: b.view(torch.float16).float()),
+    "BF16": (2, lambda b: b.view(torch.bfloat16).float()),
+    "Q4_0": (18, lambda b: (_halves(b, 2) - 8) * _half(b, 0)),
+    "Q4_1": (20, lambda b: _halves(b, 4).mul_(_half(b, 0)).add_(_half(b, 2))),
+    "Q8_0": (34, lambda b: b[:, 2:].contiguous().view(torch.int8).float().mul_(_half(b, 0))),
 }
-GRID_KINDS = frozenset(_GRIDS)
+_BITS = dict.fromkeys(("Q4_0", "Q4_1", "Q4_K"), 4) | dict.fromkeys(
+    ("Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"), 8)
+GRID_KINDS = frozenset(_BITS)
 
 
 @lru_cache(maxsize=4)

@@ -12,8 +12,8 @@ import torch
 from engines.libraries import hf, versions
 from engines.machine import keep, kept, measured_file
 from engines.model.causal_model import CausalModel
-from engines.model.kept_tuning import settings_of
 from engines.model.selftest import selftest
+from engines.model.tuning import settings_of
 
 _PASSED = "passed"
 
@@ -39,7 +39,7 @@ def _file(model: CausalModel) -> Path:
     config = model.model.config
     return measured_file("selftests", [
         type(model.model).__name__, type(model).__name__, settings_of(model.model), model.fingerprint, model.parameters,
-        str(model.dtype), model.quantised, model.rounds, model.layout, model.backend, hf.attention_name(config),
+        str(model.dtype), model.quantised, model.rounds, model.backend, hf.attention_name(config),
         torch.get_num_threads(), versions.installed("transformers"), code_digest(),
     ])
 

@@ -1,7 +1,8 @@
-"""A lean forward for Llama-like models: Llama, Mistral, Qwen2, Qwen3, SmolLM3; in float32 Gemma 3 and Granite, too.
+"""A lean forward for Llama-like models: Llama, Mistral, Qwen2, Qwen3, SmolLM3; in float32 Gemma 3 and Granite, too. It
+describes a few families more for native code (``fits``), which has all of their operations.
 
 A module of transformers spends more time on being general than on a token. Here a layer is some fifteen operations:
-queries, keys and values come from one product, gate and up from another (``weight_layouts.fuse``), rotation works in
+queries, keys and values come from one product, gate and up from another (``fused_layers.fuse``), rotation works in
 place on a table of sines, keys and values are written to the buffer in one copy, and the residual is added by the
 product that makes what is added. It computes what the module computes, up to rounding (1e-5 in float32). In half
 precision it rounds where the module does, so that audits, which read by the module, know its rounding.
@@ -21,13 +22,14 @@ from torch.nn import functional as F
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 from engines.model.forward import Observer
+from engines.model.fused_layers import GATE_UP, QKV, adding, fusible, plain_call, plain_embedding, scaled
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import FULL, Mask
 from engines.model.sublayers import Sublayers
-from engines.model.weight_layouts import GATE_UP, QKV, adding, fusible, plain_call, plain_embedding, scaled
 
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3")
 _FLOAT32_FAMILIES = ("Gemma3", "Granite")  # their modules round elsewhere in half precision
+_NATIVE_FAMILIES = ("Gemma2", "Olmo2", "Olmo3", "Phi3")
 _STATIC_ROPE = ("default", "linear", "llama3", "yarn")  # tables that do not change with the length of the text
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": F.silu, "swish": F.silu, "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"),
@@ -39,16 +41,17 @@ heads + 2 kv heads, head dim] and its kind (``masks``), it keeps keys and values
 _TABLE = 1024  # positions; the table grows in multiples of it
 
 
-def fits(model: PreTrainedModel) -> bool:
-    """Whether this forward computes what the model's own does, judged by its class and configuration."""
+def fits(model: PreTrainedModel, native: bool = False) -> bool:
+    """Whether this forward, or ``native`` code by its description of the layers, computes what the model's own does,
+    judged by its class and configuration."""
     kind, config = type(model), model.config
-    families = FAMILIES + (_FLOAT32_FAMILIES if model.dtype == torch.float32 else ())
+    families = FAMILIES + (_FLOAT32_FAMILIES if native or model.dtype == torch.float32 else ())
+    families += _NATIVE_FAMILIES if native else ()
     if kind.__name__ not in {f"{family}ForCausalLM" for family in families}:
         return False
     if not kind.__module__.startswith("transformers.models."):
         return False
-    capped = getattr(config, "attn_logit_softcapping", None) or getattr(config, "final_logit_softcapping", None)
-    if capped or getattr(config, "use_bidirectional_attention", False):
+    if (any(hf.caps(config)) and not native) or getattr(config, "use_bidirectional_attention", False):
         return False
     static = all(rope.get("rope_type") in _STATIC_ROPE for rope in hf.ropes(config).values())
     return static and hf.activation(config) in _ACTIVATIONS and fusible(model)
@@ -59,9 +62,10 @@ class Layer:
     """What a layer's operations need. Weights are those of the model's modules.
 
     Attributes:
-        norm, mlp_norm: weights [width] of the norms before attention and MLP.
+        norm, mlp_norm: weights [width] of the norms before attention and MLP; None: the model has none.
         after_norm, after_mlp_norm: weights [width] of the norms after attention and MLP; None: the model has none.
         head_norms: weights [heads + kv heads, head dim] of the norms of queries and keys, None without.
+        joint: whether these norms are of all heads of a row together.
         rope: whether queries and keys are rotated.
         kind: of attention (``masks``).
         table: index of this layer's table of rotations.
@@ -71,11 +75,12 @@ class Layer:
         add_attention, add_mlp: the others, as functions of the residual stream [rows, width] and of what they read.
     """
 
-    norm: torch.Tensor
+    norm: torch.Tensor | None
     head_norms: torch.Tensor | None
+    joint: bool
     rope: bool
     kind: str
-    mlp_norm: torch.Tensor
+    mlp_norm: torch.Tensor | None
     linears: tuple[nn.Module, nn.Module, nn.Module, nn.Module]
     add_attention: Callable
     add_mlp: Callable
@@ -149,7 +154,8 @@ class LeanForward:
         self.norm = (_Norm32 if self.like.dtype == torch.float32 else _Norm)(self.width, self.eps, self.like)
         self.final_norm = self.norm.weight(inner.norm)
         self.head = scaled(plain_call(model.lm_head), self.logit_scale)
-        self.tables = sorted(hf.ropes(config))
+        ropes = hf.ropes(config)
+        self.tables = sorted(ropes if len(ropes) == 1 else ropes.keys() & set(hf.layer_kinds(config) or ()))
         self.layers = [self._layer(config, i, layer) for i, layer in enumerate(inner.layers)]
         self.kinds = frozenset(layer.kind for layer in self.layers)
         self._observer: Observer | None = None
@@ -159,25 +165,33 @@ class LeanForward:
         self._without: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
     def _layer(self, config, index: int, layer: nn.Module) -> Layer:
-        attention, mlp, weight = layer.self_attn, layer.mlp, self.norm.weight
-        norms = None
-        if hasattr(attention, "q_norm"):
-            of_head = _Norm(self.head_dim, self.eps, self.like).weight
-            both = [of_head(attention.q_norm)] * self.heads + [of_head(attention.k_norm)] * self.kv_heads
-            norms = torch.stack(both)
+        attention, mlp = layer.self_attn, layer.mlp
+        norms, joint = self._head_norms(attention)
         kinds = hf.layer_kinds(config)
         kind = kinds[index] if kinds else FULL
         linears = getattr(attention, QKV), attention.o_proj, getattr(mlp, GATE_UP), mlp.down_proj
-        own, mlp_norm, after = layer.input_layernorm, layer.post_attention_layernorm, (None, None)
-        if hasattr(layer, "pre_feedforward_layernorm"):  # then the other is after attention, as its name says
-            after = weight(mlp_norm), weight(layer.post_feedforward_layernorm)
-            mlp_norm = layer.pre_feedforward_layernorm
+        names = "input_layernorm", "post_attention_layernorm", None, None
+        if hasattr(layer, "post_feedforward_layernorm"):  # then the second is after attention, as its name says
+            names = ("input_layernorm", "pre_feedforward_layernorm", "post_attention_layernorm",
+                     "post_feedforward_layernorm")
+        weights = [self.norm.weight(getattr(layer, name)) if name and hasattr(layer, name) else None for name in names]
+        own, mlp_norm, *after = weights
         return Layer(
-            norm=weight(own), head_norms=norms, rope=bool(getattr(attention, "use_rope", True)), kind=kind,
-            mlp_norm=weight(mlp_norm), linears=linears, add_attention=self._adding(linears[1], after[0]),
+            norm=own, head_norms=norms, joint=joint, rope=bool(getattr(attention, "use_rope", True)), kind=kind,
+            mlp_norm=mlp_norm, linears=linears, add_attention=self._adding(linears[1], after[0]),
             add_mlp=self._adding(linears[3], after[1]), after_norm=after[0], after_mlp_norm=after[1],
             table=self.tables.index(kind) if len(self.tables) > 1 else 0,
         )
+
+    def _head_norms(self, attention: nn.Module) -> tuple[torch.Tensor | None, bool]:
+        """``Layer.head_norms`` and ``Layer.joint``."""
+        if not hasattr(attention, "q_norm"):
+            return None, False
+        of_head = _Norm(self.head_dim, self.eps, self.like).weight
+        queries, keys = of_head(attention.q_norm), of_head(attention.k_norm)
+        joint = len(queries) > self.head_dim or self.heads == 1
+        parts = [queries, keys] if joint else [queries] * self.heads + [keys] * self.kv_heads
+        return torch.cat(parts).view(-1, self.head_dim), joint and self.heads > 1
 
     def _adding(self, linear: nn.Module, norm: torch.Tensor | None) -> Callable:
         """A function (stream, x): the stream [rows, width] plus the output of ``linear`` for x, normalised by ``norm``
@@ -347,8 +361,7 @@ class LeanForward:
         is negated, so that turning by half a head rotates."""
         count = -(-max(positions, 2 * len(self._cos)) // _TABLE) * _TABLE
         where = torch.arange(count, device=self.like.device)[None]
-        several = len(self.tables) > 1
-        pairs = [self._rotary(self.like, where, *([kind] if several else [])) for kind in self.tables]
+        pairs = [self._rotary(self.like, where, *filter(None, [kind])) for kind in self.tables]  # "" is no kind
         cos, sin = (torch.stack([one[0] for one in tables], 1) for tables in zip(*pairs))
-        sin[..., : self.head_dim // 2].neg_()
+        sin[..., : sin.shape[-1] // 2].neg_()
         self._cos, self._sin = cos.view(count, 1, -1), sin.view(count, 1, -1)

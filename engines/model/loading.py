@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 
 from engines.errors import ModelUnavailable, SpecError, UsageProblem, first_line
-from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import default_model
 from engines.hub.local_models import usual_draft
 from engines.hub.model_checks import check_tokenizer, generation_problem, read_config
@@ -24,18 +23,18 @@ from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.forward import Forward, GenericForward
+from engines.model.fused_layers import fuse, is_unread
 from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
 from engines.model.kept_selftest import test_once
-from engines.model.kept_tuning import kept_layout, tune_once
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward, takes
-from engines.model.native.native_linear import NATIVE, share_embedding
+from engines.model.native.native_linear import make_native, share_embedding, weight_bytes
 from engines.model.quantise import PLAIN, quantise
 from engines.model.quantize_choices import AUTO, INT8, NONE, STORED
 from engines.model.selftest import unfit
-from engines.model.weight_layouts import fuse, is_unread, lay_out
+from engines.model.tuning import tune_once
 from engines.progress import Loading
 from engines.vocabularies import Translation
 
@@ -71,52 +70,49 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
-def resolve_quantisation(source: ModelSource, choice: str, device: torch.device, native: bool) -> tuple[str, str]:
-    """How this model is quantised here, and what a user should know of it: ``auto`` and ``stored`` are no quantisation
-    where most of the file is on no grid, ``auto`` none where products are not ``native``, and quantised layers are
-    computed on the CPU only."""
+def resolve_quantisation(source: ModelSource, choice: str, native: bool) -> tuple[str, str]:
+    """How this model is quantised here, and what a user should know of it: ``auto`` is no quantisation where most of
+    the file is on no grid, and only ``native`` code multiplies whole numbers."""
     stored = source.gguf.stored() if source.gguf is not None else {}
     held = sum(count for kind, count in stored.items() if kind in GRID_KINDS)
-    if choice == NONE or (choice in (AUTO, STORED) and 2 * held <= sum(stored.values())) or (
-        choice == AUTO and not native
-    ):
+    if choice == NONE or (choice in (AUTO, STORED) and 2 * held <= sum(stored.values())):
         return NONE, ""
-    if device.type != "cpu":
-        return NONE, f"{source.name}: weights are not quantised, layers of 4 and 8 bits are computed on the CPU only"
+    if not native:
+        said = f"{source.name}: weights are not quantised, native code on the CPU is needed for that"
+        return NONE, said if choice not in (AUTO, STORED) else ""
     return choice, ""
 
 
 def native_here(
-    wanted: bool, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None
+    wanted: bool, device: torch.device, progress: Progress = lambda _: None
 ) -> tuple[bool, tuple[str, ...]]:
     """Whether there is native code (``engines.model.native``), which may be compiled for that, and what a user should
-    know: why not, where models of this dtype would be computed by it."""
+    know: why not."""
     if not wanted or device.type != "cpu":
         return False, ()
     loading = Loading("compiling native code for this processor, once", 0.0)
     why = unavailable(lambda: progress(loading))
-    said = why and dtype == torch.float32
-    return not why, (f"models run without native code, slower: {why}",) if said else ()
+    return not why, (f"models run without native code, slower: {why}",) if why else ()
 
 
 def load_models(
     model: str | None, draft_model: str | None, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     revision: str | None = None, draft_revision: str | None = None, threads: int | None = None, strict: bool = False,
-    quantize: str = AUTO, draft_quantize: str = AUTO, once: bool = False, native: bool = True,
-    arithmetic: str = AUTO, progress: Progress = lambda _: None,
+    quantize: str = AUTO, draft_quantize: str = AUTO, native: bool = True, arithmetic: str = AUTO,
+    progress: Progress = lambda _: None,
 ) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
 
     The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's,
-    ``draft_quantize`` the draft model's, ``once``, ``native`` and ``arithmetic`` (``load_model``) both's. The last
-    value that is returned is what the user should know of how the models were found.
+    ``draft_quantize`` the draft model's, ``native`` and ``arithmetic`` (``load_model``) both's. The last value that is
+    returned is what the user should know of how the models were found.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
         UsageProblem: a named draft model that shares no token with the target; a revision of what has none.
     """
     source = locate(default_model() if model is None else model, revision, terms, "target", progress)
-    native, remarks = native_here(native, dtype, device, progress)
+    native, remarks = native_here(native, device, progress)
     progress(Loading("loading the tokenizer", 0.1))
     load_config(source)
     tokenizer = load_tokenizer(source)
@@ -128,14 +124,13 @@ def load_models(
     source.fetch_weights(progress)
     if draft_source is not None:
         draft_source.fetch_weights(progress)
-    target = load_model(source, dtype, device, threads, strict, _part(progress, 0.2, 0.65), quantize, once, native,
-                        arithmetic)
+    part = _part(progress, 0.2, 0.65)
+    target = load_model(source, dtype, device, threads, strict, part, quantize, native, arithmetic)
     draft = None
     warnings += remarks
     if draft_source is not None:
         part = _part(progress, 0.65, 0.8, "draft model: ")
-        draft = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part, once, native,
-                            arithmetic)
+        draft = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part, native, arithmetic)
     return target, tokenizer, draft, warnings
 
 
@@ -156,22 +151,22 @@ class _FoundDraft(NamedTuple):
 def load_draft(
     name: str, target: str, tokenizer: Tokenizer, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
     threads: int | None, quantize: str = AUTO, revision: str | None = None, progress: Progress = lambda _: None,
-    once: bool = False, native: bool = True, arithmetic: str = AUTO,
+    native: bool = True, arithmetic: str = AUTO,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
     """Another draft model for a target (of this ``revision``) that is loaded, and what is to be known of it. Raises as
     ``load_models``."""
     found, warnings = _find_draft(name, None, locate(target, revision, terms, "target"), tokenizer, progress)
     check_room(found.source)
     found.source.fetch_weights(progress)
-    return _read_draft(found, dtype, device, threads, quantize, progress, once, native, arithmetic), warnings
+    return _read_draft(found, dtype, device, threads, quantize, progress, native, arithmetic), warnings
 
 
 def _read_draft(
     found: _FoundDraft, dtype: torch.dtype, device: torch.device, threads: int | None, quantize: str,
-    progress: Progress, once: bool, native: bool, arithmetic: str,
+    progress: Progress, native: bool, arithmetic: str,
 ) -> LoadedDraft:
     """A draft model whose weights are at hand."""
-    model = load_model(found.source, dtype, device, threads, progress=progress, quantize=quantize, once=once,
+    model = load_model(found.source, dtype, device, threads, progress=progress, quantize=quantize,
                        native=native, arithmetic=arithmetic, drafts=True)
     if found.translation is None:
         _draft_frequent(model)
@@ -230,7 +225,7 @@ def load_tokenizer(source: ModelSource | str) -> Tokenizer:
     if source.gguf is None:  # else its files were written here, from a checked header
         _guarded(source, "tokenizer", lambda: check_tokenizer(source.folder))
     found = _guarded(source, "tokenizer", lambda: hf.read_tokenizer(
-        source.folder, source.terms.trust_remote_code, as_stored=source.gguf is not None))
+        source.folder, source.terms.trust_remote_code) if source.gguf is None else hf.reopen_tokenizer(source.folder))
     found.begins_templates = source.gguf is not None  # engines.tokenization
     return found
 
@@ -259,66 +254,59 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
 
 def load_model(
     source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None,
-    strict: bool = False, progress: Progress = lambda _: None, quantize: str = AUTO, once: bool = False,
-    native: bool = True, arithmetic: str = AUTO, drafts: bool = False,
+    strict: bool = False, progress: Progress = lambda _: None, quantize: str = AUTO, native: bool = True,
+    arithmetic: str = AUTO, drafts: bool = False,
 ) -> CausalModel:
-    """A causal language model, tuned (see ``tuning.tune`` for ``threads`` and ``once``), tested and ready to decode
-    with; ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``, ``native``
-    code is used where it can be, with this ``arithmetic`` (``quantize_choices``). One that only ``drafts`` is read from
-    memory in 4 bits where its file has more. ``progress`` is told of reading, tuning and testing, 0..1.
+    """A causal language model, tested and ready to decode with, on as many ``threads`` as ``tuning.tune`` says;
+    ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``. ``native`` code
+    is used where it can be, with this ``arithmetic`` (``quantize_choices``): then ``dtype`` is that of the weights, and
+    sums are float32. One that only ``drafts`` is read from memory in 4 bits where its file has more. ``progress`` is
+    told of reading, tuning and testing, 0..1.
 
     Raises:
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
             cannot verify several tokens at once; the message says which and what to do.
     """
     source = _located(source)
-    native, _ = native_here(native, dtype, device, progress)
-    exact = native and dtype == torch.float32
-    quantize, said = resolve_quantisation(source, quantize, device, exact)
-
-    def transposed(empty: PreTrainedModel) -> bool:
-        known = device.type == "cpu" and quantize == NONE and not exact
-        return known and kept_layout(empty, threads, once, native) in ("transposed", "both")
+    native, _ = native_here(native, device, progress)
+    quantize, said = resolve_quantisation(source, quantize, native)
 
     def replaced(empty: PreTrainedModel) -> list[str]:
-        return StoredGrids(source.gguf, empty).replacing(empty) if exact and quantize in (AUTO, STORED) else []
+        return StoredGrids(source.gguf, empty).replacing(empty) if quantize in (AUTO, STORED) else []
 
-    model, quantising, stored = read_model(source, dtype, device, progress, transposed, replaced), None, None
-    narrow = drafts and exact and quantize == AUTO and source.gguf is not None and model.num_parameters() >= _LARGE
+    model, quantising, stored = read_model(source, dtype, device, progress, replaced), None, None
+    narrow = drafts and quantize == AUTO and model.num_parameters() >= _LARGE
     if quantize != NONE:
         stored = StoredGrids(source.gguf, model) if source.gguf is not None else None
-        rounds = arithmetic == INT8 or (arithmetic == AUTO and source.gguf is not None and quantize in (AUTO, STORED))
+        rounds = arithmetic == INT8 or (arithmetic == AUTO and quantize in (AUTO, STORED))
         quantising = partial(quantise, choice=quantize, stored=stored, rounds=rounds, narrow=narrow)
     fingerprint = weights_fingerprint(model, stored)
-    causal = wrap(model, source.name, threads, strict, progress, quantising, once, native, fingerprint)
+    causal = wrap(model, source.name, threads, strict, progress, quantising, native, fingerprint)
     causal.remarks += source.remarks + ((said,) if said else ())
     if causal.quantised:
-        causal.weights = _weights_words(causal, "4-bit" if narrow else "" if quantize in (AUTO, STORED) else quantize)
+        numbers = "4-bit" if narrow else "" if quantize in (AUTO, STORED) else quantize
+        causal.weights = ", ".join(filter(None, (_weights_words(causal, numbers), causal.weights)))
     return causal
 
 
 def _weights_words(model: CausalModel, numbers: str) -> str:
     """How the weights of a model are not those that were loaded, "" where they are; ``numbers``: what they became."""
     rounded = "products of 8-bit inputs" if model.rounds else ""
-    if not rounded and model.rounding != model.dtype:
-        rounded = "products rounded to bfloat16"
     return ", ".join(filter(None, (numbers and f"{numbers} weights", rounded)))
 
 
 def read_model(
     source: ModelSource, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None,
-    transposed: Callable[[PreTrainedModel], bool] = lambda model: False,
     replaced: Callable[[PreTrainedModel], list[str]] = lambda model: [],
 ) -> PreTrainedModel:
-    """A causal language model as transformers loads it, with nothing of ours done to it. ``transposed`` says of one
-    without weights whether those of a GGUF file should lie in memory so (``gguf_weights.unpacked``), ``replaced`` which
-    of them need not be read. Raises ModelUnavailable."""
+    """A causal language model as transformers loads it, with nothing of ours done to it. ``replaced`` says of one
+    without weights which of those of a GGUF file need not be read. Raises ModelUnavailable."""
     config = load_config(source)
     source.fetch_weights()
     progress(Loading("loading the weights", 0.0))
     with hf.counted(lambda share: progress(Loading("loading the weights", 0.6 * share))):
         model, lacking, unused = _guarded(
-            source, "weights", lambda: _with_weights(source, config, dtype, transposed, replaced))
+            source, "weights", lambda: _with_weights(source, config, dtype, replaced))
     if lacking:  # transformers would draw them at random
         raise ModelUnavailable(
             f"{source.name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
@@ -330,7 +318,7 @@ def read_model(
 
 
 def _with_weights(
-    source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype, transposed: Callable[[PreTrainedModel], bool],
+    source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype,
     replaced: Callable[[PreTrainedModel], list[str]],
 ) -> hf.ReadWeights:
     """The model on the CPU."""
@@ -338,37 +326,40 @@ def _with_weights(
         return hf.read_folder(source.folder, dtype, source.choice.pickled, source.terms.trust_remote_code,
                               ends=not generation_problem(source.folder))
     empty = hf.empty_model(config, dtype)
-    return hf.fill(empty, unpacked(source.gguf, empty, dtype, transposed(empty), replaced(empty)), dtype)
+    return hf.fill(empty, unpacked(source.gguf, empty, dtype, replaced(empty)))
 
 
 def wrap(
     model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False,
     progress: Progress = lambda _: None, quantising: Callable[..., Counter[str]] | None = None,
-    once: bool = False, native: bool = True, fingerprint: str | None = None,
+    native: bool = True, fingerprint: str | None = None,
 ) -> CausalModel:
     """A transformers model already in memory as a tuned and tested ``CausalModel``; ``quantising`` is ``quantise``
-    with its arguments but the model and ``native``, ``once`` as of ``tuning.tune``, ``fingerprint`` what
-    ``weights_fingerprint`` gives, if that is known. Raises ModelUnavailable."""
+    with its arguments but the model, ``fingerprint`` what ``weights_fingerprint`` gives, if that is known. Raises
+    ModelUnavailable."""
     model = model.eval()
     reason = unfit(type(model), model.config)
-    native, _ = native_here(native, model.dtype, model.device, progress)
+    native, _ = native_here(native, model.device, progress)
     try:
         if not reason:
             known = {"parameters": model.num_parameters(), "fingerprint": fingerprint or weights_fingerprint(model)}
-            laid = _laid_out(model, name, threads, progress, quantising, once, native)
+            half = model.dtype if model.dtype != torch.float32 else None
+            words, remarks, forwards = _prepared(model, name, progress, quantising, native)
+            if model.device.type == "cpu":
+                facts = [forwards[0].name, weight_bytes(model)]
+                tune_once(model, lambda: _rows(forwards[0](model), model), facts, threads,
+                          lambda done: progress(Loading("measuring threads", 0.6 + 0.25 * done)))
             progress(Loading("testing the model with drafts", 0.85))
-            for compute in laid.forwards:
+            for compute in forwards:
                 kind = BatchInvariantModel if strict else CausalModel
-                causal = kind(model, name, **known, layout=laid.layout, compute=compute(model))
-                causal.quantised = laid.quantised
+                causal = kind(model, name, **known, compute=compute(model))
+                causal.quantised = words
                 reason = test_once(causal)
                 if not reason and (causal.trees or compute is GenericForward):
                     break
-            causal.remarks += laid.remarks
-            if laid.layout == "both":
-                causal.remarks += (
-                    f"{name}: {in_bytes(causal.weight_bytes)} of weights, linear layers in two layouts, which is faster"
-                    " here; --weights-once keeps one",)
+            causal.remarks += remarks
+            if native and half is not None:
+                causal.weights = f"{str(half).removeprefix('torch.')} weights"
             if strict and not reason:
                 causal.enable()
     except SpecError:
@@ -382,58 +373,39 @@ def wrap(
     return causal
 
 
-class _LaidOut(NamedTuple):
-    """How the weights of a model lie in memory now: ``layout`` and ``quantised`` as of ``CausalModel``; and what may
-    compute it, the fastest first."""
-
-    layout: str
-    quantised: str
-    remarks: tuple[str, ...]
-    forwards: list[Callable[[PreTrainedModel], Forward]]
-
-
-def _laid_out(
-    model: PreTrainedModel, name: str, threads: int | None, progress: Progress,
-    quantising: Callable[..., Counter[str]] | None, once: bool, native: bool,
-) -> _LaidOut:
-    """Join, quantise and lay out the linear layers of a model, in place, and set the number of threads."""
-    own, exact = fits(model), native and model.dtype == torch.float32
-    layout, words, remarks = "plain", "", ()
-    if own:
+def _prepared(
+    model: PreTrainedModel, name: str, progress: Progress, quantising: Callable[..., Counter[str]] | None, native: bool
+) -> tuple[str, tuple[str, ...], list[type]]:
+    """Join, quantise and reorder the linear layers of a model, in place. Returns which are quantised, in words; what is
+    to be known of that; and the kinds of forward that may compute it, the fastest first."""
+    words, remarks, fused = "", (), fits(model, native) and (native or model.device.type != "cpu")
+    if fused:
         fuse(model)
     if quantising is not None:
         progress(Loading("preparing the weights", 0.6))
-        words, remarks = _quantised_words(name, quantising(model, native=exact))
-    if exact:
-        lay_out(model, NATIVE)
-    forwards = _forwards(model, exact) if own else [GenericForward]
-    if model.device.type == "cpu":
-        layout = tune_once(
-            model, threads, (lambda: _row(forwards[0](model), model)) if own else (lambda: None),
-            lambda done: progress(Loading("measuring threads and layouts", 0.6 + 0.25 * done)), once, native,
-        )
-    if layout != "plain":
-        lay_out(model, layout)
-    layout = NATIVE if exact else layout
-    if layout == NATIVE:
+        words, remarks = _quantised_words(name, quantising(model))
+    if native:
+        make_native(model)
         share_embedding(model)
     if any(map(is_unread, model.parameters())):
         raise RuntimeError("weights that were not read were not replaced")
-    return _LaidOut(layout, words, remarks, forwards)
+    if native:
+        model.float()
+    return words, remarks, [*(_forwards(model) if fused else ()), GenericForward]
 
 
-def _forwards(model: PreTrainedModel, native: bool) -> list[Callable[[PreTrainedModel], Forward]]:
-    """What may compute a model, the fastest first."""
-    if model.device.type == "cuda":
-        return [CudaGraphForward, LeanForward, GenericForward]
-    return [*([NativeForward] if native and takes(model) else []), LeanForward, GenericForward]
+def _forwards(model: PreTrainedModel) -> list[type]:
+    """What of ours may compute a model whose layers are joined, the fastest first."""
+    if model.device.type == "cpu":
+        return [NativeForward] if takes(model) else []
+    return [CudaGraphForward, LeanForward] if model.device.type == "cuda" else [LeanForward]
 
 
 def _quantised_words(name: str, kinds: Counter[str]) -> tuple[str, tuple[str, ...]]:
     """Which linear layers are quantised, "" for none, and a remark on those that are not."""
     stay, remark = kinds[PLAIN], ()
     if stay:
-        why = "there is no layout for their size or how they are stored, or this torch lacks the operation"
+        why = "they are stored otherwise, or of another size"
         remark = (f"{name}: {stay} of {kinds.total()} linear layers are not quantised: {why}",)
     found = ", ".join(f"{count} {words}" for words, count in sorted(kinds.items()) if words != PLAIN)
     return f"linear layers: {found}" if found else "", remark
@@ -460,20 +432,21 @@ def weights_fingerprint(model: PreTrainedModel, stored: StoredGrids | None = Non
     return digest.hexdigest()[:32]
 
 
-def _row(forward: Forward, model: PreTrainedModel) -> Callable[[], torch.Tensor] | None:
-    """A function that sends one row through a forward of the model, to time it, and returns logits [1, vocabulary];
-    None where that fails, which the self-test will find too."""
+def _rows(forward: Forward, model: PreTrainedModel) -> Callable[[int], torch.Tensor] | None:
+    """A function that sends so many rows through a forward of the model, to time it; None where that fails, which the
+    self-test will find too."""
     cache = KVBuffer(model.config.num_hidden_layers)
     cache.reserve(1)
 
-    def row() -> torch.Tensor:
-        return forward.run([0], range(1), None, cache, True)
+    def send(rows: int) -> torch.Tensor:
+        cache.reserve(rows)
+        return forward.run([0] * rows, range(rows), None, cache, True)
 
     try:
-        row()
+        send(1)
     except Exception:  # whatever kernels refuse
         return None
-    return row
+    return send
 
 
 def _unusable(name: str, reason: str) -> ModelUnavailable:

@@ -11,35 +11,23 @@ from torch import nn
 
 from engines.errors import UsageProblem
 from engines.libraries.hf import PreTrainedModel
+from engines.model.fused_layers import is_unread, stored_names
 from engines.model.native.native_linear import NativeEmbedding, NativeLinear, StoredRows, stored_bytes
-from engines.model.quantised_linear import (
-    GROUP,
-    GridForm,
-    Int4Linear,
-    Int8GroupsLinear,
-    Int8RowsLinear,
-    WeightGrid,
-    quantised,
-    works,
-)
 from engines.model.quantize_choices import ARITHMETICS, AUTO, CHOICES, INT4, INT8, NONE, STORED
-from engines.model.weight_layouts import LaidOut, is_unread, stored_names
+from engines.model.weight_grid import GROUP, quantised
 
 PLAIN = "plain"
-_OF_BITS = {4: Int4Linear, 8: Int8GroupsLinear}
+_NARROW = 4  # bits of what only drafts
 
 
 class Stored(Protocol):
     """The weights of a model's file that are stored on grids, by the names of their layers."""
 
-    def form(self, name: str) -> GridForm | None:
-        """The form of one, None where it is stored otherwise."""
-
-    def grid(self, name: str) -> WeightGrid:
-        """One that has a form."""
+    def bits(self, name: str) -> int | None:
+        """Of how many bits the numbers of one are, at most, 4 or 8; None where it is stored otherwise."""
 
     def rows(self, name: str) -> StoredRows:
-        """The same as it is stored."""
+        """One that is on a grid, as it is stored."""
 
 
 def check_choice(choice: str) -> None:
@@ -56,10 +44,10 @@ def check_arithmetic(choice: str) -> None:
 
 @torch.inference_mode()
 def quantise(
-    model: PreTrainedModel, choice: str, stored: Stored | None = None, native: bool = False, rounds: bool = False,
-    narrow: bool = False,
+    model: PreTrainedModel, choice: str, stored: Stored | None = None, rounds: bool = False, narrow: bool = False,
 ) -> Counter[str]:
-    """Replace linear layers of a model on the CPU by quantised ones, in place, after ``fuse``.
+    """Replace linear layers of a model on the CPU by native ones whose weights are whole numbers, in place, after
+    ``fuse``.
 
     ``auto`` and ``stored`` take what is stored on a grid, and leave the rest. ``int4`` takes that too, and quantises
     the rest in groups of 32; the head, on which every choice of a token hangs, gets 8 bits. ``int8`` takes 8 bits where
@@ -67,9 +55,7 @@ def quantise(
     there.
 
     Args:
-        native: their products are native code, and they are in float32; else they are torch's, of which int8 has one
-            scale for each output.
-        rounds: inputs of native products are rounded to 8 bits (``NativeLinear``).
+        rounds: inputs of products are rounded to 8 bits (``NativeLinear``).
         narrow: what is stored in more than 4 bits is quantised to 4, the head too: of a model that only drafts.
 
     Returns:
@@ -77,23 +63,16 @@ def quantise(
     """
     head = model.get_output_embeddings()
 
-    def layer_for(linear: nn.Linear, name: str) -> LaidOut | None:
-        own = _stored_form(name, stored)
-        form = GridForm(4) if narrow and own is not None and own.bits > 4 else _form(choice, own, linear is head)
-        kind = _kind(linear, form, native, choice == INT8 and form is not own)
-        if kind is None or kind is Int8RowsLinear:
-            return kind and kind(linear)
-        if kind is NativeLinear:
-            as_stored = [stored.rows(part) for part in _parts(name, stored)] if own is not None else []
-            if form is own:
-                return kind(linear, as_stored, rounds)
-            narrowed = is_unread(linear.weight)
-            return kind(linear, kind(linear, as_stored).narrowed() if narrowed else _quantised(linear, form), rounds)
-        if form is not own:
-            return kind(linear, quantised(linear.weight, form.bits))
-        return kind(linear, WeightGrid.joined([stored.grid(part) for part in _parts(name, stored)]))
+    def layer_for(linear: nn.Linear, name: str) -> NativeLinear | None:
+        own = _stored_bits(name, stored)
+        bits = _NARROW if narrow and own is not None else _bits(choice, own, linear is head)
+        if bits is None or linear.in_features % GROUP:
+            return None
+        if own is not None and (bits == own or narrow):
+            return NativeLinear(linear, [stored.rows(part) for part in _parts(name, stored)], rounds, bits < own)
+        return NativeLinear(linear, _quantised(linear, bits), rounds)
 
-    if native and stored is not None:
+    if stored is not None:
         _keep_embedding(model, stored)
     return _replaced(model, layer_for)
 
@@ -116,28 +95,25 @@ def _own_embedding(model: PreTrainedModel, head: nn.Module | None) -> str | None
 
 
 @torch.inference_mode()
-def quantise_drafting(module: nn.Module, plain: str, native: bool = False, rounds: bool = False) -> Counter[str]:
-    """Replace the linear layers of what only drafts, on the CPU, by layers of 4 bits, in place, but for those of the
-    name ``plain``: on drafts no text depends, so a little less agreement costs nothing but a few of them. ``native``,
+def quantise_drafting(module: nn.Module, plain: str, rounds: bool = False) -> Counter[str]:
+    """Replace the linear layers of what only drafts, on the CPU, by native layers of 4 bits, in place, but for those of
+    the name ``plain``: on drafts no text depends, so a little less agreement costs nothing but a few of them.
     ``rounds`` and what is returned: as of ``quantise``."""
 
-    def layer_for(linear: nn.Linear, name: str) -> LaidOut | None:
-        kind = _kind(linear, GridForm(4), native, rows=False)
-        if kind is None or name.rpartition(".")[2] == plain:
+    def layer_for(linear: nn.Linear, name: str) -> NativeLinear | None:
+        if linear.in_features % GROUP or name.rpartition(".")[2] == plain:
             return None
-        if kind is NativeLinear:
-            return kind(linear, _quantised(linear, GridForm(4)), rounds)
-        return kind(linear, quantised(linear.weight, 4))
+        return NativeLinear(linear, _quantised(linear, _NARROW), rounds)
 
     return _replaced(module, layer_for)
 
 
-def _quantised(linear: nn.Linear, form: GridForm) -> list[StoredRows]:
+def _quantised(linear: nn.Linear, bits: int) -> list[StoredRows]:
     """The weight of a layer in whole numbers of so many bits, as a file would store them."""
-    return [StoredRows.of_grid(quantised(linear.weight, form.bits))]
+    return [StoredRows.of_grid(quantised(linear.weight, bits))]
 
 
-def _replaced(model: nn.Module, layer_for: Callable[[nn.Linear, str], LaidOut | None]) -> Counter[str]:
+def _replaced(model: nn.Module, layer_for: Callable[[nn.Linear, str], NativeLinear | None]) -> Counter[str]:
     """Put what a function gives for a layer and its name in its place; None: it stays. Returns as ``quantise``."""
     counts: Counter[str] = Counter()
     for owner, name, own in list(_linears(model)):
@@ -158,78 +134,55 @@ def _linears(model: nn.Module) -> Iterator[tuple[nn.Module, str, str]]:
 
 def _parts(name: str, stored: Stored) -> tuple[str, ...]:
     """The layers that are stored of one that may be several joined ones."""
-    return (name,) if stored.form(name) is not None else stored_names(name)
+    return (name,) if stored.bits(name) is not None else stored_names(name)
 
 
-def _stored_form(name: str, stored: Stored | None) -> GridForm | None:
-    """The form in which a layer is stored that may be several joined ones; None where one of them has none."""
-    forms = [stored.form(part) for part in _parts(name, stored)] if stored is not None else [None]
-    return GridForm.joined(forms) if None not in forms else None
+def _stored_bits(name: str, stored: Stored | None) -> int | None:
+    """Of how many bits the numbers of a layer are that may be several joined ones; None where one is on no grid."""
+    bits = [stored.bits(part) for part in _parts(name, stored)] if stored is not None else [None]
+    return max(bits) if None not in bits else None
 
 
-def _form(choice: str, stored: GridForm | None, head: bool) -> GridForm | None:
-    """The form that a layer gets; None: it stays."""
-    if choice == NONE:
-        return None
-    if stored is not None and not (choice == INT8 and stored.bits == 4):
+def _bits(choice: str, stored: int | None, head: bool) -> int | None:
+    """Of how many bits a layer's numbers become; None: it stays."""
+    if stored is not None and not (choice == INT8 and stored == 4):
         return stored
     if choice in (INT4, INT8):
-        return GridForm(8 if choice == INT8 or head else 4)
+        return 8 if choice == INT8 or head else 4
     return None
 
 
-def _kind(linear: nn.Linear, form: GridForm | None, native: bool, rows: bool) -> type[LaidOut] | None:
-    """What a layer becomes, None where it stays. ``rows``: where it is torch's, with a scale for each output."""
-    if form is None:
-        return None
-    if native:
-        return NativeLinear if linear.in_features % GROUP == 0 else None
-    kind = Int8RowsLinear if rows else _OF_BITS[form.bits]
-    return kind if form.size == GROUP and works(kind, linear.in_features, linear.out_features) else None
-
-
-def bytes_laid_out(
-    model: PreTrainedModel, choice: str, stored: Stored | None, native: bool, half: bool = False
-) -> int:
-    """Bytes that the weights of a model would take in memory, without loading it: it may lie on the meta device.
+def bytes_laid_out(model: PreTrainedModel, choice: str, stored: Stored | None, half: bool = False) -> int:
+    """Bytes that the weights of a model take in native code, without loading it: it may lie on the meta device.
 
     Args:
-        choice, stored, native: as of ``quantise``.
-        half: native layers that are not quantised are stored in half precision.
+        choice, stored: as of ``quantise``; ``NONE`` leaves all.
+        half: layers that are not quantised are stored in half precision.
     """
-    head, gone, total = model.get_output_embeddings(), set(), 0
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    gone, total = set(), 0
     for owner, name, own in _linears(model):
-        linear, found = getattr(owner, own), _stored_form(name, stored)
-        form = _form(choice, found, linear is head)
-        kind = _kind(linear, form, native, choice == INT8 and form is not found)
-        if kind is not None:
-            gone.add(linear)
-            if kind is NativeLinear and form is found:
-                total += sum(stored_bytes(stored.rows(part)) for part in _parts(name, stored))
-            else:
-                total += _size(kind, form, linear.weight)
-        elif native and half:
-            gone.add(linear)
-            total += 2 * linear.weight.numel()
-        if linear in gone:
-            embedding = model.get_input_embeddings()
-            exact = form is found or kind is None
-            if native and linear is head and exact and head.weight is embedding.weight:
-                gone.add(embedding)  # its rows are looked up in the head
-    table = _own_embedding(model, head) if native and stored is not None and choice in (AUTO, STORED) else None
-    if table is not None and stored.form(table) is not None:
-        gone.add(model.get_input_embeddings())
+        linear, found = getattr(owner, own), _stored_bits(name, stored)
+        bits = _bits(choice, found, linear is head) if choice != NONE and linear.in_features % GROUP == 0 else None
+        if bits is None and not half:
+            continue
+        gone.add(linear)
+        if bits is not None and bits == found:
+            total += sum(stored_bytes(stored.rows(part)) for part in _parts(name, stored))
+        else:
+            total += _size(bits, linear.weight)
+        if linear is head and bits in (None, found) and head.weight is embedding.weight:
+            gone.add(embedding)  # its rows are looked up in the head
+    table = _own_embedding(model, head) if stored is not None and choice in (AUTO, STORED) else None
+    if table is not None and stored.bits(table) is not None:
+        gone.add(embedding)
         total += stored_bytes(stored.rows(table))
     kept = {id(p): p for module in model.modules() for name, p in module.named_parameters(recurse=False)
             if module not in gone or name != "weight"}
     return total + sum(parameter.nbytes for parameter in kept.values())
 
 
-def _size(kind: type[LaidOut], form: GridForm, weight: torch.Tensor) -> int:
-    """Bytes of a quantised weight: whole numbers, and scales."""
+def _size(bits: int | None, weight: torch.Tensor) -> int:
+    """Bytes of a weight: whole numbers of so many bits and their scales, or in half precision."""
     numbers = weight.numel()
-    if kind is Int8RowsLinear:
-        return numbers + 2 * len(weight)
-    if kind is NativeLinear:
-        return numbers * form.bits // 8 + numbers // GROUP * (4 if form.bits == 4 else 2)
-    return (numbers // 2 + numbers // GROUP * 4) * (2 if kind is Int8GroupsLinear else 1)
+    return 2 * numbers if bits is None else numbers * bits // 8 + numbers // GROUP * (4 if bits == 4 else 2)

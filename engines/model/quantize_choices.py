@@ -1,7 +1,8 @@
-"""The choices of ``--quantize``: what becomes of the weights of linear layers when a model is loaded on the CPU.
+"""The choices of ``--quantize``: what becomes of the weights of linear layers when a model is loaded on the CPU. Native
+code multiplies them; without it they are unpacked.
 
-``auto``: they are multiplied as a GGUF file stores them where that loses nothing (``native``), else unpacked.
-``stored``: as a GGUF file stores them, though products may be rounded to bfloat16.
+``auto``: they stay as a GGUF file stores them; of a large draft model they become 4 bits.
+``stored``: they stay as a GGUF file stores them.
 ``int8``, ``int4``: quantised, of any model.
 ``none``: unpacked.
 

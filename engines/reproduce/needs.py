@@ -31,7 +31,6 @@ from engines.request import Request
 if TYPE_CHECKING:
     from engines.runtime import Runtime
 
-_PREFIX = "paper-"
 _WRITING = 30.0  # seconds that may be spent on writing answers for a small datastore
 _OF_ANSWERS = ("answers", "temperature", "top_p", "max_new_tokens")
 _PARTS = ("tokens", "document_limit", "dims", "z_norm", "unit_norm", *_OF_ANSWERS)
@@ -137,7 +136,7 @@ class DatastoreBuilder:
         if need.kind != "sparse" or need.source == "answers":
             made.append(self._runtime.identity.fingerprint)
         digest = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:10]
-        return f"{_PREFIX}{need.source}-{need.kind}-{digest}"
+        return f"{catalog.TABLE_PREFIX}{need.source}-{need.kind}-{digest}"
 
     def _corpus(self, need: StoreNeed, progress: Progress) -> Corpus:
         if need.source == "python":

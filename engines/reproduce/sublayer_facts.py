@@ -70,13 +70,11 @@ def _seconds(runtime: Runtime, ids: Sequence[int]) -> dict[str, float]:
     """Mean seconds of a sublayer, by part: of the fastest of several passes over the prompt."""
     import torch
 
-    from engines.model.weight_layouts import as_loaded
-
     sublayers = runtime.target.sublayers
     tokens = torch.tensor([list(ids)], device=runtime.target.device)
     best: dict[str, float] = {}
     for _ in range(_TIMES):
-        with as_loaded(runtime.target.model), _timed(sublayers) as spent, torch.inference_mode():
+        with _timed(sublayers) as spent, torch.inference_mode():
             runtime.target.model(input_ids=tokens, use_cache=False)
         for part, total in spent.items():
             best[part] = min(best.get(part, total), total)

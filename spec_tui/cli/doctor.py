@@ -161,7 +161,7 @@ def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
     """Devices that torch can compute on, with their back ends."""
     if not torch["works"]:
         return []
-    how = f"linear layers: {', '.join(['plain', *torch['layouts']])}" if torch["no_native_code"] else _NATIVE
+    how = "no native code" if torch["no_native_code"] else _NATIVE
     found = [{"device": "cpu", "detail": f"{torch['threads']} threads, {how}"}]
     found += [{"device": f"cuda:{i}", "detail": name} for i, name in enumerate(torch["cuda"])]
     return found + ([{"device": "mps", "detail": "Apple GPU"}] if torch["mps"] else [])

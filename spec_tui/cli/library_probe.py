@@ -76,11 +76,9 @@ def _torch(torch: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cuda": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
         "mps": bool(getattr(torch.backends, "mps", None) and torch.backends.mps.is_available()),
-        "layouts": [], "no_native_code": "", "compiler": False,
+        "no_native_code": "", "compiler": False,
     }
     with contextlib.suppress(ImportError, SpecError):
-        layouts = importlib.import_module("engines.model.weight_layouts")
-        found["layouts"] = [name for name in layouts.LAYOUTS if layouts.available(name)]
         found["compiler"] = importlib.import_module("engines.model.native.native_code").compiler() is not None
         found["no_native_code"] = importlib.import_module("engines.model.native.native_check").unavailable()
     return found

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from engines.hub.local_models import Candidate
     from engines.model.description import ModelDescription
 
-_TWICE = "on a CPU it may hold linear layers in two layouts, where that is faster; --weights-once keeps one"
 _NAME = "A folder or a hub id. Default: the one that ships."
 
 group = Typer(rich_markup_mode=None)
@@ -59,8 +58,7 @@ def info(
     *,
     models: Annotated[
         ModelOptions,
-        Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "native", "arithmetic", "threads",
-                "weights_once"),
+        Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "native", "arithmetic", "threads"),
     ],
 ) -> int:
     """Describe a model: architecture, parameters, memory, download, and the draft models at hand.
@@ -198,8 +196,6 @@ def _print(found: ModelDescription) -> None:
     if found.memory:
         out.print()
         out.print(_memory(found))
-        if not found.machine["compiler"]:  # without native code
-            out.print(Text(f"  {_TWICE}"))
     out.print()
     out.print(Text("draft models at hand", style="bold"))
     out.print(table([_candidate(c) for c in found.draft_models]) if found.draft_models else Text("  none"))

@@ -139,22 +139,25 @@ class ModelOptions:
         metavar="REV", help="Branch, tag or commit of the target on the hub. Default: main."
     )] = None
     draft_revision: Annotated[str | None, Option(metavar="REV", help="The same for the draft model.")] = None
-    dtype: Annotated[str, Option(metavar="D", help="float32, bfloat16, float16, or auto: float32 on a CPU.")] = "auto"
+    dtype: Annotated[str, Option(
+        metavar="D", help="float32, bfloat16, float16, or auto: float32 on a CPU. In native code that of the weights: "
+                          "sums are float32.",
+    )] = "auto"
     device: Annotated[str, Option(metavar="D", help="cpu, cuda, mps, or auto.")] = "auto"
     strict: Annotated[bool, Option(
         "--strict", help="Compute each token in the same way with and without drafts, to the last bit, so that ties "
                          "cannot differ; slower without native code."
     )] = False
     quantize: Annotated[str, Option(metavar="Q", autocompletion=complete_quantisation, help=(
-        "Weights of linear layers on the CPU: auto (as a GGUF file stores them, where native code loses nothing by it),"
-        " stored (so in any case), int8 or int4 (any model), none (unpacked to the dtype)."
+        "Weights of linear layers in native code: auto (as a GGUF file stores them; a large draft model in 4 bits), "
+        "stored, int8 or int4 (any model), none (unpacked to the dtype)."
     ))] = quantize_choices.AUTO
     draft_quantize: Annotated[str, Option(
         metavar="Q", autocompletion=complete_quantisation, help="The same for the draft model; the text is the same."
     )] = quantize_choices.AUTO
     native: Annotated[bool, Option(
-        "--native/--no-native", help="Run models in float32 on the CPU as native code, which a C++ compiler makes here "
-                                     "once, in seconds."
+        "--native/--no-native", help="Run models on the CPU as native code, which a C++ compiler makes here once, in "
+                                     "seconds."
     )] = True
     arithmetic: Annotated[str, Option(metavar="A", autocompletion=complete_arithmetic, help=(
         "How native code multiplies weights that are whole numbers: float32, int8 (inputs rounded to 8 bits, as "
@@ -163,9 +166,6 @@ class ModelOptions:
     threads: Annotated[int | None, Option(
         metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
     )] = None
-    weights_once: Annotated[bool, Option(
-        "--weights-once", help="Keep weights in memory once, where a second layout of them would be faster on the CPU."
-    )] = False
     allow_pickle: Annotated[bool, Option(
         "--allow-pickle", help="Read .bin weights (pickles) where there are no safetensors."
     )] = False

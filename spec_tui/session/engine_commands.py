@@ -38,7 +38,6 @@ class LoadRequest:
     arithmetic: str = AUTO
     threads: int | None = None
     head: str | None = None
-    weights_once: bool = False
     server: str | None = None
     api_key_env: str | None = None
     backend: str = ""

@@ -79,6 +79,6 @@ def _models(load: LoadRequest) -> list[str]:
     named = _given(load, ("model", "draft_model", "dtype", "device", "quantize", "draft_quantize", "arithmetic",
                           "revision", "draft_revision", "threads", "head", "server", "api_key_env", "backend",
                           "served_model"))
-    switches = ("allow_pickle", "trust_remote_code", "strict", "weights_once")
+    switches = ("allow_pickle", "trust_remote_code", "strict")
     named += [f"--{name.replace('_', '-')}" for name in switches if getattr(load, name)]
     return named if load.native else [*named, "--no-native"]

@@ -95,7 +95,7 @@ def test_engines_as_text(cli, monkeypatch):
 def no_probe(monkeypatch):
     works = {name: {"works": True, "problem": None} for name in probe.LIBRARIES}
     works["torch"] |= {
-        "threads": 2, "cuda": [], "mps": False, "layouts": ["packed"], "no_native_code": "", "compiler": True,
+        "threads": 2, "cuda": [], "mps": False, "no_native_code": "", "compiler": True,
     }
     checks = [{"engine": engine, "problem": "", "seconds": 0.1} for engine in ("autoregressive", "pld", "draft")]
     works[probe.DECODING] = {"works": True, "problem": None, "engines": checks}
@@ -123,7 +123,7 @@ def test_doctor_as_text(cli, no_probe):
 def test_doctor_says_why_there_is_no_native_code(cli, no_probe):
     no_probe["torch"] |= {"no_native_code": "no C++ compiler was found", "compiler": False}
     text = " ".join(cli("doctor").out.split())
-    assert "2 threads, linear layers: plain, packed" in text
+    assert "2 threads, no native code" in text
     assert "no native code (no C++ compiler was found): models run slower" in text
 
 

@@ -24,11 +24,9 @@ from engines.errors import DatastoreProblem, ModelUnavailable, UsageProblem
 from engines.laws import make_law
 from engines.methods.drafter import Drafter
 from engines.model.feature_request import LAST, FeatureRequest
-from engines.model.weight_layouts import LAYOUTS, available, lay_out
 from engines.report.events import Origin
 from engines.report.recorder import record
 from engines.request import Request
-from tests.conftest import make_llama
 
 
 def sampled_answers(answers=1, temperature=0.0, max_new_tokens=256, **options):
@@ -108,21 +106,6 @@ def test_states_are_those_of_texts_read_alone(tiny):
     for text, states in zip(texts, together):
         (alone,) = reader([text])
         assert states.shape == (len(text), 32) and np.allclose(states, alone, atol=1e-4)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_states_are_the_same_to_the_last_bit_in_every_layout(layout):
-    """The layout is chosen by the clock at load: a build that goes on in another process must not notice."""
-    if not available(layout):
-        pytest.skip(f"this torch has no {layout} layout")
-    model = make_llama(1, layers=2, hidden=256)
-    target = types.SimpleNamespace(model=model, name="toy", context_limit=256, device=model.device)
-    reader = HiddenStates(target, None)
-    texts = [np.arange(n) % 250 for n in (200, 30)]
-    plain = reader(texts)
-    assert lay_out(model, layout) == 2 * 7 + 1
-    assert all(map(np.array_equal, plain, reader(texts)))
-    assert all("forward" not in vars(module) for module in model.modules())
 
 
 def test_a_token_that_begins_every_text_is_read_before_a_document(tiny, tokenizer, monkeypatch):

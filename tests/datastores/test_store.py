@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.datastores.building.build_journal import build_journal
+from engines.datastores.search.open_datastores import OpenDatastores
 from engines.datastores.storage import catalog, manifest
 from engines.datastores.storage.catalog import open_store
 from engines.datastores.storage.datastore import Store
@@ -197,6 +198,13 @@ def test_shipped_ones_are_found_and_stay(home, tmp_path):
         catalog.remove("theirs")
     with pytest.raises(UsageProblem, match="ships with"):
         build("theirs")
+
+
+def test_those_of_papers_tables_are_searched_where_they_are_named(home):
+    for name in ("mine", "paper-python-sparse-0123456789"):
+        build(name)
+    stores = OpenDatastores(PRINT)
+    assert stores.default() == ("mine",) and set(stores.fitting()) == {"mine", "paper-python-sparse-0123456789"}
 
 
 def test_a_build_under_way_is_not_taken_for_a_store_and_holds_its_name(home):

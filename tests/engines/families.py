@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from engines.model.batch_invariant import BatchInvariantModel
+from engines.model.causal_model import CausalModel
+from engines.model.fused_layers import fuse
+from engines.model.lean_forward import LeanForward, fits
+from engines.model.selftest import selftest
+
 WINDOW = 6
 MIXED = ["sliding_attention", "full_attention"]
 _WINDOWED = {"sliding_window": WINDOW}
@@ -107,3 +113,16 @@ def make(model_type: str, changes: dict, seed: int = 1, noise: float = 0.0, dtyp
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3 * noise)
     return model.to(dtype).eval()
+
+
+def as_on_a_gpu(model, name: str, strict: bool = False) -> CausalModel:
+    """A model by torch's operations, as it runs where there is no native code: by our own forward where that fits."""
+    compute = None
+    if fits(model):
+        fuse(model)
+        compute = LeanForward(model)
+    made = (BatchInvariantModel if strict else CausalModel)(model, name, compute=compute)
+    assert selftest(made) is None
+    if strict:
+        made.enable()
+    return made

@@ -19,7 +19,7 @@ from engines.model.loading import wrap
 from engines.report.events import Prefilled, Round
 from engines.runtime import Runtime
 from tests.conftest import make_tokenizer
-from tests.engines.families import CHAINS, NAMED, REFUSED, TREES, WINDOW, make
+from tests.engines.families import CHAINS, NAMED, REFUSED, TREES, WINDOW, as_on_a_gpu, make
 from tests.tiers import FAMILIES, families, some
 
 PROMPT = [(7 * i + i * i) % 250 + 4 for i in range(3 * WINDOW)]
@@ -233,7 +233,7 @@ def test_the_self_test_leaves_configurations_as_they_were(name, monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["llama", "gemma3", "mistral with window", "mixtral", "gpt2"])
 def test_half_precision_passes_and_still_sees_wrong_masks(name, dtype, monkeypatch):
-    model = wrap(make(*ANY[name], dtype=dtype), name, 1)
+    model = as_on_a_gpu(make(*ANY[name], dtype=dtype), name)
     assert model.trees and model.forward([1, 2, 3], [-1, 0, 0]).dtype == dtype
     model.drop()
     monkeypatch.setattr(model, "_mask", lambda seen, positions: None)

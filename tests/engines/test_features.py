@@ -12,8 +12,8 @@ from engines.errors import UsageProblem
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.feature_request import COSINES, LAST, FeatureRequest
+from engines.model.fused_layers import fuse
 from engines.model.loading import wrap
-from engines.model.weight_layouts import fuse
 from tests.engines.families import make
 from tests.engines.recorder import Recorder
 from tests.engines.test_families import ANY, deep_tree, paths, plain, wrapped

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import copy
-import gc
 import random
-import weakref
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.model import kept_tuning, loading, tuning, weight_layouts
+from engines.model import loading
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST
 from engines.model.forward import GenericForward
+from engines.model.fused_layers import LinearSlice, fuse
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.loading import wrap
-from engines.model.tuning import Cost, layouts_of
-from engines.model.weight_layouts import LAYOUTS, LinearSlice, available, lay_out
+from engines.model.native.native_forward import NativeForward
 from tests.conftest import make_llama
-from tests.engines.families import NAMED, make
+from tests.engines.families import NAMED, as_on_a_gpu, make
 from tests.engines.toys import HIDDEN, MEASURED
 
 FAMILIES = {
@@ -50,7 +48,7 @@ TREE = ([9, 8, 7, 6, 5, 4, 3], [-1, 0, 0, 1, 1, 2, 5])  # tokens, parents
 def pair(model, native: bool = False) -> tuple[CausalModel, CausalModel]:
     """A model with the forward of our own, and an untouched copy with the module's."""
     untouched = CausalModel(copy.deepcopy(model), "generic")
-    ours = wrap(model, "ours", threads=1, native=native)
+    ours = wrap(model, "ours", threads=1) if native else as_on_a_gpu(model, "ours")
     assert isinstance(ours.compute, LeanForward) and ours.backend.startswith("native" if native else "lean")
     assert ours.trees
     return ours, untouched
@@ -144,55 +142,18 @@ def _shared_pair():
     return _PAIR
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS, "plain"])
 @pytest.mark.parametrize("name", ["llama with biases", "qwen3"])
-def test_in_every_layout_the_module_still_computes_the_same(name, layout):
-    if layout != "plain" and not available(layout):
-        pytest.skip("this torch has no such layout")
+def test_with_joined_layers_the_module_still_computes_the_same(name):
     model, untouched = make(*FAMILIES[name]), CausalModel(make(*FAMILIES[name]), "untouched")
-    weight_layouts.fuse(model)
-    if layout != "plain":
-        assert lay_out(model, layout) == 4 * 2 + 1, "qkv, o, gate and up, down of two layers, and the head"
+    size = CausalModel(model, "plain").weight_bytes
+    fuse(model)
     for ours in (CausalModel(model, "ours", compute=LeanForward(model)), CausalModel(model, "module")):
         untouched.truncate(0)
         same(ours.extend(TEXT[:12]), untouched.extend(TEXT[:12]))
         same(ours.forward(*TREE), untouched.forward(*TREE))
+        assert ours.weight_bytes == size
     part = next(m for m in model.modules() if isinstance(m, LinearSlice))
     assert part.weight.shape == (part.out_features, part.in_features)
-
-
-@pytest.mark.parametrize(("layout", "times"), [("plain", 1), ("transposed", 1), ("packed", 1), ("both", 2)])
-def test_weights_are_counted_as_they_lie_in_memory(layout, times):
-    model = make_llama(1)
-    plain = sum(p.nbytes for p in model.parameters())
-    linears = sum(m.weight.nbytes for m in model.modules() if isinstance(m, torch.nn.Linear))
-    weight_layouts.fuse(model)
-    assert CausalModel(model, "fused").weight_bytes == plain
-    if layout != "plain":
-        lay_out(model, layout)
-    assert CausalModel(model, layout).weight_bytes == plain + (times - 1) * linears
-
-
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("layout", ["transposed", "both"])
-def test_a_row_that_threads_share_is_the_same_row(layout, threads):
-    if not available(layout):
-        pytest.skip("this torch has no such layout")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)  # three do not divide the width: one of them computes
-    try:
-        with torch.inference_mode():
-            for bias in (True, False):
-                linear = torch.nn.Linear(64, 40, bias=bias)
-                ours = LAYOUTS[layout](linear)
-                for shape in ((64,), (1, 64), (1, 1, 64), (5, 64), (2, 1, 64), (1, 3, 64)):
-                    x = torch.randn(shape)
-                    torch.testing.assert_close(ours(x), linear(x))
-                    stream = torch.randn(*shape[:-1], 40)
-                    if len(shape) == 2:
-                        torch.testing.assert_close(ours.add(stream, x), stream + linear(x))
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -213,44 +174,33 @@ def test_a_long_text_in_chunks_and_a_grown_table():
     same(ours.forward(*TREE), theirs.forward(*TREE))
 
 
-def test_nothing_holds_the_weights_while_they_are_laid_out(monkeypatch):
-    made, alive = weakref.WeakSet(), []
-    begin, move = LeanForward.__init__, loading.lay_out
-
-    def note(self, model):
-        begin(self, model)
-        made.add(self)
-
-    def watched(model, layout):
-        gc.collect()
-        alive.append(len(made))
-        return move(model, layout)
-
-    monkeypatch.setattr(LeanForward, "__init__", note)
-    monkeypatch.setattr(loading, "lay_out", watched)
-    monkeypatch.setattr(tuning, "measure", lambda *_: Cost(0.0, {"plain": 2.0, "transposed": 1.0}))
-    assert isinstance(wrap(make_llama(1), "small", threads=1, native=False).compute, LeanForward)
-    assert alive == [0]
-
-
 @pytest.fixture
 def untested(monkeypatch, tmp_path):
     """No model has passed the self-test here before."""
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
 
 
-def test_a_wrong_forward_is_found_at_load_and_not_used(monkeypatch, untested):
-    right = LeanForward._rotate
-    swapped = lambda self, layer, states, cos, sin: right(self, layer, states, sin, cos)  # noqa: E731
-    monkeypatch.setattr(LeanForward, "_rotate", swapped)
-    model = wrap(make(*FAMILIES["llama"]), "odd", threads=1)
+@pytest.fixture
+def tables_swapped(monkeypatch):
+    """Native code rotates by sines in the place of cosines."""
+    right = NativeForward._grow
+
+    def grow(self, positions):
+        right(self, positions)
+        self._cos, self._sin = self._sin, self._cos
+
+    monkeypatch.setattr(NativeForward, "_grow", grow)
+
+
+def test_a_wrong_forward_is_found_at_load_and_not_used(tables_swapped, untested):
+    model = wrap(make_llama(1, hidden=64), "odd", threads=1)
     assert isinstance(model.compute, GenericForward) and model.trees and model.backend.startswith("generic")
-    same(model.extend(TEXT), CausalModel(make(*FAMILIES["llama"]), "untouched").extend(TEXT))
+    same(model.extend(TEXT), CausalModel(make_llama(1, hidden=64), "untouched").extend(TEXT))
 
 
 def test_a_forward_that_fails_at_load_is_not_used(monkeypatch, untested):
-    monkeypatch.setattr(LeanForward, "run", lambda self, *a: 1 / 0)
-    model = wrap(make(*FAMILIES["llama"]), "odd", threads=1)
+    monkeypatch.setattr(NativeForward, "run", lambda self, *a: 1 / 0)
+    model = wrap(make_llama(1, hidden=64), "odd", threads=1)
     assert isinstance(model.compute, GenericForward) and model.trees
 
 
@@ -280,23 +230,9 @@ def test_a_module_with_a_class_of_its_own_is_left_alone():
     assert loading.wrap(model, "own", threads=1).backend.startswith("generic")
 
 
-def test_two_layouts_of_the_weights_are_said_and_can_be_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
-    model = make(*FAMILIES["llama"])
-    assert "both" in layouts_of(model) and "both" not in layouts_of(model, once=True)
-    monkeypatch.setattr(kept_tuning, "tune", lambda model, *given: layouts_of(model, given[-2])[-1])
-    twice = wrap(make(*FAMILIES["llama"]), "small", threads=1, native=False)
-    once = wrap(make(*FAMILIES["llama"]), "small", threads=1, once=True, native=False)
-    assert twice.layout == "both" and "in two layouts" in twice.remarks[-1] and "--weights-once" in twice.remarks[-1]
-    assert once.layout != "both" and not any("layouts" in said for said in once.remarks)
-    assert once.weight_bytes < 0.6 * twice.weight_bytes
-
-
-def test_the_fingerprint_is_of_the_numbers_however_they_lie_in_memory():
+def test_the_fingerprint_is_of_the_numbers():
     model = make_llama(1)
     expected = loading.weights_fingerprint(model)
-    for linear in (module for module in model.modules() if type(module) is torch.nn.Linear):
-        linear.weight.data = linear.weight.data.t().contiguous().t()
-    assert loading.weights_fingerprint(model) == expected
+    assert loading.weights_fingerprint(make_llama(1)) == expected
     model.model.layers[0].mlp.up_proj.weight.data[0, 0] += 1
     assert loading.weights_fingerprint(model) != expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from shutil import rmtree
 
 import pytest
@@ -61,16 +62,11 @@ def test_another_shape_or_dtype_has_its_own_price(cache, model, measured):
     for other in (make_llama(3, layers=3), make_llama(3).to(torch.bfloat16)):
         pricing.price(wrap(other, "tiny", threads=1))
     assert len(measured) == 3 == len(list(cache.iterdir()))
-    model.layout = "packed" if model.layout == "plain" else "plain"
-    pricing.price(model)
-    assert len(measured) == 4
 
 
 def test_other_weights_cost_the_same(cache, measured):
     for seed in (3, 9):
-        other = wrap(make_llama(seed), "tiny", threads=1)
-        other.layout = "plain"  # which layout is fastest may differ from one moment to the next
-        pricing.price(other)
+        pricing.price(wrap(make_llama(seed), "tiny", threads=1))
     assert len(measured) == 1
 
 
@@ -89,23 +85,20 @@ def test_a_damaged_file_is_measured_anew(cache, model, measured, damage):
     assert pricing.price(model) == again and len(measured) == 2
 
 
-def test_what_was_measured_on_a_busy_machine_is_measured_again(cache, model, monkeypatch):
-    speeds = iter([3.0, 1.0, 1.0, 2.0])  # busy; checked; measured again; checked while busy
-
-    def measure(model, sizes=pricing.ROWS, **_):
-        slow = next(speeds)
-        return CostCurve(tuple((rows, slow * 0.001 * (10 + rows)) for rows in sorted(sizes)))
-
-    monkeypatch.setattr(pricing, "measure", measure)
-    assert pricing.price(model).at(1) == pytest.approx(0.033)
-    assert pricing.price(model).at(1) == pytest.approx(0.011)
-    assert pricing.price(model).at(1) == pytest.approx(0.011)
+@pytest.mark.parametrize("quiet, days", [(True, 30), (False, 1)])
+def test_what_was_measured_on_a_busy_machine_is_measured_again_the_next_day(cache, model, measured, monkeypatch, quiet,
+                                                                            days):
+    monkeypatch.setattr(pricing.OtherLoad, "quiet", lambda self: quiet)
+    now = time.time()
+    for day in (0, days - 0.1, days + 0.1):
+        monkeypatch.setattr("engines.machine.time", lambda day=day: now + day * 86400)
+        pricing.price(model)
+    assert len(measured) == 2
 
 
 def test_under_dice_the_first_price_stays(cache, model):
     first, later = CostCurve(((1, 1.0),)), CostCurve(((1, 0.5),))
     assert pricing.fixed_price(model, first) == first
-    model.layout = "packed" if model.layout == "plain" else "plain"
     assert pricing.fixed_price(model, later) == first
     assert pricing.fixed_price(model, later, fresh=True) == later == pricing.fixed_price(model, first)
 

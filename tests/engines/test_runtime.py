@@ -14,7 +14,7 @@ import torch
 
 from engines import ModelUnavailable, Request, UsageProblem, load, measure
 from engines.folders import sample_model
-from engines.model import tuning
+from engines.model import thread_governor
 from engines.model.loading import load_model, resolve_device, resolve_dtype, wrap
 from engines.report.events import Finished, Prefilled, Prefilling, Started
 from engines.runtime import Runtime
@@ -74,6 +74,18 @@ def test_the_cache_survives_a_change_of_engine_and_a_cancel(sample):
     assert ask(sample, turn, engine="pld", new=60)[-1] == ask(sample, turn, engine="autoregressive", new=60)[-1]
 
 
+def test_what_is_cached_and_read_again_is_said(tiny):
+    question, said = ("user", "a question"), lambda events: [w for w in events[0].warnings if "are read again" in w]
+    tiny.forget()
+    first = ask(tiny, question, engine="pld")
+    turns = question, ("assistant", first[-1].text), ("user", "and another")
+    again = ask(tiny, *turns, engine="admg", new=4)
+    (words,) = said(again)
+    assert again[1].reused == 0 and int(words.split()[0]) >= len(first[0].prompt) and "ADMG needs" in words
+    kept = ask(tiny, *turns, ("assistant", again[-1].text), question, engine="admg", new=4)
+    assert kept[1].reused > 0 and not said(kept), "what they were asked for stays"
+
+
 def test_a_long_prompt_is_told_of_piece_by_piece_and_can_be_stopped_between_two(tiny, monkeypatch):
     monkeypatch.setattr("engines.model.causal_model._CHUNK", 7)
     request, told = Request((("user", "a long prompt " * 4),), engine="autoregressive", max_new_tokens=3), []
@@ -124,10 +136,10 @@ def test_the_weights_are_counted_while_they_are_read(saved, monkeypatch):
 
 @pytest.mark.parametrize("end", ["finished", "closed", "cancelled", "failed"])
 def test_a_run_gives_back_the_threads_it_gave_up_and_begins_with_its_own(tiny, monkeypatch, end):
-    monkeypatch.setattr(tuning, "_FORWARDS", 1)
-    monkeypatch.setattr(tuning, "_SLOW", 0.0)
-    monkeypatch.setattr(tuning, "_LASTING", 0.0)
-    monkeypatch.setattr(tuning, "_GAIN", 0.0)  # however long the forwards take, one thread is kept
+    monkeypatch.setattr(thread_governor, "_FORWARDS", 1)
+    monkeypatch.setattr(thread_governor, "_SLOW", 0.0)
+    monkeypatch.setattr(thread_governor, "_LASTING", 0.0)
+    monkeypatch.setattr(thread_governor, "_GAIN", 0.0)  # however long the forwards take, one thread is kept
     runtime, before, over = Runtime(tiny.target, tiny.tokenizer), torch.get_num_threads(), [False]
     runtime.ready = replace(runtime.ready, threads=2)
     try:
@@ -459,7 +471,7 @@ def test_devices_and_dtypes():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_runs(dtype):
     runtime = load(dtype=dtype)
-    assert runtime.ready.dtype == dtype
+    assert runtime.ready.dtype == f"float32, {dtype} weights"
     assert ask(runtime, ("user", "hello"), engine="draft")[-1].tokens
 
 

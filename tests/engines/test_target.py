@@ -21,8 +21,6 @@ from engines.model.causal_model import CausalModel, usable_context
 from engines.model.kv_buffer import KVBuffer
 from engines.model.loading import wrap
 from engines.model.selftest import selftest
-from engines.model.tuning import Cost
-from engines.model.weight_layouts import LAYOUTS, available, lay_out
 from tests.conftest import make_llama
 from tests.engines.families import TREES, make
 from tests.engines.toys import Scripted, random_tree
@@ -166,46 +164,29 @@ def test_truncate_beyond_the_end_is_refused():
         buffer.truncate(1)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_layout_changes_logits_by_rounding_only(layout, bias):
-    if not available(layout):
-        pytest.skip(f"this torch has no {layout} linear layers")
-    plain, other = make_llama(3, attention_bias=bias), make_llama(3, attention_bias=bias)
-    assert lay_out(other, layout) == 2 * 7 + 1
-    torch.testing.assert_close(other.lm_head.weight, plain.lm_head.weight, atol=0, rtol=0)
-    tokens = list(range(40))
-    for n in (1, 7, 40):
-        torch.testing.assert_close(reference(other, tokens[:n]), reference(plain, tokens[:n]), atol=2e-4, rtol=1e-3)
-
-
-def test_tuning_picks_what_it_measured_and_respects_a_given_thread_count(monkeypatch):
-    costs = {
-        1: Cost(1.0, {"plain": 4.0, "transposed": 3.0, "packed": 3.5}),
-        2: Cost(1.0, {"plain": 4.0, "transposed": 3.0, "packed": 2.7}),
-        4: Cost(0.0, {"plain": 1.0}),
-    }
-    monkeypatch.setattr(tuning, "measure", lambda model, threads, *_: costs[threads])
+def test_tuning_takes_what_it_measured_and_respects_a_given_thread_count(monkeypatch):
+    costs = {1: 4.0, 2: 3.7, 4: 1.0}
+    monkeypatch.setattr(tuning, "measure", lambda forward, threads: costs[threads])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(tuning, "_replaced", {})
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     used = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
-    assert tuning.tune(make_llama(1)) == "transposed", "3.7 is not a tenth below 4: no need to try 4 threads"
-    costs[2], costs[4] = Cost(1.0, {"plain": 4.0, "packed": 2.0}), Cost(1.0, {"plain": 1.9})
-    assert tuning.tune(make_llama(1)) == "packed", "3 is, 2.9 is not a tenth below that"
-    assert tuning.tune(make_llama(1), threads=1) == "transposed"
-    assert tuning.tune(make_llama(1), threads=4) == "plain"
-    costs[1], costs[2], costs[4] = (Cost(0.0, {"plain": 0.02 / n**0.5}) for n in (1, 2, 4))
-    tuning.tune(make_llama(1), threads=-1)
-    costs[1], costs[2], costs[4] = (Cost(0.0, {"plain": 0.2 / n**0.5}) for n in (1, 2, 4))
-    tuning.tune(make_llama(1), threads=-3)
-    costs[1], costs[2], costs[4] = (Cost(0.0, {"plain": 0.02 / n}) for n in (1, 2, 4))
-    tuning.tune(make_llama(1), threads=-1)
-    assert used[-3:] == [2, 4, 4], "a core is left to others, not where a forward is long or gains much"
-    costs[1] = Cost(1.0, {"plain": 1.0, "transposed": 0.99})
-    assert tuning.tune(make_llama(1), threads=1) == "plain", "it has to gain enough"
-    assert used == [1, 2, 1, 4, 2, 4, 4, 1]
+
+    def tuned(threads=None):
+        tuning.tune(lambda rows: None, threads)
+        return used[-1]
+
+    assert tuned() == 1, "3.7 is not a tenth below 4: no need to try 4 threads"
+    costs |= {2: 3.0, 4: 2.9}
+    assert tuned() == 2, "3 is, 2.9 is not a tenth below that"
+    assert tuned(1) == 1 and tuned(4) == 4
+    costs |= {n: 0.02 / n**0.5 for n in (1, 2, 4)}
+    assert tuned(-1) == 2, "a core is left to others"
+    costs |= {n: 0.2 / n**0.5 for n in (1, 2, 4)}
+    assert tuned(-3) == 4, "not where a forward is long"
+    costs |= {n: 0.02 / n for n in (1, 2, 4)}
+    assert tuned(-1) == 4, "nor where they gain much"
 
 
 def test_a_later_model_may_have_all_threads(monkeypatch):
@@ -214,23 +195,15 @@ def test_a_later_model_may_have_all_threads(monkeypatch):
     monkeypatch.setattr(tuning, "_replaced", {})
     monkeypatch.setattr(torch, "get_num_threads", lambda: now[-1])
     monkeypatch.setattr(torch, "set_num_threads", now.append)
-    small, large = make_llama(1), make_llama(3)
-    monkeypatch.setattr(
-        tuning, "measure", lambda model, threads, *_: Cost(1.0 if model is small else 1 / threads, {"plain": 0.0})
-    )
+    monkeypatch.setattr(tuning, "measure", lambda forward, threads: forward(threads))
+    small, large = (lambda threads: 1.0), (lambda threads: 1 / threads)
     loads = (small, None, 1), (small, 1, 1), (large, None, 4), (large, 2, 2), (large, None, 4)
-    for model, threads, expected in loads:
-        tuning.tune(model, threads)
+    for forward, threads, expected in loads:
+        tuning.tune(forward, threads)
         assert now[-1] == expected
     now.append(3)  # by someone else
     tuning.tune(large)
     assert now[-1] == 3
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_layout_is_there_or_not_whatever_the_dice(dtype):
-    for layout in LAYOUTS:
-        assert len({available(layout, dtype) for _ in range(40)}) == 1
 
 
 def test_selftest_passes_a_good_model_and_leaves_nothing_behind(model):

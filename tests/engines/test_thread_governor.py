@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.cost.curve import CostCurve
-from engines.model.tuning import ThreadGovernor
+from engines.model.thread_governor import ThreadGovernor
 
 PRICE = CostCurve(((1, 0.010), (8, 0.016)))
 

@@ -22,6 +22,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "gemma3": {"head": 32, "qk_norm": True, "post_norms": True, "window": 4},
     "phi3": {"fused": True},
+    "granite": {"floats": {"attention.scale": 0.2, "embedding_scale": 3.0, "residual_scale": 0.5, "logit_scale": 2.0}},
+    "olmo2": {"qk_norm": True, "joint_norms": True, "post_norms": True, "pre_norms": False, "untied": True},
 }  # fmt: skip
 # What makes random blocks numbers of the usual size, and the bytes where it stands.
 SCALES = {
@@ -160,15 +162,19 @@ class Tiny:
         wide, narrow = HEADS * self.head, KV_HEADS * self.head
         self._add(writer, "token_embd.weight", len(self.tokens), HIDDEN)
         self._norm(writer, "output_norm.weight", HIDDEN)
+        if self.family.get("untied"):
+            self._add(writer, "output.weight", len(self.tokens), HIDDEN)
         for block in (f"blk.{i}." for i in range(LAYERS)):
-            self._norm(writer, block + "attn_norm.weight", HIDDEN)
-            self._norm(writer, block + "ffn_norm.weight", HIDDEN)
+            if self.family.get("pre_norms", True):
+                self._norm(writer, block + "attn_norm.weight", HIDDEN)
+                self._norm(writer, block + "ffn_norm.weight", HIDDEN)
             if self.family.get("post_norms"):
                 self._norm(writer, block + "post_attention_norm.weight", HIDDEN)
                 self._norm(writer, block + "post_ffw_norm.weight", HIDDEN)
             if self.family.get("qk_norm"):
-                self._norm(writer, block + "attn_q_norm.weight", self.head)
-                self._norm(writer, block + "attn_k_norm.weight", self.head)
+                joint = self.family.get("joint_norms")
+                self._norm(writer, block + "attn_q_norm.weight", wide if joint else self.head)
+                self._norm(writer, block + "attn_k_norm.weight", narrow if joint else self.head)
             if self.family.get("fused"):
                 self._add(writer, block + "attn_qkv.weight", wide + 2 * narrow, HIDDEN)
                 self._add(writer, block + "ffn_up.weight", 2 * HIDDEN, HIDDEN)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import gguf
@@ -17,10 +16,10 @@ from engines.hub import gguf_file, gguf_folder, local_models
 from engines.hub.gguf_config import Unsupported
 from engines.hub.known_models import KNOWN, default_model, default_notice
 from engines.hub.model_source import TrustPolicy, locate
-from engines.model import gguf_weights, kept_tuning, loading
+from engines.model import gguf_weights, loading
 from engines.model.description import describe
+from engines.model.fused_layers import fuse
 from engines.model.lean_forward import fits
-from engines.model.weight_layouts import LaidOut, fuse, lay_out, weight_bytes
 from tests.sources.gguf_files import FAMILIES, PIECES, SPECIAL, Tiny
 from tests.sources.llama_cpp import LlamaCpp
 
@@ -71,37 +70,24 @@ def test_numbers_are_those_that_the_gguf_package_unpacks(kind, tmp_path):
     for tensor in file.tensors:
         stored = content[tensor.begin : tensor.begin + tensor.size].reshape(*tensor.shape[:-1], -1)
         theirs = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[tensor.kind]).reshape(tensor.shape)
-        for place in (torch.empty(theirs.shape), torch.empty(theirs.T.shape).mT if theirs.ndim > 1 else None):
-            if place is not None:
-                gguf_weights._unpack(tensor, content, 0, 0.0, place)
-                assert np.array_equal(place.numpy(), theirs), tensor.name
+        place = torch.empty(theirs.shape)
+        gguf_weights._unpack(tensor, content, 0, 0.0, place)
+        assert np.array_equal(place.numpy(), theirs), tensor.name
 
 
-@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("family, kind", [("llama", "Q4_1"), ("llama", "Q8_0"), ("qwen2", "Q6_K"), ("gemma3", "Q4_0")])
-def test_weights_lie_where_they_are_needed(family, kind, transposed, tmp_path):
+def test_weights_lie_where_they_are_needed(family, kind, tmp_path):
     path = Tiny(family, kind).write(tmp_path / "m.gguf")
     plain = model_of(path)
-    model = loading.read_model(
-        locate(str(path)), torch.float32, torch.device("cpu"), transposed=lambda empty: transposed).eval()
+    model = loading.read_model(locate(str(path)), torch.float32, torch.device("cpu")).eval()
     for name, weight in plain.named_parameters():
         assert torch.equal(model.get_parameter(name), weight), name
-    linears = {name: module for name, module in model.named_modules() if type(module) is torch.nn.Linear}
-    assert all(linear.weight.t().is_contiguous() or "_proj" in name for name, linear in linears.items()) == transposed
     if not fits(model):
         return
     whole = {id(layer): layer.self_attn.q_proj.weight.data_ptr() for layer in model.model.layers}
     fuse(model)
     for layer in model.model.layers:
         assert layer.self_attn.qkv_proj.weight.data_ptr() == whole[id(layer)], "joined without a copy"
-    held = {weight.data_ptr() for weight in model.parameters()}
-    lay_out(model, "transposed")
-    assert torch.equal(model.get_input_embeddings().weight, plain.get_input_embeddings().weight)
-    laid = {tensor.data_ptr() for module in model.modules() if isinstance(module, LaidOut) for tensor in module.held}
-    assert (laid <= held) == transposed, "transposed without a copy"
-    if model.config.tie_word_embeddings:
-        numbers = sum(weight.numel() for weight in plain.parameters())
-        assert weight_bytes(model) == 4 * numbers, "the embedding that is also the head lies there once"
 
 
 CUTS = [("llama", "gpt-2"), ("llama", "smollm"), ("llama", "llama-bpe"), ("qwen2", "qwen2"), ("qwen3", "qwen2")]
@@ -195,18 +181,6 @@ def test_a_file_is_a_model_like_any_other(tmp_path):
     assert found.folder == str(path)
     assert set(found.stored) == {"F32", "Q8_0"} and found.files["m.gguf"] == path.stat().st_size
     assert found.chat_template and not found.to_download and found.licence == "mit"
-
-
-def test_the_second_load_reads_the_weights_as_they_are_laid_out(tmp_path, monkeypatch):
-    path, how = str(Tiny("llama", "Q4_1").write(tmp_path / "m.gguf")), []
-    monkeypatch.setattr(kept_tuning, "tune", lambda *args: "transposed")
-    monkeypatch.setattr(loading, "unpacked", lambda *args: how.append(args[3]) or gguf_weights.unpacked(*args))
-    load = partial(loading.load_model, path, torch.float32, torch.device("cpu"), 1, native=False)
-    first, second = load(), load()
-    assert how == [False, True] and first.layout == second.layout == "transposed"
-    assert torch.equal(first.forward([5, 6, 7], [-1, 0, 0]), second.forward([5, 6, 7], [-1, 0, 0]))
-    load(quantize="stored")
-    assert how[-1] is False, "quantised layers are laid out in their own way"
 
 
 def unavailable(name: str) -> str:

@@ -85,4 +85,4 @@ if __name__ == "__main__":
         if other:
             SpecTui(Witness(pipe, LOADER), LoadRequest(backend=other[0], model=other[1])).run()
         else:
-            SpecTui(Witness(pipe, "headless:load_alike"), LoadRequest(MODEL)).run()
+            SpecTui(Witness(pipe, LOADER), LoadRequest(MODEL)).run()

@@ -13,25 +13,14 @@ from engines.hub.known_models import KNOWN
 from spec_tui.session.environment import prepare_this_process
 
 MODEL = "smollm2" if KNOWN["smollm2"].present else "sample"  # that writes slower than a screen is told of it
-LAYOUT = "both"  # of linear layers, where there is a choice
-
-
-def load_alike(**wanted):
-    """As the application loads, but for the layout of linear layers, which without native code is chosen by a
-    measurement at load: two processes are compared, and that shall not be what differs."""
-    from engines.model import tuning
-    from spec_tui.session.loader import load
-
-    tuning.Cost.layout = property(lambda cost: LAYOUT if LAYOUT in cost.linears else min(cost.linears))
-    return load(**{"model": MODEL} | wanted)
 
 
 def main() -> None:
     prepare_this_process()
-    from engines import Request
+    from engines import Request, load
     from engines.report import encoding
 
-    runtime = load_alike(threads=-1)  # as the application loads
+    runtime = load(model=MODEL, threads=-1)  # as the application loads
     print(json.dumps({"threads": runtime.ready.threads, "backend": runtime.ready.backend}), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(runtime, encoding.build(Request, json.loads(line)))), flush=True)

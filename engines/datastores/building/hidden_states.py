@@ -11,7 +11,6 @@ import torch
 from engines.datastores.building.corpus import Corpus
 from engines.datastores.storage.manifest import ModelIdentity
 from engines.errors import RunFailed, UsageProblem, first_line
-from engines.model.weight_layouts import as_loaded
 
 if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
@@ -66,8 +65,7 @@ class HiddenStates:
             row[: len(text)] = text
         hook = target.model.get_output_embeddings().register_forward_pre_hook(capture)
         try:
-            with as_loaded(target.model):
-                target.model(input_ids=torch.from_numpy(rows).to(target.device), use_cache=False)
+            target.model(input_ids=torch.from_numpy(rows).to(target.device), use_cache=False)
         except _HeadReached:
             pass
         except (RuntimeError, MemoryError, IndexError) as error:

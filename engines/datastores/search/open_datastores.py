@@ -53,8 +53,9 @@ class OpenDatastores:
             DatastoreInfo(name, sparse=True, built=False) for name in self.offered if name not in names)
 
     def default(self, dense: bool = False) -> tuple[str, ...]:
-        """The datastores searched when none is named: the shipped ones that fit, or if there are none, all that fit."""
-        fitting = [entry for entry in catalog.listing() if self._fits(entry, dense)]
+        """The datastores searched when none is named: the shipped ones that fit, or if there are none, all that fit but
+        those of papers' tables."""
+        fitting = [entry for entry in catalog.listing() if self._fits(entry, dense) and not entry.of_a_table]
         shipped = [entry for entry in fitting if entry.shipped]
         return tuple(entry.name for entry in shipped or fitting)
 

@@ -19,6 +19,8 @@ from engines.folders import sample_datastores
 PARTIAL = ".partial"  # an unfinished build; no name of a datastore has a dot in it
 _NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?", re.ASCII)
 _RESERVED = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")  # by Windows
+TABLE_PREFIX = "paper-"
+"""Begins the names of datastores that are built for the tables of papers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class CatalogEntry:
     manifest: Manifest | None = None
     problem: str = ""
     unfinished: bool = False
+
+    @property
+    def of_a_table(self) -> bool:
+        """Whether it was built for a paper's table: such a one is searched only where it is named."""
+        return self.name.startswith(TABLE_PREFIX)
 
     @property
     def size(self) -> int:

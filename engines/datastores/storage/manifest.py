@@ -204,8 +204,10 @@ def _checksum(record: dict[str, Any]) -> str:
 
 def vocabulary_fingerprint(vocabulary: Mapping[str, int]) -> str:
     """Fingerprint of token -> id, added tokens included, in any order: 64 hexadecimal digits."""
-    words = sorted((number, token.encode("utf-8", "surrogatepass")) for token, number in vocabulary.items())
-    return hashlib.sha256(b"".join(b"%d %d %b" % (number, len(word), word) for number, word in words)).hexdigest()
+    tokens = sorted(vocabulary, key=lambda token: (vocabulary[token], token))
+    words = [token.encode("utf-8", "surrogatepass") for token in tokens]
+    numbered = [b"%d %d %b" % (vocabulary[token], len(word), word) for token, word in zip(tokens, words)]
+    return hashlib.sha256(b"".join(numbered)).hexdigest()
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:

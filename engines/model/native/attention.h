@@ -26,7 +26,7 @@ struct Shared {
   const float *queries, *keys, *values;  // queries [rows][heads][dim]
   int64_t rows, heads, dim;
   int64_t next_row;  // between the queries of rows
-  float scale;
+  float scale, cap;  // cap: scores are cap * tanh(score / cap), unless it is 0
 };
 
 // Where results go: of head h of row r those at [r * next_row + h * next_head].
@@ -49,12 +49,13 @@ inline Floats scores(const float* query, const float* const* keys, int64_t dim) 
 
 // The scores of `count` keys become weights: e^(score - largest), and zeros up to a whole vector.
 template <int D>
-inline Part weigh(const float* query, const float* const* keys, int64_t count, int64_t dim, float scale,
+inline Part weigh(const float* query, const float* const* keys, int64_t count, int64_t dim, float scale, float cap,
                   float* weights) {
   const Ints places = numbered();
   Floats most = all(-3e38f), total = {};
   for (int64_t j = 0; j < count; j += lanes) {
-    const Floats found = scores<D>(query, keys + j, dim) * scale;
+    Floats found = scores<D>(query, keys + j, dim) * scale;
+    if (cap) found = cap - 2 * cap / (1 + exponential(found * (2 / cap)));
     store(weights + j, found);
     most = chosen((found > most) & (places < int32_t(count - j)), found, most);
   }
@@ -98,7 +99,7 @@ void attend(const Shared& all_rows, const Seen* seen, int64_t from, float* weigh
     for (int64_t h = 0; h < heads && count; h++)
       to.parts[r * to.next_row + h * to.next_head] =
           weigh<D>(all_rows.queries + r * all_rows.next_row + h * dim, keys[r], count, dim, all_rows.scale,
-                   weights + (r * heads + h) * piece);
+                   all_rows.cap, weights + (r * heads + h) * piece);
   }
   for (int64_t r = 0; r < all_rows.rows; r++)
     for (int64_t h = 0; h < heads && counts[r]; h++)

@@ -14,23 +14,25 @@ namespace {
 
 struct Layer {
   Weight qkv, output, gate_up, down;
-  const float *norm, *mlp_norm;  // of norms before attention and MLP, times the root of their length
-  const float *head_norms, *after_norm, *after_mlp_norm;  // or null: of queries and keys, and after each of the two
-  int64_t rotated, kind, table;  // kind: which of the masks; table: of rotations
+  // Weights of norms, times the root of their length, or null where there is none: before attention and MLP, of queries
+  // and keys, after attention and MLP.
+  const float *norm, *mlp_norm, *head_norms, *after_norm, *after_mlp_norm;
+  // joint: all heads of a row have one norm; kind: which of the masks; table: of rotations
+  int64_t joint, rotated, kind, table;
 };
 
 struct Model {
   const Layer* layers;
   const Weight *head, *table;     // table: where rows of the embedding are looked up, or null
   const float *embedding, *norm;  // [vocabulary][width] in place of a table; of the norm as above
-  int64_t count, width, mlp, heads, kv_heads, dim, tables, gelu;
-  double eps, score_scale, embedding_scale, residual_scale, logit_scale;
+  int64_t count, width, mlp, heads, kv_heads, dim, turned, tables, gelu;  // turned: numbers of a head that are rotated
+  double eps, score_scale, embedding_scale, residual_scale, logit_scale, score_cap, logit_cap;  // caps: or 0
 };
 
 struct Rows {
   int64_t count, first;               // how many, and the column of the first
   const int64_t *tokens, *positions;  // [count]
-  const float *cos, *sin;             // of all positions [positions][tables][dim]
+  const float *cos, *sin;             // of all positions [positions][tables][turned]
   float* stream;                      // the residual stream [count][width]
   float *last, *logits;  // what the last ones leave: after the final norm [count - first_last][width]; and their logits
   int64_t first_last, first_logits;  // [count - first_logits][vocabulary]
@@ -81,6 +83,10 @@ void normalise(const float* x, const float* weight, int64_t size, double eps, fl
 
 void multiply_by(float factor, float* x, int64_t size) {
   for (int64_t i = 0; i < size; i++) x[i] *= factor;
+}
+
+void soft_cap(float cap, float* x, int64_t size) {
+  for (int64_t i = 0; i < size; i++) x[i] = cap * std::tanh(x[i] / cap);
 }
 
 // The activation of the MLP: x / (1 + e^-x), or GELU by its approximation with tanh, which is x / (1 + e^-2y).
@@ -144,9 +150,13 @@ class Pass {
     b.rounded.fill(*m.head, kept, x, member);
     const int64_t blocks = blocks_of(*m.head);
     product(kept, *m.head, {x, b.rounded}, member.from(blocks), member.to(blocks), {rows.logits, m.head->out, false});
-    if (m.logit_scale == 1) return;
+    if (m.logit_scale == 1 && m.logit_cap == 0) return;
     member.sync();
-    each(kept, [&](int64_t i) { multiply_by(m.logit_scale, rows.logits + i * m.head->out, m.head->out); });
+    each(kept, [&](int64_t i) {
+      float* logits = rows.logits + i * m.head->out;
+      if (m.logit_scale != 1) multiply_by(m.logit_scale, logits, m.head->out);
+      if (m.logit_cap) soft_cap(m.logit_cap, logits, m.head->out);
+    });
   }
 
   // What each row sees in layers of each kind.
@@ -169,7 +179,10 @@ class Pass {
 
   void norm(const float* weight) {
     each(rows.count, [&](int64_t row) {
-      normalise(rows.stream + row * m.width, weight, m.width, m.eps, &b.normed[row * m.layers->qkv.in]);
+      const float* x = rows.stream + row * m.width;
+      float* to = &b.normed[row * m.layers->qkv.in];
+      if (weight) normalise(x, weight, m.width, m.eps, to);
+      else std::copy_n(x, m.width, to);
     });
   }
 
@@ -211,13 +224,20 @@ class Pass {
 
   // Queries and keys by their positions; keys and values go to the cache.
   void rotate(const Layer& layer, int64_t index) {
-    const int64_t dim = m.dim, half = dim / 2, turned = m.heads + m.kv_heads, of_row = turned + m.kv_heads;
+    const int64_t dim = m.dim, half = m.turned / 2, turned = m.heads + m.kv_heads, of_row = turned + m.kv_heads;
+    if (layer.joint)
+      each(2 * rows.count, [&](int64_t i) {  // the queries of a row, its keys
+        const int64_t first = i % 2 ? m.heads * dim : 0, size = (i % 2 ? m.kv_heads : m.heads) * dim;
+        float* x = &b.states[i / 2 * of_row * dim + first];
+        normalise(x, layer.head_norms + first, size, m.eps, x);
+      });
     each(rows.count * of_row, [&](int64_t i) {
       const int64_t row = i / of_row, head = i % of_row;
       float* x = &b.states[i * dim];
-      if (head < turned && layer.head_norms) normalise(x, layer.head_norms + head * dim, dim, m.eps, x);
+      if (head < turned && layer.head_norms && !layer.joint)
+        normalise(x, layer.head_norms + head * dim, dim, m.eps, x);
       if (head < turned && layer.rotated) {
-        const int64_t place = (rows.positions[row] * m.tables + layer.table) * dim;
+        const int64_t place = (rows.positions[row] * m.tables + layer.table) * m.turned;
         const float *cos = rows.cos + place, *sin = rows.sin + place;
         for (int64_t d = 0; d < half; d++) {
           const float first = x[d], second = x[d + half];
@@ -246,7 +266,7 @@ class Pass {
         const int64_t place = (row * m.heads + head) * b.pieces + number;
         const Shared some{&b.states[row * row_size + head * dim], keys, keys + m.kv_heads * rows.capacity * dim,
                           std::min<int64_t>(rows_at_once, rows.count - row), shared, dim, row_size,
-                          float(m.score_scale)};
+                          float(m.score_scale), float(m.score_cap)};
         attend<D>(some, &b.seen[layer.kind * rows.count + row], number * piece, weights,
                   {&b.parts[place], &b.sums[place * dim], m.heads * b.pieces, b.pieces});
       }
@@ -292,15 +312,6 @@ int32_t native_unpack(const Weight* weight, float* out, int64_t threads) {
   return !done;
 }
 
-// The part of a weight in 4 bits (``narrow_block``). 0: done.
-int32_t native_narrow(const Weight* weight, uint8_t* out, int64_t threads) {
-  const int64_t blocks = own_blocks(*weight);
-  const bool done = together(std::min(threads, blocks), [&](Member& member) {
-    for (int64_t i = member.from(blocks); i < member.to(blocks); i++) narrow_block(*weight, i, out);
-  });
-  return !done;
-}
-
 // Rows of the weight by number as float32 [count][in]. 0: done.
 int32_t native_rows(const Weight* weight, int64_t count, const int64_t* numbers, float* out, int64_t threads) {
   const bool done = together(std::min(threads, count), [&](Member& member) {
@@ -313,14 +324,26 @@ int32_t native_rows(const Weight* weight, int64_t count, const int64_t* numbers,
 // Bytes of a part of a weight.
 int64_t native_size(const Weight* weight) { return own_blocks(*weight) * block_size(*weight); }
 
-// Fills the blocks of a part of a weight from the rows of a GGUF file: `order` says which row is that of each output, or
-// is null. 0: done.
-int32_t native_reorder(const Weight* weight, const uint8_t* in_file, const int64_t* order, int64_t threads) {
+// Fills the blocks of a part of a weight from the rows of a GGUF file that stores them in another way: `order` says
+// which row is that of each output, or is null. Where the weight is q4_1 and the rows are not, they are narrowed to 4
+// bits (``narrow_block``). 0: done.
+int32_t native_reorder(
+    const Weight* weight, int64_t stored, const uint8_t* in_file, const int64_t* order, int64_t threads) {
   const int64_t blocks = own_blocks(*weight), size = block_size(*weight);
+  const bool narrows = stored != weight->stored;
   const bool done = together(std::min(threads, blocks), [&](Member& member) {
-    by_whole_kind(weight->stored, [&](auto kind) {
-      for (int64_t i = member.from(blocks); i < member.to(blocks); i++)
-        reorder_block<kind>(in_file, weight->in, weight->out, order, i, (uint8_t*)weight->blocks + i * size);
+    Weight one{nullptr, nullptr, weight->in, block, stored, 0, nullptr};
+    std::vector<uint8_t> whole(narrows ? block_size(one) : 0);
+    std::vector<uint8_t> rows(narrows ? block * one.in / group * form(q4_1).file_size : 0);
+    one.blocks = whole.data();
+    by_whole_kind(stored, [&](auto kind) {
+      for (int64_t i = member.from(blocks); i < member.to(blocks); i++) {
+        uint8_t* to = (uint8_t*)weight->blocks + i * size;
+        reorder_block<kind>(in_file, one.in, weight->out, order, i, narrows ? whole.data() : to);
+        if (!narrows) continue;
+        narrow_block(one, 0, rows.data());
+        reorder_block<q4_1>(rows.data(), one.in, block, nullptr, 0, to);
+      }
     });
   });
   return !done;

@@ -13,7 +13,7 @@ from engines.errors import first_line
 from engines.machine import OtherLoad, keep, kept, measured_file
 from engines.model.native.native_code import digest, library
 from engines.model.native.native_linear import NativeLinear, StoredRows
-from engines.model.quantised_linear import quantised
+from engines.model.weight_grid import quantised
 
 _SLOWER = 1.5  # than torch
 _REPEATS, _ATTEMPTS, _AGAIN_DAYS = 5, 2, 3

@@ -42,16 +42,17 @@ class NativeLayer(ctypes.Structure):
 
     _fields_ = [*((name, NativeWeight) for name in ("qkv", "output", "gate_up", "down")),
                 *((name, _ANY) for name in ("norm", "mlp_norm", "head_norms", "after_norm", "after_mlp_norm")),
-                *((name, _COUNT) for name in ("rotated", "kind", "table"))]
+                *((name, _COUNT) for name in ("joint", "rotated", "kind", "table"))]
 
 
 class NativeModel(ctypes.Structure):
     """``Model`` of forward.cpp."""
 
     _fields_ = [*((name, _ANY) for name in ("layers", "head", "table", "embedding", "norm")),
-                *((name, _COUNT) for name in ("count", "width", "mlp", "heads", "kv_heads", "dim", "tables", "gelu")),
+                *((name, _COUNT) for name in (
+                    "count", "width", "mlp", "heads", "kv_heads", "dim", "turned", "tables", "gelu")),
                 *((name, ctypes.c_double) for name in ("eps", "score_scale", "embedding_scale", "residual_scale",
-                                                       "logit_scale"))]
+                                                       "logit_scale", "score_cap", "logit_cap"))]
 
 
 class NativeRows(ctypes.Structure):
@@ -119,10 +120,9 @@ def _opened(file: Path) -> ctypes.CDLL:
     code = ctypes.CDLL(str(file))
     code.native_product.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_unpack.argtypes = [_ANY, _ANY, _COUNT]
-    code.native_narrow.argtypes = [_ANY, _ANY, _COUNT]
     code.native_rows.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_size.argtypes, code.native_size.restype = [_ANY], _COUNT
-    code.native_reorder.argtypes = [_ANY, _ANY, _ANY, _COUNT]
+    code.native_reorder.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_forward.argtypes = [_ANY, _ANY, _COUNT]
     return code
 

@@ -38,14 +38,17 @@ class NativeForward(LeanForward):
         embedding = model.get_input_embeddings()
         table = embedding.linear.native if isinstance(embedding, NativeEmbedding) else None
         self._table, factor = table, hf.embedding_scale(embedding) if table is None else embedding.scale
+        self._grow(1)
+        score_cap, logit_cap = hf.caps(model.config)
         self._model = native_code.NativeModel(
             layers=ctypes.addressof(self._layers), head=ctypes.addressof(self._head),
             table=table and ctypes.addressof(table), embedding=None if table else embedding.weight.data_ptr(),
             norm=self.final_norm.data_ptr(), count=len(layers), width=self.width,
             mlp=self.layers[0].linears[3].in_features, heads=self.heads, kv_heads=self.kv_heads, dim=self.head_dim,
-            tables=len(self.tables), gelu=self.activation is not F.silu, eps=self.eps, score_scale=self.scale,
+            turned=self._cos.shape[-1] // len(self.tables), tables=len(self.tables),
+            gelu=self.activation is not F.silu, eps=self.eps, score_scale=self.scale, score_cap=score_cap,
             embedding_scale=factor * self.embedding_scale, residual_scale=self.residual_scale,
-            logit_scale=self.logit_scale,
+            logit_scale=self.logit_scale, logit_cap=logit_cap,
         )
 
     def narrow(self, outputs: int) -> None:
@@ -58,13 +61,16 @@ class NativeForward(LeanForward):
     def _native(self, layer: Layer) -> native_code.NativeLayer:
         """A layer for native code; its tensors are held by ``layer``."""
         if layer.head_norms is not None:  # as the other norms, times the root of their length
-            layer.head_norms = layer.head_norms.float() * self.head_dim**0.5
+            together = [self.heads, self.kv_heads] if layer.joint else [1, 1]
+            lengths = torch.tensor([float(count * self.head_dim) for count in together])
+            roots = lengths.sqrt().repeat_interleave(torch.tensor([self.heads, self.kv_heads]))
+            layer.head_norms = layer.head_norms.float() * roots[:, None]
         linears = dict(zip(("qkv", "output", "gate_up", "down"), (linear.native for linear in layer.linears)))
         norms = {name: getattr(layer, name) for name in (
             "norm", "mlp_norm", "head_norms", "after_norm", "after_mlp_norm")}
         return native_code.NativeLayer(
             **linears, **{name: None if norm is None else norm.data_ptr() for name, norm in norms.items()},
-            rotated=layer.rope, kind=self._kinds.index(layer.kind), table=layer.table)
+            joint=layer.joint, rotated=layer.rope, kind=self._kinds.index(layer.kind), table=layer.table)
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool

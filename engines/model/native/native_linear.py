@@ -14,16 +14,15 @@ from torch.nn import functional as F
 
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
+from engines.model.fused_layers import is_unread
 from engines.model.native.native_code import NativeWeight, check, library
-from engines.model.quantised_linear import GROUP, WeightGrid
-from engines.model.weight_layouts import LAYOUTS, NAMES, LaidOut, is_unread
+from engines.model.weight_grid import GROUP, WeightGrid
 
 BLOCK = 32  # outputs that lie together
 _KINDS = ("float32", "bfloat16", "float16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
           "Q6_K", "IQ4_NL", "IQ4_XS")  # as stored.h numbers them
 _WIDER = {"Q3_K": 4, "Q4_K": 4, "Q5_K": 4, "IQ4_XS": 2}  # bytes for 256 inputs of an output, beyond those in a file
-_NARROW = 20  # bytes that Q4_1 takes for 32 numbers
-NATIVE = "native"  # the layout of a model whose layers are these
+_FOUR_BITS = "Q4_1"  # the type of what is narrowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +60,33 @@ def stored_bytes(rows: StoredRows) -> int:
     return size // rows.outputs * (-(-rows.outputs // BLOCK) * BLOCK)
 
 
-class NativeLinear(LaidOut):
-    """An ``nn.Linear`` that native code multiplies, in float32: in half precision what goes in and comes out is rounded
-    as by torch.
+class NativeLinear(nn.Module):
+    """An ``nn.Linear`` that native code multiplies, in float32.
 
     Args:
         linear: the layer that it stands for, on the CPU.
         stored: its weight as it is stored, in parts of its outputs; none: its own.
+        narrow: whether what is stored becomes Q4_1: 4 bits, as ``weight_grid.quantised`` finds them.
         rounds: whether the inputs of products with what is stored as whole numbers are rounded to 8 bits.
 
     Attributes:
         native: the weight, for native code; the first of its parts.
+        quantised: whether the weight is whole numbers.
         rounds: whether inputs are rounded.
         words: how the weight is stored, for display.
     """
 
-    def __init__(self, linear: nn.Linear, stored: Sequence[StoredRows] = (), rounds: bool = False) -> None:
-        super().__init__(linear)
-        self.quantised, self.dtype, self.rounds = bool(stored), linear.weight.dtype, rounds and bool(stored)
-        self._bias = None if linear.bias is None else linear.bias.detach().float()
+    def __init__(
+        self, linear: nn.Linear, stored: Sequence[StoredRows] = (), rounds: bool = False, narrow: bool = False
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
+        self.quantised, self.rounds = bool(stored), rounds and bool(stored)
         if stored:
-            self.words = " and ".join(dict.fromkeys(part.kind for part in stored))
-            self._natives, self._blocks = zip(*(self._reordered(part) for part in stored))
+            kinds = [_FOUR_BITS if narrow else part.kind for part in stored]
+            self.words = " and ".join(dict.fromkeys(kinds))
+            self._natives, self._blocks = zip(*map(self._reordered, stored, kinds))
         else:
             numbers = _narrowest(linear.weight.detach())
             self.words = str(numbers.dtype).removeprefix("torch.")
@@ -92,28 +96,28 @@ class NativeLinear(LaidOut):
                                           _KINDS.index(self.words)),)
         start = 0
         for native in self._natives:
-            native.bias = None if self._bias is None else self._bias.data_ptr() + 4 * start
+            native.bias = None if self.bias is None else self.bias.data_ptr() + 4 * start
             start += native.outputs
         for native, following in pairwise(self._natives):
             native.next = ctypes.addressof(following)
         self.native = self._natives[0]
 
-    def _reordered(self, part: StoredRows) -> tuple[NativeWeight, torch.Tensor]:
-        """A part of the weight, and the memory that holds it."""
+    def _reordered(self, part: StoredRows, kind: str) -> tuple[NativeWeight, torch.Tensor]:
+        """A part of the weight, of this type from now on, and the memory that holds it."""
         code = library()
-        native = NativeWeight(None, None, part.inputs, part.outputs, _KINDS.index(part.kind), self.rounds)
+        native = NativeWeight(None, None, part.inputs, part.outputs, _KINDS.index(kind), self.rounds)
         # numpy asks for large pages, torch does not: fewer faults while it is filled, fewer misses when it is read.
         blocks = torch.from_numpy(np.empty(code.native_size(ctypes.byref(native)), np.uint8))
         native.blocks = blocks.data_ptr()
         order = None if part.order is None else part.order.ctypes.data
-        check(code.native_reorder(
-            ctypes.byref(native), part.content.ctypes.data, order, torch.get_num_threads()))
+        check(code.native_reorder(ctypes.byref(native), _KINDS.index(part.kind), part.content.ctypes.data, order,
+                                  torch.get_num_threads()))
         return native, blocks
 
     @property
-    def held(self) -> tuple[torch.Tensor, ...]:
-        """The tensors that hold the weight."""
-        return self._blocks
+    def nbytes(self) -> int:
+        """Bytes of the weight in memory."""
+        return sum(blocks.nbytes for blocks in self._blocks)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -122,16 +126,7 @@ class NativeLinear(LaidOut):
         for native in self._natives:
             check(library().native_unpack(ctypes.byref(native), out[start:].data_ptr(), torch.get_num_threads()))
             start += native.outputs
-        return out[:, : self.in_features].to(self.dtype)
-
-    def narrowed(self) -> list[StoredRows]:
-        """The weight in 4 bits, as a file would store its parts: ``quantised_linear.quantised``."""
-        out = []
-        for native in self._natives:
-            content = np.empty(native.outputs * native.inputs // GROUP * _NARROW, np.uint8)
-            check(library().native_narrow(ctypes.byref(native), content.ctypes.data, torch.get_num_threads()))
-            out.append(StoredRows("Q4_1", content, native.outputs, native.inputs))
-        return out
+        return out[:, : self.in_features]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = self.rows(x.reshape(-1, self.in_features).contiguous())
@@ -155,14 +150,13 @@ class NativeLinear(LaidOut):
             own += native.outputs
         return torch.cat(found, 1).view(*x.shape[:-1], end - start)
 
-    def _product(self, x: torch.Tensor, weight: NativeWeight, outputs: int) -> torch.Tensor:
-        rows = x.float()
+    def _product(self, rows: torch.Tensor, weight: NativeWeight, outputs: int) -> torch.Tensor:
         if weight.inputs > self.in_features:
             rows = F.pad(rows, (0, weight.inputs - self.in_features))
-        out = rows.new_empty(len(x), outputs)
+        out = rows.new_empty(len(rows), outputs)
         threads = torch.get_num_threads()
-        check(library().native_product(ctypes.byref(weight), len(x), rows.data_ptr(), out.data_ptr(), threads))
-        return out.to(x.dtype)
+        check(library().native_product(ctypes.byref(weight), len(rows), rows.data_ptr(), out.data_ptr(), threads))
+        return out
 
 
 class NativeEmbedding(nn.Module):
@@ -194,11 +188,28 @@ class NativeEmbedding(nn.Module):
         out = torch.empty(count, native.inputs)
         check(library().native_rows(
             ctypes.byref(native), count, ids.data_ptr(), out.data_ptr(), torch.get_num_threads()))
-        rows = out[:, : self.linear.in_features].to(self.linear.dtype)
+        rows = out[:, : self.linear.in_features]
         return rows if self.scale == 1 else rows * self.scale
 
 
-LAYOUTS[NATIVE], NAMES[NATIVE] = NativeLinear, NATIVE
+@torch.inference_mode()
+def make_native(model: nn.Module) -> None:
+    """Replace the plain linear layers of a module on the CPU by native ones, in place."""
+    for owner in list(model.modules()):
+        for name, child in owner.named_children():
+            if type(child) is nn.Linear:
+                setattr(owner, name, NativeLinear(child))
+
+
+def native_layers(model: nn.Module) -> list[NativeLinear]:
+    """The native linear layers of a module."""
+    return [module for module in model.modules() if isinstance(module, NativeLinear)]
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Bytes of all weights of a model; what several modules share counts once."""
+    plain = {parameter.data_ptr(): parameter.nbytes for parameter in model.parameters()}
+    return sum(layer.nbytes for layer in native_layers(model)) + sum(plain.values())
 
 
 @torch.no_grad()

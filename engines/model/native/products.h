@@ -166,10 +166,9 @@ inline void unpack(const Weight& w, int64_t number, float* out) {
 }
 
 // A block of a weight in 4 bits, from the least number of 32 to the largest, as llama.cpp's Q4_1 stores rows
-// [out][in / 32].
+// [32][in / 32].
 inline void narrow_block(const Weight& w, int64_t number, uint8_t* out) {
   constexpr int64_t size = form(q4_1).file_size;
-  const int64_t outputs = std::min<int64_t>(block, w.out - number * block);
   alignas(64) float numbers[group * block], least[block], scale[block];
   alignas(64) int32_t found[group * block];
   for (int64_t input = 0; input < w.in; input += group) {
@@ -191,8 +190,8 @@ inline void narrow_block(const Weight& w, int64_t number, uint8_t* out) {
         std::memcpy(found + k * block + at, &whole, sizeof whole);
       }
     }
-    for (int64_t i = 0; i < outputs; i++) {
-      uint8_t* to = out + ((number * block + i) * w.in + input) / group * size;
+    for (int64_t i = 0; i < block; i++) {
+      uint8_t* to = out + (i * w.in + input) / group * size;
       const _Float16 halves[2] = {_Float16(scale[i]), _Float16(least[i])};
       std::memcpy(to, halves, 4);
       for (int k = 0; k < group / 2; k++) to[4 + k] = found[k * block + i] | found[(k + group / 2) * block + i] << 4;

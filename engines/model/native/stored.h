@@ -218,17 +218,22 @@ void reorder_block(const uint8_t* in_file, int64_t in, int64_t out, const int64_
   constexpr Form f = form(kind);
   constexpr int small = f.each ? f.span / f.each : 0;
   const int64_t spans = in / f.span;
-  for (int lane = 0; lane < block; lane++) {  // the rows of a file lie one after the other
+  const uint8_t* rows[block];
+  for (int lane = 0; lane < block; lane++) {
     const int64_t output = number * block + lane;
-    const bool there = output < out;
-    const uint8_t* from = in_file + (there ? (order ? order[output] : output) * spans * f.file_size : 0);
-    uint8_t* span = to;
-    for (int64_t s = 0; s < spans; s++, from += f.file_size, span += span_size(kind)) {
+    rows[lane] = output < out ? in_file + (order ? order[output] : output) * spans * f.file_size : nullptr;
+  }
+  uint8_t* span = to;
+  for (int64_t s = 0; s < spans; s++, span += span_size(kind)) {  // one that stays in the nearest cache
+    for (int lane = 0; lane < block; lane++) {
+      const bool there = rows[lane];
+      const uint8_t* from = there ? rows[lane] + s * f.file_size : nullptr;
       uint32_t words[f.words + 1] = {};
       uint8_t first[16] = {}, second[16] = {}, scales[4] = {};
       if (there) {
         words_of<kind>(from, words);
         small_of<kind>(from, first, second);
+        for (int64_t line = 0; line < f.file_size; line += 64) __builtin_prefetch(from + 8 * f.file_size + line);
         std::memcpy(scales, from + scale_in_file(kind), f.least ? 4 : 2);
       }
       std::memcpy(span + 2 * lane, scales, 2);

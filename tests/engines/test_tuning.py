@@ -1,0 +1,92 @@
+"""The number of threads is measured once on this machine, and again where what was kept says nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engines.model import tuning
+from tests.conftest import make_llama
+
+MODEL = make_llama(1)
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Four cores of which two are best: what is measured, and what else is running."""
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(tuning, "_replaced", {})
+    now, measured, others = [4], [], [0.0]
+
+    def measure(forward, threads):
+        measured.append(threads)
+        return {1: 2.0, 2: 1.0, 4: 1.0}[threads]
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now[-1])
+    monkeypatch.setattr(torch, "set_num_threads", now.append)
+    monkeypatch.setattr(tuning, "measure", measure)
+    monkeypatch.setattr(tuning.OtherLoad, "cores", lambda self: others[0])
+    return measured, others, now, tmp_path / "tunings"
+
+
+def tune(model=MODEL, forward=lambda: None, threads=None) -> None:
+    tuning.tune_once(model, forward, ["native"], threads)
+
+
+def test_it_is_measured_once(machine):
+    measured, _, now, _ = machine
+    tune()
+    assert measured == [1, 2, 4] and now[-1] == 2
+    now.append(4)
+    tune()
+    assert measured == [1, 2, 4] and now[-1] == 2
+    tune(make_llama(1, layers=3))
+    assert len(measured) == 6, "another model is measured"
+
+
+def test_a_forward_to_be_timed_is_made_only_where_it_is_measured(machine):
+    made = []
+    for _ in range(2):
+        tune(forward=lambda: made.append(True))
+    assert made == [True]
+
+
+@pytest.mark.parametrize("busy", [1.0, None])
+def test_it_is_not_kept_of_a_busy_machine(machine, busy):
+    measured, others, *_ = machine
+    others[0] = busy
+    tune()
+    tune()
+    assert measured == [1, 2, 4, 1, 2, 4]
+
+
+def test_a_number_that_is_given_is_not_measured(machine):
+    measured, _, now, _ = machine
+    tune(threads=3)
+    assert not measured and now[-1] == 3
+
+
+@pytest.mark.parametrize("damage", ["", "{}", "[]", "400", "0", "true", "2.0", '"2"', "[" * 100_000])
+def test_a_damaged_file_is_measured_anew(machine, damage):
+    measured, _, now, folder = machine
+    tune()
+    (file,) = folder.iterdir()
+    file.write_text(damage)
+    tune()
+    assert measured == [1, 2, 4] * 2 and now[-1] == 2
+
+
+def test_a_long_forward_is_not_repeated_for_seconds(monkeypatch):
+    clock, sent = [0.0], []
+
+    def forward(rows):
+        sent.append(rows)
+        clock[0] += 1.0
+
+    monkeypatch.setattr(tuning, "perf_counter", lambda: clock[0])
+    before = torch.get_num_threads()
+    try:
+        assert tuning.measure(forward, 1) == 1.0 and sent == [1, 8, 1, 8]
+    finally:
+        torch.set_num_threads(before)
