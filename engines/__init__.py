@@ -13,21 +13,33 @@ Importing this package is cheap: torch comes with the first ``load``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
 from engines.methods import MethodSpec, find, specs
+from engines.model.load_options import LoadOptions
 from engines.report.answer import Answer
 from engines.report.metrics import Metrics, measure
 from engines.request import Request
 
+if TYPE_CHECKING:
+    from engines.progress import Loading
+    from engines.runtime import Runtime
+
 __version__ = "0.2.0"
 __all__ = [
-    "Answer", "MethodSpec", "Metrics", "ModelUnavailable", "Request", "RunFailed", "SpecError", "UsageProblem",
-    "find", "load", "measure", "specs",
+    "Answer", "LoadOptions", "MethodSpec", "Metrics", "ModelUnavailable", "Request", "RunFailed", "SpecError",
+    "UsageProblem", "find", "load", "measure", "specs",
 ]
 
 
-def load(*args, **kwargs):
-    """Load models and return a ``engines.runtime.Runtime``; see ``Runtime.load`` for the arguments."""
+def load(
+    model: str | None = None, draft_model: str | None = None, *, progress: Callable[[Loading], None] = lambda _: None,
+    **options,
+) -> Runtime:
+    """Load models: a ``engines.runtime.Runtime``. ``options`` are fields of ``engines.model.load_options.LoadOptions``,
+    ``progress`` and what is raised are as of ``Runtime.load``."""
     from engines.runtime import Runtime
 
-    return Runtime.load(*args, **kwargs)
+    return Runtime.load(LoadOptions(model, draft_model, **options), progress)

@@ -33,13 +33,13 @@ from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem,
 from engines.heads.find_heads import heads_for
 from engines.hub import gguf_file
 from engines.hub.known_models import resolve
-from engines.hub.model_source import TrustPolicy
 from engines.laws import make_law
 from engines.libraries.hf import Tokenizer, text_config
 from engines.methods.drafter import Resources
 from engines.methods.shared.datastore_probe import probe
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import FeatureRequest
+from engines.model.load_options import LoadOptions
 from engines.model.loading import (
     LoadedDraft,
     load_draft,
@@ -166,61 +166,31 @@ class Runtime:
         )
 
     @classmethod
-    def load(
-        cls, model: str | None = None, draft_model: str | None = None, dtype: str = "auto", device: str = "auto",
-        progress: Callable[[Loading], None] = lambda _: None, threads: int | None = None,
-        revision: str | None = None, draft_revision: str | None = None, allow_pickle: bool = False,
-        trust_remote_code: bool = False, strict: bool = False, quantize: str = "auto", draft_quantize: str = "auto",
-        head: str | None = None, native: bool = True, arithmetic: str = "auto",
-    ) -> Runtime:
-        """Load models, folders or hub ids; None takes the ones that ship, the draft model only where its vocabulary is
-        the target's; a named one may have another (``engines.vocabularies``). What is on the hub
-        only is downloaded; ``progress`` may raise a BaseException to leave.
-
-        ``revision`` and ``draft_revision`` are branches, tags or commits of hub ids. ``allow_pickle`` reads weights
-        from .bin files where there are no safetensors; ``trust_remote_code`` runs code that comes with a model.
-        ``strict``: a token's logits are the same to the last bit however it was fed, so that in half precision too
-        every engine writes the same text (engines.model.batch_invariant).
-        ``quantize``: one of engines.model.quantize_choices. ``draft_quantize`` is the same for the draft model, on
-        whose weights the distribution of the answers does not depend.
-        ``native``: target and draft model by native code (engines.model.native) where they can be, in float32 on the
-        CPU; the first time it is compiled, which takes seconds.
-        ``arithmetic``: how native code multiplies weights that are whole numbers: one of
-        engines.model.quantize_choices.ARITHMETICS.
-        ``head``: a learned draft head, a folder, a hub id or the name of one at hand; of kinds that it is not of, one
-        at hand that was trained for the target is taken. "none" takes none.
-
-        On the CPU torch's thread count is set, for the whole process: to ``threads``, or to what a short measurement
-        on the target finds best; a negative number leaves cores to a screen (engines.model.tuning.tune).
+    def load(cls, options: LoadOptions, progress: Callable[[Loading], None] = lambda _: None) -> Runtime:
+        """Load models. What is on the hub only is downloaded; ``progress`` may raise a BaseException to leave.
 
         Raises:
             ModelUnavailable: a model is missing or unusable.
             UsageProblem: an unknown dtype, device, quantisation or arithmetic, more threads than processors, or a
-                ``draft_model`` that shares no token with the target.
+                draft model that shares no token with the target.
         """
-        clock = perf_counter()
+        clock, threads = perf_counter(), options.threads
         if threads and threads > (most := os.cpu_count() or 1):
             raise UsageProblem(f"{threads} threads are more than the {most} processors here", f"give at most {most}")
-        where = resolve_device(device)
-        kind = resolve_dtype(dtype, where)
-        check_choice(quantize)
-        check_choice(draft_quantize)
-        check_arithmetic(arithmetic)
-        terms = TrustPolicy(allow_pickle, trust_remote_code)
-        target, tokenizer, draft, warnings = load_models(
-            model, draft_model, terms, kind, where, revision=revision, draft_revision=draft_revision, threads=threads,
-            strict=strict, quantize=quantize, draft_quantize=draft_quantize, native=native, arithmetic=arithmetic,
-            progress=progress,
-        )
-        found, said = heads_for(head, target, allow_pickle, progress)
+        where = resolve_device(options.device)
+        dtype = resolve_dtype(options.dtype, where)
+        check_choice(options.quantize)
+        check_choice(options.draft_quantize)
+        check_arithmetic(options.arithmetic)
+        target, tokenizer, draft, warnings = load_models(options, dtype, where, progress)
+        found, said = heads_for(options.head, target, options.allow_pickle, progress)
         runtime = cls(
             target, tokenizer, draft.model if draft else None, warnings=warnings + said, progress=progress, heads=found,
             translation=draft.translation if draft else None,
-            load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, terms=terms, dtype=kind,
-                               device=where, threads=torch.get_num_threads(), quantize=draft_quantize,
-                               revision=revision, native=native, arithmetic=arithmetic),
+            load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, options=options, dtype=dtype,
+                               device=where),
         )
-        runtime._said = native_here(native, where)[1] + said
+        runtime._said = native_here(options.native, where)[1] + said
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
         return runtime

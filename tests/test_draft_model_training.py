@@ -16,7 +16,8 @@ from engines.datastores.building.corpus import Document
 from engines.datastores.building.sparse_build import build_sparse
 from engines.hub import local_models
 from engines.hub.known_models import known_name, resolve
-from engines.hub.model_source import TrustPolicy, locate
+from engines.hub.model_source import locate
+from engines.model.load_options import LoadOptions
 from engines.model.loading import load_models, load_tokenizer, read_model
 from spec_tui.session import model_choices
 from spec_tui.session.client import LoadRequest
@@ -211,7 +212,7 @@ def test_a_target_takes_the_usual_draft_model_that_has_its_tokens(work, shipped,
     assert local_models.usual_draft(Path(sample)).title == "sample draft"
     found = {}
     for name in (target, sample):
-        *_, draft, warnings = load_models(name, None, TrustPolicy(), torch.float32, torch.device("cpu"), threads=1)
+        *_, draft, warnings = load_models(LoadOptions(name, threads=1), torch.float32, torch.device("cpu"))
         found[name] = draft.model.name
         assert not warnings
     assert found == {target: str(file), sample: str(shipped / "draft")}

@@ -9,6 +9,7 @@ from engines import methods
 from engines.bench import generate_runs
 from engines.bench.hf_generate import generate_lanes
 from engines.errors import SpecError, first_line
+from engines.model.load_options import LoadOptions
 from engines.race.lanes import Lane
 from engines.report.answer import Answer
 from engines.report.events import Finished
@@ -36,7 +37,7 @@ class EngineCheck:
 def check_engines() -> list[EngineCheck]:
     """Decode ``TOKENS`` tokens with each engine whose method ``generate`` has too, and compare their ids with those of
     plain ``generate``. Raises SpecError: the sample pair cannot be loaded, or generate fails."""
-    runtime = Runtime.load("sample")
+    runtime = Runtime.load(LoadOptions("sample"))
     engines = [spec.id for spec in methods.specs() if spec.generate is not None]
     request = Request((("user", _PROMPT),), max_new_tokens=TOKENS)
     plain, _ = generate_runs.load(runtime.ready, runtime.target.dtype, draft=False)

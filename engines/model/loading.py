@@ -28,6 +28,7 @@ from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
 from engines.model.kept_selftest import test_once
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
+from engines.model.load_options import LoadOptions
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward, takes
 from engines.model.native.native_linear import make_native, share_embedding, weight_bytes
@@ -96,42 +97,41 @@ def native_here(
 
 
 def load_models(
-    model: str | None, draft_model: str | None, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
-    revision: str | None = None, draft_revision: str | None = None, threads: int | None = None, strict: bool = False,
-    quantize: str = AUTO, draft_quantize: str = AUTO, native: bool = True, arithmetic: str = AUTO,
-    progress: Progress = lambda _: None,
+    options: LoadOptions, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None,
 ) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
-    """Find, download and load target, tokenizer and draft model, folders or hub ids; None takes those that ship.
+    """Find, download and load target, tokenizer and draft model. The target is strict or not: of drafts nothing depends
+    on the last bit. The last value that is returned is what the user should know of how the models were found.
 
-    The target is ``strict`` or not: of drafts nothing depends on the last bit. ``quantize`` is the target's,
-    ``draft_quantize`` the draft model's, ``native`` and ``arithmetic`` (``load_model``) both's. The last value that is
-    returned is what the user should know of how the models were found.
+    Args:
+        dtype, device: what those of the options are here.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
         UsageProblem: a named draft model that shares no token with the target; a revision of what has none.
     """
-    source = locate(default_model() if model is None else model, revision, terms, "target", progress)
-    native, remarks = native_here(native, device, progress)
+    source = locate(options.model or default_model(), options.revision, _terms(options), "target", progress)
+    _, remarks = native_here(options.native, device, progress)
     progress(Loading("loading the tokenizer", 0.1))
     load_config(source)
     tokenizer = load_tokenizer(source)
-    if draft_revision is not None and draft_model is None:
+    if options.draft_revision is not None and options.draft_model is None:
         raise UsageProblem("--draft-revision requires --draft-model", "give --draft-model with it")
-    found, warnings = _find_draft(draft_model, draft_revision, source, tokenizer, progress)
+    found, warnings = _find_draft(options.draft_model, options.draft_revision, source, tokenizer, progress)
     draft_source = found.source if found is not None else None
     check_room(source, draft_source)
     source.fetch_weights(progress)
     if draft_source is not None:
         draft_source.fetch_weights(progress)
-    part = _part(progress, 0.2, 0.65)
-    target = load_model(source, dtype, device, threads, strict, part, quantize, native, arithmetic)
+    target = load_model(source, dtype, device, options.threads, options.strict, _part(progress, 0.2, 0.65),
+                        options.quantize, options.native, options.arithmetic)
     draft = None
-    warnings += remarks
-    if draft_source is not None:
-        part = _part(progress, 0.65, 0.8, "draft model: ")
-        draft = _read_draft(found, dtype, device, torch.get_num_threads(), draft_quantize, part, native, arithmetic)
-    return target, tokenizer, draft, warnings
+    if found is not None:
+        draft = _read_draft(found, options, dtype, device, _part(progress, 0.65, 0.8, "draft model: "))
+    return target, tokenizer, draft, warnings + remarks
+
+
+def _terms(options: LoadOptions) -> TrustPolicy:
+    return TrustPolicy(options.allow_pickle, options.trust_remote_code)
 
 
 class LoadedDraft(NamedTuple):
@@ -149,25 +149,25 @@ class _FoundDraft(NamedTuple):
 
 
 def load_draft(
-    name: str, target: str, tokenizer: Tokenizer, terms: TrustPolicy, dtype: torch.dtype, device: torch.device,
-    threads: int | None, quantize: str = AUTO, revision: str | None = None, progress: Progress = lambda _: None,
-    native: bool = True, arithmetic: str = AUTO,
+    name: str, target: str, tokenizer: Tokenizer, options: LoadOptions, dtype: torch.dtype, device: torch.device,
+    progress: Progress = lambda _: None,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
-    """Another draft model for a target (of this ``revision``) that is loaded, and what is to be known of it. Raises as
+    """Another draft model for a target that was loaded with these options, and what is to be known of it. Raises as
     ``load_models``."""
-    found, warnings = _find_draft(name, None, locate(target, revision, terms, "target"), tokenizer, progress)
+    source = locate(target, options.revision, _terms(options), "target")
+    found, warnings = _find_draft(name, None, source, tokenizer, progress)
     check_room(found.source)
     found.source.fetch_weights(progress)
-    return _read_draft(found, dtype, device, threads, quantize, progress, native, arithmetic), warnings
+    return _read_draft(found, options, dtype, device, progress), warnings
 
 
 def _read_draft(
-    found: _FoundDraft, dtype: torch.dtype, device: torch.device, threads: int | None, quantize: str,
-    progress: Progress, native: bool, arithmetic: str,
+    found: _FoundDraft, options: LoadOptions, dtype: torch.dtype, device: torch.device, progress: Progress,
 ) -> LoadedDraft:
-    """A draft model whose weights are at hand."""
-    model = load_model(found.source, dtype, device, threads, progress=progress, quantize=quantize,
-                       native=native, arithmetic=arithmetic, drafts=True)
+    """A draft model whose weights are at hand, on as many threads as its target."""
+    model = load_model(found.source, dtype, device, torch.get_num_threads(), progress=progress,
+                       quantize=options.draft_quantize, native=options.native, arithmetic=options.arithmetic,
+                       drafts=True)
     if found.translation is None:
         _draft_frequent(model)
     return LoadedDraft(model, found.translation)

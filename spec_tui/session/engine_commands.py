@@ -7,7 +7,7 @@ from typing import Any, Union
 
 import msgspec
 
-from engines.model.quantize_choices import AUTO
+from engines.model.load_options import LoadOptions
 from engines.race.lanes import Race
 from engines.report import encoding
 from engines.report.answer import Answer
@@ -15,29 +15,13 @@ from engines.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class LoadRequest:
+class LoadRequest(LoadOptions):
     """Models to load, by the names that ``engines.hub.model_source.locate`` takes; None takes the default. dtype and
     device "auto" or a name. ``server`` is the address of one that holds the model, ``api_key_env`` the environment
     variable with its key, ``served_model`` which of its models; ``backend`` the program that is to run a file here, ""
     for this one. Of a model in another program ``model`` is what audits its answers. ``fetch``: ``model``
-    is a known one, to be got first where it is not here. The other fields are those of
-    ``engines.runtime.Runtime.load``."""
+    is a known one, to be got first where it is not here."""
 
-    model: str | None = None
-    draft_model: str | None = None
-    dtype: str = "auto"
-    device: str = "auto"
-    revision: str | None = None
-    draft_revision: str | None = None
-    allow_pickle: bool = False
-    trust_remote_code: bool = False
-    strict: bool = False
-    quantize: str = AUTO
-    draft_quantize: str = AUTO
-    native: bool = True
-    arithmetic: str = AUTO
-    threads: int | None = None
-    head: str | None = None
     server: str | None = None
     api_key_env: str | None = None
     backend: str = ""

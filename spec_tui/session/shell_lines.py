@@ -76,9 +76,8 @@ def _given(what: object, names: tuple[str, ...]) -> list[str]:
 
 
 def _models(load: LoadRequest) -> list[str]:
-    named = _given(load, ("model", "draft_model", "dtype", "device", "quantize", "draft_quantize", "arithmetic",
-                          "revision", "draft_revision", "threads", "head", "server", "api_key_env", "backend",
-                          "served_model"))
-    switches = ("allow_pickle", "trust_remote_code", "strict")
+    names = [field.name for field in fields(load) if field.name != "fetch"]
+    switches = [name for name in names if isinstance(getattr(load, name), bool) and name != "native"]
+    named = _given(load, tuple(name for name in names if name not in (*switches, "native")))
     named += [f"--{name.replace('_', '-')}" for name in switches if getattr(load, name)]
     return named if load.native else [*named, "--no-native"]

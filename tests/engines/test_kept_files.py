@@ -22,8 +22,8 @@ from tests.sources.gguf_files import Tiny
 RUN = """
 import sys
 from engines.request import Request
-from engines.runtime import Runtime
-runtime = Runtime.load(sys.argv[1], threads=1)
+from engines import load
+runtime = load(sys.argv[1], threads=1)
 *_, finished = runtime.run(Request((("user", "the thin"),), max_new_tokens=4))
 print(finished.tokens)
 """

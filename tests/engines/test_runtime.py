@@ -111,7 +111,7 @@ def test_a_long_prompt_is_told_of_piece_by_piece_and_can_be_stopped_between_two(
 
 def test_loading_is_told_of_as_it_goes(saved):
     told = []
-    Runtime.load(str(saved), str(saved), threads=1, progress=told.append)
+    load(str(saved), str(saved), threads=1, progress=told.append)
     shares = [event.done for event in told if event.done is not None]
     assert shares == sorted(shares) and shares[-1] == 1.0
     stages = [event.stage for event in told]
@@ -124,7 +124,7 @@ def test_loading_is_told_of_as_it_goes(saved):
 def test_a_cache_folder_that_can_be_none_is_not_the_models_fault(saved, monkeypatch):
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", "~no-such-user-here/x")
     with pytest.raises(UsageProblem, match="SPEC_TUI_CACHE_DIR names no folder"):
-        Runtime.load(str(saved), threads=1)
+        load(str(saved), threads=1)
 
 
 def test_the_weights_are_counted_while_they_are_read(saved, monkeypatch):

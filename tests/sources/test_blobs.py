@@ -13,7 +13,7 @@ import torch
 
 from engines.hub import download as workers
 from engines.hub import hub_cache as cache
-from engines.hub.model_source import TrustPolicy
+from engines.model.load_options import LoadOptions
 from engines.model.loading import load_models
 from tests.hub import NEEDED, digest
 from tests.sources.test_download import NAME, WEIGHTS, Watcher, fetch, here, refused
@@ -113,7 +113,7 @@ def test_a_content_that_two_models_have_is_counted_once(hub, crowded, monkeypatc
         hub.asked.clear()
         watcher = Watcher()
         target, _, draft, _ = load_models(
-            NAME, NAME, TrustPolicy(), torch.float32, torch.device("cpu"), "v1", revision, progress=watcher
+            LoadOptions(NAME, NAME, revision="v1", draft_revision=revision), torch.float32, torch.device("cpu"), watcher
         )
         assert [(f / WEIGHTS).read_bytes() for f in (target, draft.model)] == [crowded[WEIGHTS]] * 2
         assert len([a for a in hub.asked if a.path.startswith("/cdn/")]) == 1

@@ -15,11 +15,12 @@ from engines.errors import ModelUnavailable
 from engines.hub import gguf_file, gguf_folder, local_models
 from engines.hub.gguf_config import Unsupported
 from engines.hub.known_models import KNOWN, default_model, default_notice
-from engines.hub.model_source import TrustPolicy, locate
+from engines.hub.model_source import locate
 from engines.model import gguf_weights, loading
 from engines.model.description import describe
 from engines.model.fused_layers import fuse
 from engines.model.lean_forward import fits
+from engines.model.load_options import LoadOptions
 from tests.sources.gguf_files import FAMILIES, PIECES, SPECIAL, Tiny
 from tests.sources.llama_cpp import LlamaCpp
 
@@ -172,7 +173,7 @@ def test_another_architecture_is_named_with_those_that_are_read(tmp_path):
 def test_a_file_is_a_model_like_any_other(tmp_path):
     path = Tiny("llama", "Q8_0").write(tmp_path / "m.gguf", lambda writer: writer.add_license("mit"))
     target, tokenizer, draft, _ = loading.load_models(
-        str(path), str(path), TrustPolicy(), torch.bfloat16, torch.device("cpu")
+        LoadOptions(str(path), str(path)), torch.bfloat16, torch.device("cpu")
     )
     assert target.name == draft.model.name == str(path) and target.trees and tokenizer.vocab_size == 276
     assert target.fingerprint == loading.load_model(str(path), torch.float32, torch.device("cpu")).fingerprint

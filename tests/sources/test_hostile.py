@@ -11,13 +11,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engines import load
 from engines.errors import ModelUnavailable, SpecError
 from engines.hub.local_models import look_at
 from engines.hub.model_source import locate
 from engines.model.description import describe
 from engines.model.loading import load_config, load_tokenizer
 from engines.request import Request
-from engines.runtime import Runtime
 from tests.hub import save
 from tests.sources.test_download import NAME, WEIGHTS, fetch, here, refused
 
@@ -174,7 +174,7 @@ def changed(folder, file, **values):
 def test_a_damaged_generation_config_is_said_and_left_aside(folder, content, words):
     (folder / "generation_config.json").write_text(content)
     [remark] = [r for r in describe(str(folder)).remarks if "generation_config.json" in r]
-    runtime = Runtime.load(str(folder), threads=1)
+    runtime = load(str(folder), threads=1)
     assert words in remark and remark in runtime.ready.warnings
     assert runtime.end_tokens == {runtime.target.model.config.eos_token_id}
     assert list(runtime.run(Request(conversation=(("user", "a"),), max_new_tokens=2)))
@@ -182,7 +182,7 @@ def test_a_damaged_generation_config_is_said_and_left_aside(folder, content, wor
 
 def test_an_end_token_beyond_the_vocabulary_is_said(folder):
     changed(folder, "generation_config.json", eos_token_id=[3, 10**9])
-    ready = Runtime.load(str(folder), threads=1).ready
+    ready = load(str(folder), threads=1).ready
     assert any("end token 1000000000 is beyond its vocabulary" in warning for warning in ready.warnings)
 
 
@@ -191,7 +191,7 @@ def test_weights_that_are_not_used_are_said(folder):
 
     weights = load_file(folder / WEIGHTS)
     save_file(weights | {"model.more.weight": torch.zeros(3)}, folder / WEIGHTS, {"format": "pt"})
-    warnings = Runtime.load(str(folder), threads=1).ready.warnings
+    warnings = load(str(folder), threads=1).ready.warnings
     assert any("not used: 1, the first is model.more.weight" in w for w in warnings)
 
 
