@@ -327,6 +327,10 @@ class Runtime:
             memory={} if request.text_depends_on_draft else self._memory,
             keeps=request.keeps and not request.text_depends_on_draft, detail=request.detail,
         ), **options)
+        if law.wants_chains and not (spec.baseline or drafter.draws_chains):
+            raise UsageProblem(
+                f"the {law.name} law judges chains that were drawn at random, and {spec.id} {options} drafts none",
+                "take an engine that draws a chain, shape=chain where it has that option, or another law")
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
         remarks = (remark,) if (remark := drafter.remark()) else ()
         start = len(prompt) - bool(begun)

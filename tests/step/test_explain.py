@@ -83,7 +83,7 @@ def test_deeper_says_more_and_names_where_to_read_on(runs, engine):
     assert len(said(run, 1, "verify", deep=True)) > len(said(run, 1, "verify"))
 
 
-@pytest.mark.parametrize("law", ["rejection", "redraw", "typical"])
+@pytest.mark.parametrize("law", ["rejection", "block", "redraw", "typical"])
 def test_draws_and_thresholds_are_shown(runs, law):
     run = runs("draft", law=law, temperature=0.9, seed=2)
     seen = 0
@@ -93,8 +93,9 @@ def test_draws_and_thresholds_are_shown(runs, law):
             continue
         seen += 1
         text = said(run, number, "accept")
-        assert p3(trials[0].draw) in text and p3(trials[0].target_prob) in text
-        assert (LOSSY in text) == (law != "rejection")
+        held_against = trials[0].target_prob if trials[0].bound is None else trials[0].bound
+        assert p3(trials[0].draw) in text and p3(held_against) in text
+        assert (LOSSY in text) == (law in ("redraw", "typical"))
         if event.bias is not None:
             assert p3(event.bias) in text
     assert seen

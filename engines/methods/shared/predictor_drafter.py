@@ -61,6 +61,7 @@ class PredictorDrafter(Drafter):
         self.shape = shape if resources.branches and drafting.trees else "chain"
         self.draw, self.num_tokens, self.stop, self.confidence = draw, num_tokens, stop, confidence
         self.depth, self.top_k, self.total_nodes = depth, top_k, total_nodes
+        self.draws_chains = self.shape == "chain"
 
     def remark(self) -> str:
         budget, price = self.resources.budget, self.price
