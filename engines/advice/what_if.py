@@ -23,21 +23,24 @@ class Modelled:
 def modelled(screening: Screening, machine: OtherMachine, ready: Ready) -> dict[int, Modelled]:
     """The lanes by number, as far as enough is known of them; nothing where the target's t(n) there is not.
 
-    Verifying takes t(n) there for the rows of every round. A forward pass of a draft model takes its t(1) there, where
-    only numbers of the machine are known that of a model of its size; of what else drafts with passes, the part of the
-    target's that it takes here. Lookups, and what is outside of both, take as long as here.
+    Verifying takes t(n) there for the rows of every round, of all requests where several are decoded at once: then each
+    has as many rows and tokens as here, passes that draft and verify are shared, and lookups and all else are not. A
+    forward pass of a draft model takes its t(1) there, where only numbers of the machine are known that of a model of
+    its size; of what else drafts with passes, the part of the target's that it takes here. Lookups, and what is outside
+    of both, take as long as here.
     """
-    price = machine.table or machine.pass_cost(ready.parameters)
+    price = _here(ready) if machine.here else machine.table or machine.pass_cost(ready.parameters)
     if price is None:
         return {}
+    together = price.of_requests(machine.requests)
     rates: dict[int, tuple[float, float]] = {}
     for lane in range(len(screening.lanes)):
         m = screening.metrics(lane)
         drafting = _drafting(m, screening, lane, machine, ready, price)
         if lane in screening.failed or not m.target_forwards or drafting is None or m.other_seconds is None:
             continue
-        verifying = sum(count * price.at(rows) for rows, count in m.rows.items())
-        seconds = verifying + drafting + m.other_seconds
+        verifying = sum(count * together.at(rows) for rows, count in m.rows.items())
+        seconds = verifying + drafting + machine.requests * m.other_seconds
         rates[lane] = (m.new_tokens - m.answers) / seconds, drafting / seconds
     if BASELINE not in rates:
         return {}
@@ -47,17 +50,26 @@ def modelled(screening: Screening, machine: OtherMachine, ready: Ready) -> dict[
 def _drafting(
     m: Metrics, screening: Screening, lane: int, machine: OtherMachine, ready: Ready, price: CostCurve
 ) -> float | None:
-    """Seconds of drafting in all rounds of a lane; None where not enough is known."""
-    if m.draft_seconds is None or not m.draft_forwards:
-        return m.draft_seconds
+    """Seconds of drafting in all rounds of a lane, for all requests; None where not enough is known."""
+    if m.draft_seconds is None:
+        return None
+    if not m.draft_forwards:
+        return machine.requests * m.draft_seconds
     setting = screening.lanes[lane]
     used = methods.find(setting.engine).used(setting.options, methods.at_hand(ready.draft_model, ready.heads))
     if methods.DRAFT_MODEL in used and not setting.draft_model:
-        own = machine.draft_table or machine.pass_cost(ready.draft_parameters)
+        there = CostCurve(ready.draft_price) if machine.here and ready.draft_price else None
+        own = machine.draft_table or machine.pass_cost(ready.draft_parameters) or there
         if own is not None:
-            return m.draft_forwards * own.at(1)
-    if not ready.price or not m.verify_seconds:
+            return m.draft_forwards * own.of_requests(machine.requests).at(1)
+    here = _here(ready)
+    if here is None or not m.verify_seconds:
         return None
-    here = CostCurve(ready.price)
     priced = sum(count * here.at(rows) for rows, count in m.rows.items())
-    return m.draft_seconds * (priced / m.verify_seconds) * price.at(1) / here.at(1)
+    slower = price.of_requests(machine.requests).at(1) / here.at(1)
+    return m.draft_seconds * (priced / m.verify_seconds) * slower
+
+
+def _here(ready: Ready) -> CostCurve | None:
+    """t(n) of the target on this machine."""
+    return CostCurve(ready.price) if ready.price else None

@@ -21,6 +21,7 @@ from engines.model.kv_buffer import KVBuffer
 
 _SECONDS = 0.3
 _CONTEXT = 192  # rows in the cache meanwhile
+_LONG_CONTEXT = 2048  # rows, to tell what reading them takes
 _CHECKED, _CHECKS = (1, 16), 1  # sizes that what was kept is held against, and how often
 _CLEARLY = 0.8
 
@@ -94,6 +95,28 @@ def _beaten(known: CostCurve, model: Priced) -> bool:
     """Whether the machine does clearly better now than the curve says."""
     now = measure(model, sizes=_CHECKED, repeats=_CHECKS)
     return any(seconds < _CLEARLY * known.at(rows) for rows, seconds in now.points)
+
+
+def reading(model: Priced, repeats: int = REPEATS) -> tuple[float, int]:
+    """Seconds that a pass takes longer for each token of context, whose keys and values it reads, and the tokens of
+    context that t(n) is measured with. 0 seconds where the model's context has no room for a difference; leaves the
+    cache empty."""
+    limit = max(1, model.context_limit - 1)
+    short, long = min(_CONTEXT, limit - 1), min(_LONG_CONTEXT, limit - 1)
+    if long <= 2 * short:
+        return 0.0, short
+    model.truncate(0)
+    model.forward([0], [-1])
+    model.drop()
+    model.cache.reserve(long + 1)
+    best = dict.fromkeys((short, long), float("inf"))
+    try:
+        for context in (short, long) * (repeats + 1):  # the first of each warms up
+            model.cache.length = context
+            best[context] = min(best[context], _time(model, 1))
+    finally:
+        model.truncate(0)
+    return max(0.0, (best[long] - best[short]) / (long - short)), short
 
 
 def measure(

@@ -291,7 +291,8 @@ def _of_the_model(report: AdviceReport) -> list[str]:
         return [f"nothing is modelled for {words}: the number of parameters or a time of this machine is not known"]
     return [f"modelled for {words}: tokens and acceptance as measured here, with the sizes of drafts that pay here; "
             "verifying and draft passes by t(n) there, lookups and all else as long as here, reading the KV cache left "
-            "out"]
+            "out" + (f"; {report.machine.requests} requests at once, so that a pass has that many times the rows, and "
+                     "lookups are made for each" if report.machine.requests > 1 else "")]
 
 
 def _setting(adviser: Adviser, screening: Screening) -> str:
