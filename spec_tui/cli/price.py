@@ -14,8 +14,9 @@ from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.errors import UsageProblem
 from engines.report.encoding import plain
+from spec_tui.cli import overlap as overlapping
 from spec_tui.cli.failures import INTERRUPTED, Interrupt
-from spec_tui.cli.option_groups import Format, ModelOrServerOptions, OutputFormat
+from spec_tui.cli.option_groups import Alone, Format, ModelOrServerOptions, OutputFormat
 from spec_tui.cli.run import load_decoder
 from spec_tui.present.rows import bar
 from spec_tui.present.served_price import WHAT_IT_IS
@@ -32,6 +33,8 @@ _REQUESTS = ("Also forecast what drafting gains where so many requests are decod
 _ACCEPTANCE = "Of --requests: the share of drafted tokens that is accepted where those before were."
 _CONTEXT = ("Of --requests: tokens of context of each, whose keys and values are read in every pass. What that takes "
             "is measured; default: as many as t(n) is measured with.")
+_OVERLAP = ("Load nothing, and forecast from a recorded run, or the name of one that ships, what drafting while the "
+            "target verifies would gain (PEARL, SSD).")
 _FRESH = "Measure again, even if a measurement is stored. Texts under the rejection law may then change."
 
 
@@ -41,6 +44,7 @@ def price(
     acceptance: Annotated[float, Option(metavar="SHARE", min=0, max=1, help=_ACCEPTANCE)] = 0.7,
     context: Annotated[int, Option(metavar="TOKENS", min=0, help=_CONTEXT)] = 0,
     format: OutputFormat = Format.text,
+    overlap: Annotated[str, Option(metavar="TRACE", help=_OVERLAP), Alone(frozenset({"format"}))] = "",
     *,
     models: ModelOrServerOptions,
 ) -> int:
@@ -51,6 +55,10 @@ def price(
     follows from it for drafts is a forecast. In llama.cpp, with --backend or --server, it is measured from outside:
     by what the server says that it took to read n new tokens.
     """
+    if overlap:
+        facts = overlapping.facts_of(overlap)
+        print(json.dumps(facts) if format is Format.json else "\n".join(overlapping.lines(facts)))
+        return 0
     asked = _Asked(_counts(requests), acceptance, context)
     load = models.load
     served = load.server is not None or load.backend

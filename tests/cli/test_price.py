@@ -80,3 +80,17 @@ def test_requests_at_once_have_their_own_lengths_and_an_end(priced):
     assert all(point["gain"] > 1 for point in longer["drafts"].popitem()[1]["points"]), "what is read is shared"
     for wrong in ("0", "2,x", "1000"):
         assert "is not understood" in priced("--requests", wrong).err
+
+
+def test_a_recorded_run_tells_what_overlapping_would_gain(cli):
+    """No model is loaded. A tree has several guesses a place, so it tells of several prepared contexts; a chain of one;
+    what copies has nothing to overlap."""
+    rows = json.loads(cli("price", "--overlap", "smollm2-tree", "--format", "json").out)["rows"]
+    assert [row["prepared"] for row in rows] == [1, 2, 4, 8, 16, 32]
+    assert rows[0]["gain"] < rows[-1]["gain"] < 2 and all(0 < row["hits"] <= row["rounds"] for row in rows)
+    chain = json.loads(cli("price", "--overlap", "smollm2-draft", "--format", "json").out)
+    assert len(chain["rows"]) == 1 and chain["ranks"]["1"] + chain["beyond"] == pytest.approx(1)
+    text = cli("price", "--overlap", "smollm2-tree").out
+    assert max(map(len, text.splitlines())) <= 80 and f"{rows[-1]['gain']:.2f}x" in text
+    refused = cli("price", "--overlap", "smollm2-pld")
+    assert refused.code == 2 and "nothing can overlap" in refused.err
