@@ -37,8 +37,7 @@ def chain_to(parents: Sequence[int], node: int) -> list[int]:
 class Trial:
     """One trial of a drafted node: target and draft probability of its token, the random draw, the verdict.
 
-    Accepted when ``draw < target_prob / draft_prob``, or below ``bound`` where there is one; ``target_prob`` is of what
-    earlier rejections left of p.
+    Accepted when ``draw < target_prob / draft_prob`` (or ``bound``); ``target_prob`` is of what rejections left of p.
     """
 
     node: int
@@ -98,12 +97,6 @@ class DraftTree:
             self.probs.append(prob)
             self.origin.append(origin)
         return index
-
-    @property
-    def drawn_chain(self) -> bool:
-        """Whether it is one path, each of whose nodes was drawn once from a distribution."""
-        return bool(self.dists) and self.draws is None and not self.distinct and all(
-            parent == node - 1 and parent in self.dists for node, parent in enumerate(self.parents))
 
     def carrying(self, node: int, token: int) -> list[int]:
         """The children of a node, or of the root (-1), that carry a token: more than one where siblings repeat it."""

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
 
-from engines.cost import concurrent
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.errors import UsageProblem
-from engines.report.encoding import plain
-from spec_tui.cli import overlap as overlapping
 from spec_tui.cli.failures import INTERRUPTED, Interrupt
 from spec_tui.cli.option_groups import Alone, Format, ModelOrServerOptions, OutputFormat
 from spec_tui.cli.run import load_decoder
@@ -56,6 +53,8 @@ def price(
     by what the server says that it took to read n new tokens.
     """
     if overlap:
+        from spec_tui.cli import overlap_forecast as overlapping
+
         facts = overlapping.facts_of(overlap)
         print(json.dumps(facts) if format is Format.json else "\n".join(overlapping.lines(facts)))
         return 0
@@ -86,14 +85,19 @@ class _Asked(NamedTuple):
 
 def _counts(text: str) -> tuple[int, ...]:
     """The numbers of ``--requests``, ascending. Raises UsageProblem."""
+    from engines.cost.concurrent import LIMIT
+
     words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isdecimal() and 1 <= int(word) <= concurrent.LIMIT for word in words):
-        raise UsageProblem(f"--requests {text!r} is not understood", f"numbers from 1 to {concurrent.LIMIT}: 1,2,4,8")
+    if not all(word.isdecimal() and 1 <= int(word) <= LIMIT for word in words):
+        raise UsageProblem(f"--requests {text!r} is not understood", f"numbers from 1 to {LIMIT}: 1,2,4,8")
     return tuple(sorted({int(word) for word in words}))
 
 
 def _requests(facts: dict[str, Any], asked: _Asked, reading: float = 0.0, measured_at: int = 0) -> dict[str, Any]:
     """What drafters gain with so many requests at once; ``reading`` and ``measured_at`` as of ``concurrent.Served``."""
+    from engines.cost import concurrent
+    from engines.report.encoding import plain
+
     price, draft = (CostCurve(tuple(map(tuple, facts.get(key) or ()))) for key in ("price", "draft_price"))
     drafters = {_LOOKUP: None, **({_CHAIN: draft} if draft.points else {})}
     chances, found = (asked.acceptance,), {}
@@ -102,8 +106,8 @@ def _requests(facts: dict[str, Any], asked: _Asked, reading: float = 0.0, measur
                                    context=asked.context)
         found[name] = {"stops_after": concurrent.stops_after(served, chances),
                        "points": [plain(concurrent.at(served, count, chances)) for count in asked.counts]}
-    return {"acceptance": asked.acceptance, "context": asked.context or measured_at or None,
-            "reading_seconds": reading, "drafts": found}
+    return {"most_requests": concurrent.LIMIT, "acceptance": asked.acceptance,
+            "context": asked.context or measured_at or None, "reading_seconds": reading, "drafts": found}
 
 
 def _from_outside(server: ServedModel, asked: _Asked, format: Format) -> int:
@@ -176,10 +180,10 @@ def _at_once(facts: dict[str, Any]) -> list[str]:
     out: list[str] = []
     for name, drafts in found["drafts"].items():
         last, top = drafts["stops_after"], max(1.0, *(point["gain"] for point in drafts["points"]))
-        pays = "never pays" if last == 0 else "pays for one request alone" if last == 1 else (
-            f"pays for {concurrent.LIMIT} and more" if last is None else f"pays for up to {last} requests at once")
+        known = {0: "never pays", 1: "pays for one request alone", None: f"pays for {found['most_requests']} and more"}
+        pays = known.get(last, f"pays for up to {last} requests at once")
         out += ["", f"forecast, {name}:", f"at {found['acceptance']:.0%} acceptance it {pays}",
-                f"  {'requests':>8}{'draft':>7}{'gain':>8}{'breaks even from':>18}"]
+                f"  {'requests':>8}{'length':>7}{'gain':>8}{'breaks even from':>18}"]
         line = round(_BAR / top)
         for point in drafts["points"]:
             drawn = f"{bar(point['gain'] / top, _BAR):<{_BAR}}"

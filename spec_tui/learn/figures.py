@@ -648,7 +648,7 @@ class ReadingFigure(LessonFigure):
 
 
 FIGURES: dict[str, type[LessonFigure]] = {
-    "cost": CostFigure, "trial": TrialFigure, "block": BlockFigure, "noise": NoiseFigure, "trie": TrieFigure,
+    "cost": CostFigure, "trial": TrialFigure, "weights": BlockFigure, "noise": NoiseFigure, "trie": TrieFigure,
     "neighbours": NeighboursFigure, "cosines": CosinesFigure, "fusion": FusionFigure,
     "break-even": BreakEvenFigure, "race": RaceFigure, "reading": ReadingFigure,
 }

@@ -252,7 +252,7 @@ def _close(run: RunState, event: Round) -> float | None:
 
 def kept_chances(event: Round) -> list[tuple[float, float]]:
     """For each node of a drawn chain, whose probabilities are known, the chance that the chain stays as far: token by
-    token, and as a block (``lossless_laws.Block``). Empty for any other draft."""
+    token, and as a block (``laws.block_verification``). Empty for any other draft."""
     draft, out, alone, weight = event.draft, [], 1.0, 1.0
     if list(draft.parents) != [*range(-1, len(draft.parents) - 1)] or len(event.verified) <= len(draft.parents):
         return []

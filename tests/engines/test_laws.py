@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines import methods
-from engines.core.lossless_laws import Block, Exact, Rejection
+from engines.core.lossless_laws import Exact, Rejection
 from engines.core.sampling import Sampling, to_numpy
 from engines.core.tree import DraftTree
 from engines.errors import RunFailed
+from engines.laws.block_verification import BlockVerification
 from engines.laws.lossy_laws import Redraw, Typical
 from engines.methods.drafter import Drafter, Resources
 from engines.randomness import GumbelNoise, SeededRng
@@ -107,10 +108,10 @@ def error_of(law_class: type[Rejection], name: str, sampling: Sampling) -> float
 @pytest.mark.parametrize("name", [*CHAINS, "pld", "distinct cut by nodes"])
 def test_block_gives_exactly_the_targets_distribution(name, sampling):
     """Chains of any end; and copies and trees, which it judges token by token where a round has them."""
-    assert error_of(Block, name, sampling) < 1e-9
+    assert error_of(BlockVerification, name, sampling) < 1e-9
 
 
-class ForgetsTheWeight(Block):
+class ForgetsTheWeight(BlockVerification):
     """Block verification whose bounds are those of single tokens, though it cuts from the end."""
 
     def _bounds(self, tree, ps):
@@ -149,7 +150,7 @@ def test_block_accepts_what_the_theorem_says_and_never_less_than_rejection(seed,
     ps, qs = (table / table.sum(axis=1, keepdims=True) for table in (ps, qs))
     first = np.minimum(1, ps[0] / qs[0])
     second = np.minimum(1, first[:, None] * ps[1:4] / qs[1:4])
-    block = accepted_of(Block, ps, qs)
+    block = accepted_of(BlockVerification, ps, qs)
     assert block == pytest.approx(float(qs[0] @ first + qs[0] @ (qs[1:4] * second).sum(axis=1)), abs=1e-5)
     assert block >= accepted_of(Rejection, ps, qs) - 1e-6
 
@@ -158,12 +159,12 @@ def test_block_accepts_more_where_a_token_makes_up_for_another():
     """The example of Sun et al. 2024, section 2: p = (1/3, 2/3), q = (2/3, 1/3) at every place; 11/9 against 10/9."""
     ps, qs = np.tile([1 / 3, 2 / 3], (7, 1)), np.tile([2 / 3, 1 / 3], (3, 1))
     assert accepted_of(Rejection, ps, qs) == pytest.approx(10 / 9, abs=1e-6)
-    assert accepted_of(Block, ps, qs) == pytest.approx(11 / 9, abs=1e-6)
+    assert accepted_of(BlockVerification, ps, qs) == pytest.approx(11 / 9, abs=1e-6)
 
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), nodes=st.integers(0, 6), dists=st.booleans(), duplicates=st.booleans(),
-       law_class=st.sampled_from([Rejection, Block]))
+       law_class=st.sampled_from([Rejection, BlockVerification]))
 def test_a_drawing_law_is_exact_for_any_tree(seed, nodes, dists, duplicates, law_class):
     """One round over a random tree: point masses, or i.i.d. draws from given distributions with repeats."""
     model, sampling, rng = ToyModel(3, seed=seed), Sampling(1.0), random.Random(seed)
@@ -353,7 +354,8 @@ def test_summaries_of_many_rows_are_those_of_each(rows, k, data):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("law", [lambda sampling, seed: Exact(sampling, seed, 3), Rejection, Block, Redraw, Typical])
+@pytest.mark.parametrize("law", [
+    lambda sampling, seed: Exact(sampling, seed, 3), Rejection, BlockVerification, Redraw, Typical])
 def test_rows_that_are_no_numbers_are_refused(law, temperature, value):
     with pytest.raises(RunFailed, match="not numbers"):
         law(Sampling(temperature), 0).judge(DraftTree(), torch.full((1, 3), value), 0)
