@@ -32,7 +32,7 @@ _CONTEXT = ("Of --requests: tokens of context of each, whose keys and values are
             "is measured; default: as many as t(n) is measured with.")
 _OVERLAP = ("Load nothing, and forecast from a recorded run, or the name of one that ships, what drafting while the "
             "target verifies would gain (PEARL, SSD).")
-_FRESH = "Measure again, even if a measurement is stored. Texts under the rejection law may then change."
+_FRESH = "Measure again, even if a measurement is stored. Texts that depend on random draws may then change."
 
 
 def price(
