@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from engines import methods
 from engines.advice.findings import BASELINE, Screening
+from engines.cost.concurrent import LIMIT
 from engines.cost.curve import CostCurve
 from engines.cost.other_machine import OtherMachine
 from engines.report.events import Ready
@@ -29,15 +31,39 @@ def modelled(screening: Screening, machine: OtherMachine, ready: Ready) -> dict[
     its size; of what else drafts with passes, the part of the target's that it takes here. Lookups, and what is outside
     of both, take as long as here.
     """
+    return _modelled(_metrics(screening), screening, machine, ready)
+
+
+def stops_after(screening: Screening, machine: OtherMachine, ready: Ready) -> dict[int, int | None]:
+    """For each lane that is modelled, the baseline excepted, up to how many requests at once it is faster than the
+    baseline there; 0 where it never is, None where it is for ``concurrent.LIMIT``."""
+    metrics, out = _metrics(screening), {}
+    left = [lane for lane in _modelled(metrics, screening, machine, ready) if lane != BASELINE]
+    for requests in range(1, LIMIT + 1):
+        found = _modelled(metrics, screening, replace(machine, requests=requests), ready)
+        out |= {lane: requests - 1 for lane in left if found[lane].speed_up <= 1}
+        left = [lane for lane in left if lane not in out]
+        if not left:
+            break
+    return out | dict.fromkeys(left)
+
+
+def _metrics(screening: Screening) -> dict[int, Metrics]:
+    """Of the lanes that did not break."""
+    return {lane: screening.metrics(lane) for lane in range(len(screening.lanes)) if lane not in screening.failed}
+
+
+def _modelled(
+    metrics: Mapping[int, Metrics], screening: Screening, machine: OtherMachine, ready: Ready
+) -> dict[int, Modelled]:
     price = _here(ready) if machine.here else machine.table or machine.pass_cost(ready.parameters)
     if price is None:
         return {}
     together = price.of_requests(machine.requests)
     rates: dict[int, tuple[float, float]] = {}
-    for lane in range(len(screening.lanes)):
-        m = screening.metrics(lane)
+    for lane, m in metrics.items():
         drafting = _drafting(m, screening, lane, machine, ready, price)
-        if lane in screening.failed or not m.target_forwards or drafting is None or m.other_seconds is None:
+        if not m.target_forwards or drafting is None or m.other_seconds is None:
             continue
         verifying = sum(count * together.at(rows) for rows, count in m.rows.items())
         seconds = verifying + drafting + machine.requests * m.other_seconds

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from engines import UsageProblem
-from engines.advice.what_if import modelled
+from engines.advice.what_if import modelled, stops_after
 from engines.cost.curve import CostCurve
 from engines.cost.other_machine import parse
 from spec_tui.export.advice_report import as_object, as_terminal
@@ -80,6 +80,10 @@ def test_several_requests_at_once_gain_what_their_rows_leave(found):
     assert modelled(found.rounds[-1], eight, ready)[1].speed_up == pytest.approx(expected, rel=0.01)
     assert expected < here
     asked = replace(report(found), machine=eight, ready=ready)
+    assert as_object(asked)["modelled"]["lanes"]["pld"]["stops_after_requests"] is None
+    stepped = replace(READY, price=((1, 0.010), (16, 0.011), (17, 0.050), (64, 0.200)))  # 6 x 3 rows
+    assert stops_after(found.rounds[-1], one, stepped)[1] == 5
+    assert "5 requests" in as_terminal(replace(asked, ready=stepped))
     assert "8 requests at once" in " ".join(as_terminal(asked).split())
     for wrong in ("batch=0", "batch=2.5", "batch=9999", "batch=x"):
         with pytest.raises(UsageProblem, match="what-if"):
