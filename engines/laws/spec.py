@@ -84,6 +84,10 @@ class LawSpec:
         """How the target's own token at the end of a round was chosen."""
         return []
 
+    def kept(self, who: str) -> str:
+        """One sentence on a drafted token that stands, and for which nothing was tried; ``who`` proposed it."""
+        return f"Proposed ({who}), and the target chose the same token: accepted."
+
     def fate(self, token: TokenState, who: str) -> str:
         """One sentence on what became of the draft where a token stands that was tried; ``who`` proposed it."""
         return ""
@@ -236,6 +240,9 @@ class BlockSpec(RejectionSpec):
         if not last.trials or last.trials[0].bound is None:
             return super().own_token(last)
         return ["It was drawn from what the chain's weight times p exceeds q by."]
+
+    def kept(self, who: str) -> str:
+        return f"Proposed ({who}), and kept with the chain: it was accepted as far as a later token."
 
     def fate(self, token: TokenState, who: str) -> str:
         last = token.emitted.trials[-1]

@@ -14,8 +14,10 @@ from engines.report.run_state import fold_all
 from engines.report.wording import ms, p3, quoted
 from engines.wire import read_trace
 from spec_tui.present.step.explain import explain
+from spec_tui.present.step.nodes import nodes_of
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
 from spec_tui.present.text import LOSSY, sanitise
+from spec_tui.present.token_facts import fate
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.widgets import step_panels
 
@@ -99,6 +101,24 @@ def test_draws_and_thresholds_are_shown(runs, law):
         if event.bias is not None:
             assert p3(event.bias) in text
     assert seen
+
+
+def test_of_a_block_every_token_says_how_it_was_kept(tiny):
+    """The draws of a chain's end stand at the nodes that were cut, and tokens before its end have none of their own."""
+    request = Request(TURN, "draft", {"budget": "paper", "confidence": 0.0}, "block", 0.9, seed=2, max_new_tokens=60)
+    run = fold_all(tiny.run(request))
+    tokens, kept, ended, cut = iter([*run.tokens][1:]), 0, 0, 0
+    for event in [*run.rounds][:-1]:  # of the last one tokens may be cut off
+        nodes = nodes_of(event)
+        cut += sum(bool(node.trials) and node.fate == "unreached" for node in nodes)
+        assert all(node.trials for node in nodes[len(event.path) :])
+        for token, emitted in zip([next(tokens) for _ in event.emitted], event.emitted):
+            if emitted.node >= 0:
+                words = fate(run, token, event)
+                kept += "a later token" in words
+                ended += "fell below its bound" in words
+                assert ("fell below its bound" in words) == bool(emitted.trials) != ("a later token" in words)
+    assert kept and ended and cut
 
 
 def test_rounds_of_one_engine_read_differently(runs):
