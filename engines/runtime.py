@@ -24,7 +24,7 @@ from engines.core.outcome import Stop
 from engines.core.sampling import Sampling
 from engines.cost.budget import Acceptance, Budget
 from engines.cost.curve import CostCurve
-from engines.cost.pricing import fixed_price, price
+from engines.cost.pricing import fixed_price, price, reading
 from engines.datastores.building.build_spec import STANDARD_LIBRARY, open_standard_library
 from engines.datastores.search.open_datastores import OpenDatastores
 from engines.datastores.service import DatastoreService
@@ -296,6 +296,10 @@ class Runtime:
             memory={} if request.text_depends_on_draft else self._memory,
             keeps=request.keeps and not request.text_depends_on_draft, detail=request.detail,
         ), **options)
+        if law.wants_chains and not (spec.baseline or drafter.draws_chains):
+            raise UsageProblem(
+                f"the {law.name} law judges chains that were drawn at random, and {spec.id} as it is set drafts none",
+                "take an engine that draws a chain, shape=chain where it has that option, or another law")
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
         remarks = tuple(filter(None, (drafter.remark(), self._read_again(spec, drafter.features, prompt))))
         start = len(prompt) - bool(begun)
@@ -373,6 +377,13 @@ class Runtime:
                 price, fixed = _measured(draft.model, fresh=True)
                 self._named[name] = draft._replace(price=price, fixed_price=fixed)
         self.ready = replace(self.ready, **self._points())
+
+    def measure_reading(self) -> tuple[float, int]:
+        """Seconds that a pass of the target takes longer for a token of context, and the tokens of context that t(n)
+        is measured with (``pricing.reading``). Raises UsageProblem while a run is going on."""
+        with self._alone("a measurement"):
+            self.forget()
+            return reading(self.target)
 
     def _set_prices(self, fresh: bool = False, progress: Callable[[Loading], None] = lambda _: None) -> None:
         models = {"verification": self.target, "the draft model": self.draft, **self.heads}

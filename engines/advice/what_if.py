@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from engines import methods
 from engines.advice.findings import BASELINE, Screening
+from engines.cost.concurrent import LIMIT
 from engines.cost.curve import CostCurve
 from engines.cost.other_machine import OtherMachine
 from engines.report.events import Ready
@@ -23,21 +25,48 @@ class Modelled:
 def modelled(screening: Screening, machine: OtherMachine, ready: Ready) -> dict[int, Modelled]:
     """The lanes by number, as far as enough is known of them; nothing where the target's t(n) there is not.
 
-    Verifying takes t(n) there for the rows of every round. A forward pass of a draft model takes its t(1) there, where
-    only numbers of the machine are known that of a model of its size; of what else drafts with passes, the part of the
-    target's that it takes here. Lookups, and what is outside of both, take as long as here.
+    Verifying takes t(n) there for the rows of every round, of all requests where several are decoded at once: then each
+    has as many rows and tokens as here, passes that draft and verify are shared, and lookups and all else are not. A
+    forward pass of a draft model takes its t(1) there, where only numbers of the machine are known that of a model of
+    its size; of what else drafts with passes, the part of the target's that it takes here. Lookups, and what is outside
+    of both, take as long as here.
     """
-    price = machine.table or machine.pass_cost(ready.parameters)
+    return _modelled(_metrics(screening), screening, machine, ready)
+
+
+def stops_after(screening: Screening, machine: OtherMachine, ready: Ready) -> dict[int, int | None]:
+    """For each lane that is modelled, the baseline excepted, up to how many requests at once it is faster than the
+    baseline there; 0 where it never is, None where it is for ``concurrent.LIMIT``."""
+    metrics, out = _metrics(screening), {}
+    left = [lane for lane in _modelled(metrics, screening, machine, ready) if lane != BASELINE]
+    for requests in range(1, LIMIT + 1):
+        found = _modelled(metrics, screening, replace(machine, requests=requests), ready)
+        out |= {lane: requests - 1 for lane in left if found[lane].speed_up <= 1}
+        left = [lane for lane in left if lane not in out]
+        if not left:
+            break
+    return out | dict.fromkeys(left)
+
+
+def _metrics(screening: Screening) -> dict[int, Metrics]:
+    """Of the lanes that did not break."""
+    return {lane: screening.metrics(lane) for lane in range(len(screening.lanes)) if lane not in screening.failed}
+
+
+def _modelled(
+    metrics: Mapping[int, Metrics], screening: Screening, machine: OtherMachine, ready: Ready
+) -> dict[int, Modelled]:
+    price = _here(ready) if machine.here else machine.table or machine.pass_cost(ready.parameters)
     if price is None:
         return {}
+    together = price.of_requests(machine.requests)
     rates: dict[int, tuple[float, float]] = {}
-    for lane in range(len(screening.lanes)):
-        m = screening.metrics(lane)
+    for lane, m in metrics.items():
         drafting = _drafting(m, screening, lane, machine, ready, price)
-        if lane in screening.failed or not m.target_forwards or drafting is None or m.other_seconds is None:
+        if not m.target_forwards or drafting is None or m.other_seconds is None:
             continue
-        verifying = sum(count * price.at(rows) for rows, count in m.rows.items())
-        seconds = verifying + drafting + m.other_seconds
+        verifying = sum(count * together.at(rows) for rows, count in m.rows.items())
+        seconds = verifying + drafting + machine.requests * m.other_seconds
         rates[lane] = (m.new_tokens - m.answers) / seconds, drafting / seconds
     if BASELINE not in rates:
         return {}
@@ -47,17 +76,26 @@ def modelled(screening: Screening, machine: OtherMachine, ready: Ready) -> dict[
 def _drafting(
     m: Metrics, screening: Screening, lane: int, machine: OtherMachine, ready: Ready, price: CostCurve
 ) -> float | None:
-    """Seconds of drafting in all rounds of a lane; None where not enough is known."""
-    if m.draft_seconds is None or not m.draft_forwards:
-        return m.draft_seconds
+    """Seconds of drafting in all rounds of a lane, for all requests; None where not enough is known."""
+    if m.draft_seconds is None:
+        return None
+    if not m.draft_forwards:
+        return machine.requests * m.draft_seconds
     setting = screening.lanes[lane]
     used = methods.find(setting.engine).used(setting.options, methods.at_hand(ready.draft_model, ready.heads))
     if methods.DRAFT_MODEL in used and not setting.draft_model:
-        own = machine.draft_table or machine.pass_cost(ready.draft_parameters)
+        there = CostCurve(ready.draft_price) if machine.here and ready.draft_price else None
+        own = machine.draft_table or machine.pass_cost(ready.draft_parameters) or there
         if own is not None:
-            return m.draft_forwards * own.at(1)
-    if not ready.price or not m.verify_seconds:
+            return m.draft_forwards * own.of_requests(machine.requests).at(1)
+    here = _here(ready)
+    if here is None or not m.verify_seconds:
         return None
-    here = CostCurve(ready.price)
     priced = sum(count * here.at(rows) for rows, count in m.rows.items())
-    return m.draft_seconds * (priced / m.verify_seconds) * price.at(1) / here.at(1)
+    slower = price.of_requests(machine.requests).at(1) / here.at(1)
+    return m.draft_seconds * (priced / m.verify_seconds) * slower
+
+
+def _here(ready: Ready) -> CostCurve | None:
+    """t(n) of the target on this machine."""
+    return CostCurve(ready.price) if ready.price else None

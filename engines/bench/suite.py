@@ -15,12 +15,9 @@ _SUITE_SHAPE = SHAPE + ', with a "category" where there are several tasks'
 SHIPPED = Path(__file__).with_name("suite.jsonl")
 BY_NAME = {"coding": Path(__file__).with_name("coding.jsonl")}
 """Other suites that ship: coding tasks of three kinds, for a model that writes code."""
-MT_BENCH = frozenset(
-    ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities", "mt_bench")
-)
-"""What Spec-Bench counts as multi-turn conversation: MT-Bench's categories, all of two turns."""
 MULTI_TURN, PLAIN = "multi-turn", "prompts"
-_NAMES = {"summarization": "summary", "math_reasoning": "math"}  # of Spec-Bench's others
+"""The cases of several turns, whatever their category, where tasks are chosen; those without a category."""
+_NAMES = {"summarization": "summary", "mt_bench": MULTI_TURN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +27,11 @@ class Case:
     task: str
     turns: tuple[str, ...]
     id: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By which it can be asked for: its task, and that it has several turns."""
+        return (self.task, MULTI_TURN) if len(self.turns) > 1 else (self.task,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,13 @@ class Suite:
         return replace(self, cases=tuple(self.cases[n] for n in kept))
 
     def of_tasks(self, tasks: Iterable[str]) -> Suite:
-        """The cases of these tasks, of all where none is named. Raises UsageProblem: it has no such task."""
+        """The cases of these tasks, of all where none is named; "multi-turn" names all of several turns, too. Raises
+        UsageProblem: it has no such task."""
         wanted = frozenset(tasks)
-        if missing := wanted.difference(self.tasks):
+        if missing := wanted.difference(*(case.names for case in self.cases)):
             raise UsageProblem(f"there is no question of the task {min(missing)!r} in {self.name}",
                                f"its tasks are {', '.join(self.tasks)}")
-        return self.where(lambda case: not wanted or case.task in wanted)
+        return self.where(lambda case: not wanted or not wanted.isdisjoint(case.names))
 
     def where(self, wanted: Callable[[Case], bool]) -> Suite:
         """The cases that are wanted."""
@@ -155,17 +158,8 @@ def case_of(record: dict[str, Any], number: int, where: str) -> Case:
         raise UsageProblem(f"{where} has a category that is no name", _SUITE_SHAPE)
     turns = tuple(record["turns"])
     known = record.get("question_id", record.get("id"))
-    return Case(
-        _task(category.strip(), len(turns)), turns, str(known) if isinstance(known, int | str) else str(number)
-    )
-
-
-def _task(category: str, turns: int) -> str:
-    """A category's task. MT-Bench's categories are one task where there are several turns; a single question of
-    category "math" is its own."""
-    if category in MT_BENCH and (turns > 1 or category == "mt_bench"):
-        return MULTI_TURN
-    return _NAMES.get(category, category)
+    name = category.strip()
+    return Case(_NAMES.get(name, name), turns, str(known) if isinstance(known, int | str) else str(number))
 
 
 def _spread(places: list[int], most: int) -> Iterable[int]:

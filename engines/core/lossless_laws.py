@@ -44,6 +44,7 @@ class Law(ABC):
     Attributes:
         lossless: the text follows the target's distribution, whatever is drafted.
         draws: a drafter may draw the nodes of a tree from distributions; the law tries them as they were drawn.
+        wants_chains: it is made for chains that were drawn (``Drafter.draws_chains``), and for nothing else.
         compares: the emitted token is the one with the best score.
     """
 
@@ -51,6 +52,7 @@ class Law(ABC):
     lossless: ClassVar[bool] = True
     compares: ClassVar[bool] = False
     draws = False
+    wants_chains = False
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling

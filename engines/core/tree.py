@@ -37,7 +37,7 @@ def chain_to(parents: Sequence[int], node: int) -> list[int]:
 class Trial:
     """One trial of a drafted node: target and draft probability of its token, the random draw, the verdict.
 
-    Accepted when ``draw < target_prob / draft_prob``; ``target_prob`` is of what earlier rejections left of p.
+    Accepted when ``draw < target_prob / draft_prob`` (or ``bound``); ``target_prob`` is of what rejections left of p.
     """
 
     node: int
@@ -45,6 +45,7 @@ class Trial:
     draft_prob: float
     draw: float
     accepted: bool
+    bound: float | None = None
 
 
 @dataclass(slots=True)

@@ -16,7 +16,8 @@ class CostCurve:
     """t(n) through measured points: straight lines between them, the last slope beyond them.
 
     Attributes:
-        points: (rows, seconds), rows ascending from 1, seconds never falling.
+        points: (rows, seconds), rows ascending from 1, seconds never falling. Of several requests (``of_requests``)
+            rows are those of each, and may be fractions.
     """
 
     points: Points
@@ -51,6 +52,21 @@ class CostCurve:
         i = min(bisect_left(points, (rows,)), len(points) - 1)
         (x0, y0), (x1, y1) = points[i - 1], points[i]
         return y0 + (y1 - y0) * (rows - x0) / (x1 - x0)
+
+
+    def of_requests(self, count: int, beside: float = 0.0) -> CostCurve:
+        """t of a pass that serves several requests at once, over the rows of each: ``count`` requests with n rows each
+        take t(count * n).
+
+        Args:
+            beside: seconds that such a pass takes longer whatever its rows are: what reading the keys and values of
+                further or longer contexts takes.
+        """
+        points = [(1, self.at(count))]
+        points += [(rows / count, seconds) for rows, seconds in self.points if rows > count]
+        last = points[-1][0] + 1  # the slope beyond what was measured stays
+        points += [(last, self.at(last * count))] if len(self.points) > 1 else []
+        return CostCurve(tuple((rows, seconds + beside) for rows, seconds in points))
 
 
 def best_length(survival: Sequence[float], seconds: Sequence[float], least: int = 0) -> int:

@@ -20,9 +20,11 @@ _NUMBER = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)")
 _UNITS = {
     "memory": {"": 1e9, "gb/s": 1e9, "tb/s": 1e12, "mb/s": 1e6}, "flops": {"": 1e12, "tflops": 1e12, "gflops": 1e9,
     "pflops": 1e15}, "weights": {"": 1.0, "bytes": 1.0}, "overhead": {"": 1e-3, "ms": 1e-3, "us": 1e-6, "s": 1.0},
+    "batch": {"": 1.0, "requests": 1.0},
 }
-_FORM = ("memory=1000GB/s,flops=100TFLOPS[,weights=2][,overhead=0.1ms], or a file: lines of rows,seconds, or what "
-         "spec-tui price --format json printed there")
+_MOST_REQUESTS = 4096
+_FORM = ("memory=1000GB/s,flops=100TFLOPS[,weights=2][,overhead=0.1ms][,batch=8], batch=8 alone for this machine with "
+         "eight requests at once, or a file: lines of rows,seconds, or what spec-tui price --format json printed there")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class OtherMachine:
         weights: bytes of a weight.
         overhead: seconds of a pass that nothing shortens.
         table, draft_table: t(n) of the target and of the draft model, as they were given.
+        requests: that are decoded at once, in one batch.
         words: as it was asked for.
     """
 
@@ -44,6 +47,12 @@ class OtherMachine:
     overhead: float = 0.0
     table: CostCurve | None = None
     draft_table: CostCurve | None = None
+    requests: int = 1
+
+    @property
+    def here(self) -> bool:
+        """Whether it is this machine, with more requests at once."""
+        return self.memory is None and self.table is None
 
     def pass_cost(self, parameters: int | None) -> CostCurve | None:
         """t(n) of a model of so many parameters; None where that is not known, or only the target's table is."""
@@ -59,7 +68,7 @@ def parse(text: str, read: Callable[[str], str]) -> OtherMachine:
     Raises:
         UsageProblem: neither; the message says what is wrong.
     """
-    if not re.match(r"\s*(memory|flops|weights|overhead)\s*=", text):
+    if not re.match(r"\s*(memory|flops|weights|overhead|batch)\s*=", text):
         target, draft = tables(read(text), text)
         return OtherMachine(text, table=target, draft_table=draft)
     found: dict[str, float] = {}
@@ -70,9 +79,12 @@ def parse(text: str, read: Callable[[str], str]) -> OtherMachine:
         if not equals or not unit or name in found:
             raise UsageProblem(f"--what-if: {part.strip()!r} is not understood", f"write {_FORM}")
         found[name] = float(number[1]) * unit
-    if not (found.get("memory") and found.get("flops") and found.get("weights", 1)):
+    requests = found.pop("batch", 1.0)
+    if requests != int(requests) or not 1 <= requests <= _MOST_REQUESTS:
+        raise UsageProblem(f"--what-if: batch={requests:g} is out of range", f"1 to {_MOST_REQUESTS} requests")
+    if found and not (found.get("memory") and found.get("flops") and found.get("weights", 1)):
         raise UsageProblem("--what-if needs memory= and flops=, both above 0", f"write {_FORM}")
-    return replace(OtherMachine(text), **found)
+    return replace(OtherMachine(text), **found, requests=int(requests))
 
 
 def tables(text: str, name: str) -> tuple[CostCurve, CostCurve | None]:

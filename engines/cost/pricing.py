@@ -14,13 +14,14 @@ from typing import Any, Protocol
 import torch
 
 from engines.cost.curve import CostCurve
-from engines.cost.interleaved import ROWS, sample
+from engines.cost.interleaved import REPEATS, ROWS, sample
 from engines.machine import OtherLoad, keep, kept, measured_file
 from engines.model.kept_selftest import code_digest
 from engines.model.kv_buffer import KVBuffer
 
 _SECONDS = 0.3
 _CONTEXT = 192  # rows in the cache meanwhile
+_LONG_CONTEXT = 2048  # rows, to tell what reading them takes
 _DAYS, _BUSY_DAYS = 30, 1  # that a curve is kept: measured on a quiet machine, and on another
 
 
@@ -84,6 +85,28 @@ def fixed_price(model: Priced, measured: CostCurve, fresh: bool = False) -> Cost
     if known is None:
         keep(file, measured.points)
     return known or measured
+
+
+def reading(model: Priced, repeats: int = REPEATS) -> tuple[float, int]:
+    """Seconds that a pass takes longer for each token of context, whose keys and values it reads, and the tokens of
+    context that t(n) is measured with. 0 seconds where the model's context has no room for a difference; leaves the
+    cache empty."""
+    limit = max(1, model.context_limit - 1)
+    short, long = min(_CONTEXT, limit - 1), min(_LONG_CONTEXT, limit - 1)
+    if long <= 2 * short:
+        return 0.0, short
+    model.truncate(0)
+    model.forward([0], [-1])
+    model.drop()
+    model.cache.reserve(long + 1)
+    best = dict.fromkeys((short, long), float("inf"))
+    try:
+        for context in (short, long) * (repeats + 1):  # the first of each warms up
+            model.cache.length = context
+            best[context] = min(best[context], _time(model, 1))
+    finally:
+        model.truncate(0)
+    return max(0.0, (best[long] - best[short]) / (long - short)), short
 
 
 def measure(model: Priced, seconds: float = _SECONDS, sizes: Sequence[int] = ROWS) -> CostCurve:

@@ -1,8 +1,8 @@
 """Laws: who decides which drafted tokens stay.
 
-The two lossless ones are part of the algorithm (``engines.core.lossless_laws``), the two lossy ones are here to be seen
-and measured. What a law says of itself, for the command line and every screen, is its ``LawSpec``. Importing this needs
-no torch.
+Two lossless ones are part of the algorithm (``engines.core.lossless_laws``), a third is for chains that were drawn, and
+two lossy ones are here to be seen and measured. What a law says of itself, for the command line and every screen, is
+its ``LawSpec``. Importing this needs no torch.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ def trying(name: str) -> LawSpec:
 def make_law(name: str, sampling: Sampling, seed: int, vocab_size: int, begun: int = 0) -> Law:
     """The law with this name, for an answer of which ``begun`` tokens are there. Imports torch."""
     from engines.core.lossless_laws import Exact, Rejection
+    from engines.laws.block_verification import BlockVerification
     from engines.laws.lossy_laws import Redraw, Typical
     from engines.randomness import SeededRng
 
     if name == Exact.name:
         return Exact(sampling, seed, vocab_size)
-    drawing = {law.name: law for law in (Rejection, Redraw, Typical)}
+    drawing = {law.name: law for law in (Rejection, BlockVerification, Redraw, Typical)}
     return drawing[name](sampling, seed, SeededRng(seed, begun))

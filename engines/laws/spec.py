@@ -84,6 +84,10 @@ class LawSpec:
         """How the target's own token at the end of a round was chosen."""
         return []
 
+    def kept(self, who: str) -> str:
+        """One sentence on a drafted token that stands, and for which nothing was tried; ``who`` proposed it."""
+        return f"Proposed ({who}), and the target chose the same token: accepted."
+
     def fate(self, token: TokenState, who: str) -> str:
         """One sentence on what became of the draft where a token stands that was tried; ``who`` proposed it."""
         return ""
@@ -202,6 +206,73 @@ class RejectionSpec(TryingSpec):
         return "after a rejection p is what q leaves of it" if len(trials) > 1 else ""
 
 
+class BlockSpec(RejectionSpec):
+    """Block verification: drawn chains are judged as a whole, the longest beginning first."""
+
+    name = "block"
+    summary = "block verification (Sun): a drawn chain is judged as a whole, so more of it is kept than by rejection"
+    brief = "for drawn chains, as a whole; the same distribution"
+    source = "Sun et al. 2024 (Block Verification Accelerates Speculative Decoding), algorithm 2"
+    trials_title = "the trials of the block law, the longest beginning first: it stays when the random draw < its bound"
+
+    def walk(self, event: Round) -> str:
+        if not _as_block(event):
+            return f"This draft is no chain that was drawn, so it is judged token by token. {super().walk(event)}"
+        return ("The chain is judged as a whole. From its end on it is cut by a token at a time, until a random draw "
+                f"is below the bound of what is left. {self._one_by_one(event)}")
+
+    def trial_words(self, trial: Trial) -> str:
+        if trial.bound is None:
+            return super().trial_words(trial)
+        return (f": draw {p3(trial.draw)} {'<' if trial.accepted else '≥'} {p3(trial.bound)}, "
+                f"{'the chain stays up to here' if trial.accepted else 'cut'}")
+
+    def more(self, event: Round) -> list[str]:
+        if not _as_block(event):
+            return super().more(event)
+        return ["The weight of a chain is min(1, weight before × p/q), token by token: a token that the target likes "
+                "better makes up for one before it that it likes less. The last token's bound is the chain's weight. "
+                "At a place before it, let r be the sum of max(0, weight × p − q) over the tokens that may follow: the "
+                "bound is r / (r + 1 − weight). More is accepted than token by token, and the distribution of the "
+                "text stays the target's."]
+
+    def own_token(self, last: Emitted) -> list[str]:
+        if not last.trials or last.trials[0].bound is None:
+            return super().own_token(last)
+        return ["It was drawn from what the chain's weight times p exceeds q by."]
+
+    def kept(self, who: str) -> str:
+        return f"Proposed ({who}), and kept with the chain: it was accepted as far as a later token."
+
+    def fate(self, token: TokenState, who: str) -> str:
+        last = token.emitted.trials[-1]
+        if last.bound is None:
+            return super().fate(token, who)
+        if token.kind == "accepted":
+            return (f"Proposed ({who}), the last token of the chain that stays; the random draw, {p3(last.draw)}, fell "
+                    f"below its bound, {p3(last.bound)}: accepted with all before it.")
+        return "The chain was cut here; this token was drawn from what its weight times p exceeds q by."
+
+    def compared(self, trial: Trial) -> str:
+        if trial.bound is None:
+            return super().compared(trial)
+        return f"{p3(trial.draw)} {'<' if trial.accepted else '≥'} {p3(trial.bound)}"
+
+    def trials_column(self, event: Round) -> str:
+        return "draw < bound" if _as_block(event) else super().trials_column(event)
+
+    def trial(self, trial: Trial, before: Sequence[Trial] = ()) -> str:
+        if trial.bound is None:
+            return super().trial(trial, before)
+        return (f"p {p3(trial.target_prob)}  q {p3(trial.draft_prob)}  bound {p3(trial.bound)}  draw {p3(trial.draw)}  "
+                f"{'stays' if trial.accepted else 'cut'}")
+
+    def trials_note(self, trials: Sequence[Trial]) -> str:
+        if any(trial.bound is None for trial in trials):
+            return super().trials_note(trials)
+        return "tokens before the last that stays are kept with it, without a draw of their own"
+
+
 class LossySpec(TryingSpec):
     """A law that changes the target's distribution."""
 
@@ -294,7 +365,8 @@ class TypicalSpec(LossySpec):
 
 GREEDY = Greedy()
 REJECTION = RejectionSpec()
-LAWS: dict[str, LawSpec] = {law.name: law for law in (ExactSpec(), REJECTION, RedrawSpec(), TypicalSpec())}
+LAWS: dict[str, LawSpec] = {law.name: law for law in (
+    ExactSpec(), REJECTION, BlockSpec(), RedrawSpec(), TypicalSpec())}
 """The laws by name, in the order in which they are shown."""
 
 
@@ -325,6 +397,11 @@ def point_masses(event: Round) -> bool:
     """Whether drafts were tried that nobody drew: q is then 1, and not what the drafter gave them."""
     trials = trials_of(event)
     return all(t.draft_prob == 1.0 for t in trials) and any(event.draft.probs[t.node] != 1.0 for t in trials)
+
+
+def _as_block(event: Round) -> bool:
+    """Whether a round's chain was judged as a whole."""
+    return any(trial.bound is not None for trial in trials_of(event))
 
 
 def _ratio(trial: Trial) -> float:

@@ -81,6 +81,7 @@ class Drafter:
         datastores: names of those it searches; ``datastore_bytes``: what these take on the disk.
         layers: of self-speculation, once it started: what this answer's drafts leave out.
         reads: of a learned head: what it is, and what it reads.
+        draws_chains: where the law draws, it drafts chains of tokens that were drawn.
     """
 
     budget: Budget | None = None
@@ -89,6 +90,7 @@ class Drafter:
     datastore_bytes: int = 0
     layers: Layers | None = None
     reads: HeadReads | None = None
+    draws_chains: bool = False
 
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources

@@ -315,9 +315,9 @@ class Emitted:
 
 Finding = Literal["identical", "tie", "BUG", "consistent", "lossy", "differs"]
 """Verdict of an audit. identical: every token is the target's choice under law and seed. tie: where one is not, its
-score is as good within rounding. BUG: rounding does not explain it. consistent (rejection above temperature 0, which
-keeps the distribution, not the text): every token is one the target may draw, with the probability that was recorded.
-lossy: law or engine changes the target's distribution by design. differs: of what another
+score is as good within rounding. BUG: rounding does not explain it. consistent (above temperature 0 laws of random
+draws, which keep the distribution, not the text): every token is one the target may draw, with the probability that was
+recorded. lossy: law or engine changes the target's distribution by design. differs: of what another
 program decoded, rounding does not explain a token; its arithmetic is another, so that it may not be its drafts."""
 
 

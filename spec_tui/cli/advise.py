@@ -42,8 +42,9 @@ _SAMPLE = "Take this many of them, evenly spread over each kind."
 _MINUTES = "Time for the measurements."
 _SAVE = "Use what is advised from now on with this model, where no engine is named."
 _UNDO = "Measure nothing: forget what --save kept for this model."
-_WHAT_IF = ("Also model the speeds of another machine: memory=1000GB/s,flops=100TFLOPS[,weights=BYTES][,overhead=MS], "
-            "or a file with its t(n): lines of rows,seconds, or what spec-tui price --format json printed there.")
+_WHAT_IF = ("Also model the speeds of another machine: memory=1000GB/s,flops=100TFLOPS[,weights=BYTES][,overhead=MS]"
+            "[,batch=REQUESTS], batch=8 alone for eight requests at once on this one, or a file with its t(n): lines "
+            "of rows,seconds, or what spec-tui price --format json printed there.")
 _ALSO = "Try the engines that need a draft model with this one too. Repeatable."
 _HTML = "Write the report as a web page too, in one file."
 _LONGEST = 24 * 60.0

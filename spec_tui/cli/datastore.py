@@ -78,6 +78,9 @@ class AnswerOptions:
     )] = 1.0
     max_new_tokens: Annotated[int, Option(metavar="N", help="Longest answer, in tokens.")] = 256
     system: Annotated[str, Option(metavar="TEXT", help="System prompt of the answers. Default: none.")] = ""
+    with_prompts: Annotated[bool, Option(
+        "--with-prompts", help="Store each answer together with its prompt, as the model reads it."
+    )] = False
     engine: Annotated[str, Option(
         metavar="ID", help="Engine that decodes the answers; it changes only the time."
     )] = ""

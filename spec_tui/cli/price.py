@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
 
@@ -13,21 +13,35 @@ from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.errors import UsageProblem
 from spec_tui.cli.failures import INTERRUPTED, Interrupt
-from spec_tui.cli.option_groups import Format, ModelOrServerOptions, OutputFormat
+from spec_tui.cli.option_groups import Alone, Format, ModelOrServerOptions, OutputFormat
 from spec_tui.cli.run import load_decoder
+from spec_tui.present.rows import bar
 from spec_tui.present.served_price import WHAT_IT_IS
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
     from engines.servers.served_model import ServedModel
 
+_LOOKUP, _CHAIN = "lookup, drafting for next to nothing", "draft model, a chain"
+_BAR = 30  # columns
 _LENGTHS = (1, 3, 7, 15, 31, 63)  # drafted tokens: with the root as many rows as t(n) was measured at
-_FRESH = "Measure again, even if a measurement is stored. Texts under the rejection law may then change."
+_REQUESTS = ("Also forecast what drafting gains where so many requests are decoded at once: 1,2,4,8,16,32,64. It says "
+             "up to how many it pays.")
+_ACCEPTANCE = "Of --requests: the share of drafted tokens that is accepted where those before were."
+_CONTEXT = ("Of --requests: tokens of context of each, whose keys and values are read in every pass. What that takes "
+            "is measured; default: as many as t(n) is measured with.")
+_OVERLAP = ("Load nothing, and forecast from a recorded run, or the name of one that ships, what drafting while the "
+            "target verifies would gain (PEARL, SSD).")
+_FRESH = "Measure again, even if a measurement is stored. Texts that depend on random draws may then change."
 
 
 def price(
     fresh: Annotated[bool, Option("--fresh", help=_FRESH)] = False,
+    requests: Annotated[str, Option(metavar="LIST", help=_REQUESTS)] = "",
+    acceptance: Annotated[float, Option(metavar="SHARE", min=0, max=1, help=_ACCEPTANCE)] = 0.7,
+    context: Annotated[int, Option(metavar="TOKENS", min=0, help=_CONTEXT)] = 0,
     format: OutputFormat = Format.text,
+    overlap: Annotated[str, Option(metavar="TRACE", help=_OVERLAP), Alone(frozenset({"format"}))] = "",
     *,
     models: ModelOrServerOptions,
 ) -> int:
@@ -38,21 +52,65 @@ def price(
     follows from it for drafts is a forecast. In llama.cpp, with --backend or --server, it is measured from outside:
     by what the server says that it took to read n new tokens.
     """
+    if overlap:
+        from spec_tui.cli import overlap_forecast as overlapping
+
+        facts = overlapping.facts_of(overlap)
+        print(json.dumps(facts) if format is Format.json else "\n".join(overlapping.lines(facts)))
+        return 0
+    asked = _Asked(_counts(requests), acceptance, context)
     load = models.load
     served = load.server is not None or load.backend
     if served and fresh:
         raise UsageProblem("--fresh would change nothing here", "a server's t(n) is measured each time, and not kept")
     decoder = load_decoder(load)
     if served:
-        return _from_outside(decoder, format)
+        return _from_outside(decoder, asked, format)
     if fresh:
         decoder.measure_price()
     facts = facts_of(decoder.ready)
+    if asked.counts:
+        facts["requests"] = _requests(facts, asked, *decoder.measure_reading())
     print(json.dumps(facts) if format is Format.json else "\n".join(lines(facts)))
     return 0
 
 
-def _from_outside(server: ServedModel, format: Format) -> int:
+class _Asked(NamedTuple):
+    """Of requests at once: their numbers, the chance that a token is accepted, the context of each."""
+
+    counts: tuple[int, ...]
+    acceptance: float
+    context: int
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    """The numbers of ``--requests``, ascending. Raises UsageProblem."""
+    from engines.cost.concurrent import LIMIT
+
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdecimal() and 1 <= int(word) <= LIMIT for word in words):
+        raise UsageProblem(f"--requests {text!r} is not understood", f"numbers from 1 to {LIMIT}: 1,2,4,8")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _requests(facts: dict[str, Any], asked: _Asked, reading: float = 0.0, measured_at: int = 0) -> dict[str, Any]:
+    """What drafters gain with so many requests at once; ``reading`` and ``measured_at`` as of ``concurrent.Served``."""
+    from engines.cost import concurrent
+    from engines.report.encoding import plain
+
+    price, draft = (CostCurve(tuple(map(tuple, facts.get(key) or ()))) for key in ("price", "draft_price"))
+    drafters = {_LOOKUP: None, **({_CHAIN: draft} if draft.points else {})}
+    chances, found = (asked.acceptance,), {}
+    for name, draft_price in drafters.items():
+        served = concurrent.Served(price=price, draft_price=draft_price, reading=reading, measured_at=measured_at,
+                                   context=asked.context)
+        found[name] = {"stops_after": concurrent.stops_after(served, chances),
+                       "points": [plain(concurrent.at(served, count, chances)) for count in asked.counts]}
+    return {"most_requests": concurrent.LIMIT, "acceptance": asked.acceptance,
+            "context": asked.context or measured_at or None, "reading_seconds": reading, "drafts": found}
+
+
+def _from_outside(server: ServedModel, asked: _Asked, format: Format) -> int:
     """Measure t(n) of a served model, and show it."""
     try:
         with Interrupt() as interrupted:
@@ -65,8 +123,10 @@ def _from_outside(server: ServedModel, format: Format) -> int:
     facts = {"model": ready.model, "dtype": ready.dtype, "device": ready.device, "backend": ready.backend,
              "threads": ready.threads, "context": found.context, "round_trip_seconds": server.round_trip,
              "price": [list(point) for point in found.price]}
+    if asked.counts:
+        facts["requests"] = _requests(facts, asked)
     print(json.dumps(facts) if format is Format.json else "\n".join(
-        [*_head(facts, "tokens read, n"), "", *wrap(WHAT_IT_IS, 80)]))
+        [*_head(facts, "tokens read, n"), *_at_once(facts), "", *wrap(WHAT_IT_IS, 80)]))
     return 0
 
 
@@ -74,10 +134,10 @@ def facts_of(ready) -> dict[str, Any]:
     """The object of ``--format json``; seconds, and shares between 0 and 1."""
     curve = CostCurve(ready.price)
     most = min(_LENGTHS[-1], ready.context_limit - 2)
-    drafters = {"lookup, drafting for next to nothing": SpeedupModel(curve, most=most)}
+    drafters = {_LOOKUP: SpeedupModel(curve, most=most)}
     if ready.draft_price:
         token = ready.draft_price[0][1]
-        drafters["draft model, a chain"] = SpeedupModel(curve, token, token, most=most)
+        drafters[_CHAIN] = SpeedupModel(curve, token, token, most=most)
     return {
         "model": ready.model, "dtype": ready.dtype, "device": ready.device, "backend": ready.backend,
         "threads": ready.threads, "draft_model": ready.draft_model,
@@ -110,7 +170,29 @@ def lines(facts: dict[str, Any]) -> list[str]:
             _row("break-even tokens", [f"{size['needs']:.2f}" for size in sizes]),
             _row("break-even acceptance", [_share(size["acceptance_needed"]) for size in sizes]),
         ]
-    return out
+    return out + _at_once(facts)
+
+
+def _at_once(facts: dict[str, Any]) -> list[str]:
+    """The gains by requests at once as a table with bars: a mark where drafting breaks even."""
+    if (found := facts.get("requests")) is None:
+        return []
+    out: list[str] = []
+    for name, drafts in found["drafts"].items():
+        last, top = drafts["stops_after"], max(1.0, *(point["gain"] for point in drafts["points"]))
+        known = {0: "never pays", 1: "pays for one request alone", None: f"pays for {found['most_requests']} and more"}
+        pays = known.get(last, f"pays for up to {last} requests at once")
+        out += ["", f"forecast, {name}:", f"at {found['acceptance']:.0%} acceptance it {pays}",
+                f"  {'requests':>8}{'length':>7}{'gain':>8}{'breaks even from':>18}"]
+        line = round(_BAR / top)
+        for point in drafts["points"]:
+            drawn = f"{bar(point['gain'] / top, _BAR):<{_BAR}}"
+            out.append(f"  {point['requests']:>8}{point['length'] or 'none':>7}{point['gain']:>7.2f}x"
+                       f"{_share(point['pays_from']):>18}  {drawn[:line]}│{drawn[line:].rstrip()}".rstrip())
+    context = f", {found['context']} tokens of context each" if found["context"] else ""
+    reads = f"; reading a token of context takes {found['reading_seconds'] * 1e6:.2f} us"
+    return [*out, "", *wrap(f"A pass for b requests that draft n tokens each is taken as t(b(n + 1)){context}"
+                            f"{reads if found['reading_seconds'] else ''}. │ is where drafting breaks even.", 80)]
 
 
 def _head(facts: dict[str, Any], rows: str = "tokens verified, n") -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any
 from engines import methods
 from engines.advice.adviser import Adviser
 from engines.advice.findings import BASELINE, RoundCosts, Screening, reach, size_model
-from engines.advice.what_if import modelled
+from engines.advice.what_if import modelled, stops_after
+from engines.cost.concurrent import LIMIT
 from engines.cost.other_machine import OtherMachine
 from engines.folders import model_label
 from engines.methods.counterparts import Counterpart, DraftSetup
@@ -241,9 +242,11 @@ def _times(screening: Screening) -> Rows:
 def _modelled(report: AdviceReport, screening: Screening) -> Rows:
     """Speeds on the other machine, the fastest first."""
     found = modelled(screening, report.machine, report.ready) if report.machine is not None else {}
-    rows = [["MODELLED, not measured", f"x {methods.baseline().id}", "drafting", "here"]]
+    last = stops_after(screening, report.machine, report.ready) if found else {}
+    rows = [["MODELLED, not measured", f"x {methods.baseline().id}", "drafting", "pays up to", "here"]]
     for lane in sorted((lane for lane in found if lane != BASELINE), key=lambda lane: -found[lane].speed_up):
         rows.append([screening.asked.labels[lane], f"{found[lane].speed_up:.2f}x", share(found[lane].drafting),
+                     f"{LIMIT}+ requests" if last[lane] is None else counted(last[lane], "request"),
                      verdict_of(screening, lane).brief])
     return rows
 
@@ -291,7 +294,8 @@ def _of_the_model(report: AdviceReport) -> list[str]:
         return [f"nothing is modelled for {words}: the number of parameters or a time of this machine is not known"]
     return [f"modelled for {words}: tokens and acceptance as measured here, with the sizes of drafts that pay here; "
             "verifying and draft passes by t(n) there, lookups and all else as long as here, reading the KV cache left "
-            "out"]
+            "out" + (f"; {report.machine.requests} requests at once, so that a pass has that many times the rows, and "
+                     "lookups are made for each" if report.machine.requests > 1 else "")]
 
 
 def _setting(adviser: Adviser, screening: Screening) -> str:
@@ -344,7 +348,9 @@ def _modelled_object(report: AdviceReport) -> dict[str, Any] | None:
     if report.machine is None or report.screening is None:
         return None
     found = modelled(report.screening, report.machine, report.ready)
-    lanes = {report.screening.asked.labels[lane]: encoding.plain(each) for lane, each in found.items()}
+    last = stops_after(report.screening, report.machine, report.ready)
+    lanes = {report.screening.asked.labels[lane]: encoding.plain(each) | (
+        {"stops_after_requests": last[lane]} if lane in last else {}) for lane, each in found.items()}
     return {"machine": report.machine.words, "lanes": lanes}
 
 

@@ -23,7 +23,7 @@ from engines.report.events import Choice, Emitted, Round
 from engines.report.run_state import RunState, origin_of
 from engines.report.wording import counted, ms, quoted, seconds_of
 from spec_tui.learn.lesson import find, names
-from spec_tui.learn.lesson_facts import FLAT, Missing
+from spec_tui.learn.lesson_facts import FLAT, Missing, kept_chances
 from spec_tui.present.rows import Row, bar, words_of
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ABSENT, ACCEPTED, HERE, PRESENT, PRUNED, REJECTED
@@ -196,6 +196,44 @@ class TrialFigure(LessonFigure):
             *told(width, f"{one_line(self.names[n], label)}:", f"kept {min(self.p[n], q[n]):.3f} + rejected "
                   f"(1 - {kept:.3f}) × left over {left[n]:.3f} = {self.p[n]:.3f} = p."),
         ]
+
+
+class BlockFigure(LessonFigure):
+    """A drawn chain: how likely each beginning of it is to stay, token by token and as a block."""
+
+    title = "how likely a beginning of the chain is to stay"
+    moves = "the chain"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        self.chains = [one for one in run.rounds if len(kept_chances(one)) > 1]
+        if event not in self.chains:
+            raise Missing("this round has no chain whose probabilities are known")
+        self.at = self.chains.index(event)
+
+    def move(self, step: int) -> None:
+        self.at = max(0, min(len(self.chains) - 1, self.at - step))
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        event = self.chains[self.at]
+        chances, label = kept_chances(event), 13
+        room = max(3, (width - label - 16) // 2 - 8)
+        out: list[Row] = [[(f"{'':<{label}}  {'p':<6}{'q':<7}", "title"), (f"{'token by token':<{room + 8}}", "title"),
+                           ("as a block", "title")]]
+        for node, (alone, weight) in enumerate(chances[: max(2, height - 4)]):
+            p, q = event.verified[node + 1].drafted, event.draft.probs[node]
+            made_up = weight > alone + 0.0005
+            out.append([(f"{one_line(quoted(event.draft.pieces[node]), label - 1):<{label}} {p:.3f} {q:.3f}  ", "text"),
+                        (f"{bar(alone, room):<{room}}", "bar"), (f" {alone:.3f}  ", "text"),
+                        (f"{bar(weight, room):<{room}}", "accent" if made_up else "bar"),
+                        (f" {weight:.3f}", "strong" if made_up else "text")])
+        totals = [sum(column) for column in zip(*chances)]
+        words = ("Here nothing is made up for: both laws keep as much." if totals[1] - totals[0] < 0.005 else
+                 "A token with p above q makes up for those before it.")
+        return [*out, *told(width, f"Round {event.index}: {totals[0]:.2f} or {totals[1]:.2f} tokens stay.", words)]
+
+    def still(self, width: int, height: int) -> list[Row]:
+        return self.rows(width, len(kept_chances(self.chains[self.at])) + 4)
 
 
 class NoiseFigure(LessonFigure):
@@ -610,7 +648,7 @@ class ReadingFigure(LessonFigure):
 
 
 FIGURES: dict[str, type[LessonFigure]] = {
-    "cost": CostFigure, "trial": TrialFigure, "noise": NoiseFigure, "trie": TrieFigure,
+    "cost": CostFigure, "trial": TrialFigure, "weights": BlockFigure, "noise": NoiseFigure, "trie": TrieFigure,
     "neighbours": NeighboursFigure, "cosines": CosinesFigure, "fusion": FusionFigure,
     "break-even": BreakEvenFigure, "race": RaceFigure, "reading": ReadingFigure,
 }

@@ -10,6 +10,7 @@ from statistics import median
 
 from engines.core.tree import children, depths
 from engines.cost.curve import CostCurve
+from engines.randomness import bound
 from engines.report.events import Round, Trial
 from engines.report.run_state import RunState, best_path, origin_of
 from engines.report.wording import context_tail, joined, listed, quoted, seconds_of
@@ -249,6 +250,26 @@ def _close(run: RunState, event: Round) -> float | None:
     return -abs(ratio(found) - found.draw)
 
 
+def kept_chances(event: Round) -> list[tuple[float, float]]:
+    """For each node of a drawn chain, whose probabilities are known, the chance that the chain stays as far: token by
+    token, and as a block (``laws.block_verification``). Empty for any other draft."""
+    draft, out, alone, weight = event.draft, [], 1.0, 1.0
+    if list(draft.parents) != [*range(-1, len(draft.parents) - 1)] or len(event.verified) <= len(draft.parents):
+        return []
+    for node, q in enumerate(draft.probs):
+        p = event.verified[node + 1].drafted
+        if p is None or not q:
+            return []
+        alone, weight = alone * bound(p, q), bound(weight * p, q)
+        out.append((alone, weight))
+    return out
+
+
+def _made_up(run: RunState, event: Round) -> float | None:
+    gain = sum(weight - alone for alone, weight in kept_chances(event))
+    return gain if gain > 0 else None
+
+
 def _off(run: RunState, event: Round) -> float | None:
     gain = len(event.path) - on_favourite(event)
     return gain if gain > 0 and _judged(event) else None
@@ -288,4 +309,5 @@ PICKS: dict[str, Score] = {
     "most choice": lambda run, event: _choice(event),
     "several draws": _several,
     "close draw": _close,
+    "made up for": _made_up,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engines.core.tree import children
-from engines.laws import trying
+from engines.laws import spec_of, trying
 from engines.report.events import UNDISCLOSED, BudgetChoice, Layers, Origin, Round
 from engines.report.run_state import RunState, TokenState
 from engines.report.wording import p3
@@ -23,7 +23,8 @@ def fate(run: RunState, token: TokenState, event: Round | None) -> str:
     if token.emitted.trials:
         return trying(run.started.law if run.started is not None else "").fate(token, who)
     if token.kind == "accepted":
-        return f"Proposed ({who}), and the target chose the same token: accepted."
+        started = run.started
+        return spec_of(*(started.law, started.temperature) if started is not None else ("",)).kept(who)
     if token.kind == "corrected":
         wrong = rivals(event)
         said = " or ".join(visible(p) for p in wrong[:3])

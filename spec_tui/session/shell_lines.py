@@ -25,6 +25,7 @@ def build_line(order: BuildSpec, load: LoadRequest) -> str:
     words += ["--columns", ",".join(order.columns)] * bool(order.columns)
     words += _given(order, ("kind", "prompts", "answers", "temperature", "top_p", "max_new_tokens", "system", "engine",
                             "limit", "document_limit"))
+    words += ["--with-prompts"] * order.with_prompts
     recipe = order.recipe
     words += _given(recipe, ("dims",)) + ["--no-z-norm"] * (not recipe.z_norm) + ["--no-unit-norm"] * (
         not recipe.unit_norm)  # fmt: skip

@@ -274,7 +274,7 @@ def same_text(session: ChatSession) -> str:
     if not LAWS[turn.request.law].lossless:
         return f"baseline measured; the {turn.request.law} law is {LOSSY}: it keeps neither text nor distribution"
     if LAWS[turn.request.law].text_depends_on_draft:
-        return "baseline measured; the rejection law keeps the distribution, not the text"
+        return f"baseline measured; the {turn.request.law} law keeps the distribution, not the text"
     at = session.same_text[number]
     if at is None and turn.run.finished.reason == "cancelled":
         return f"✓ its {len(turn.run.tokens)} tokens are those of autoregressive decoding"

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from engines import UsageProblem
-from engines.advice.what_if import modelled
+from engines.advice.what_if import modelled, stops_after
+from engines.cost.curve import CostCurve
 from engines.cost.other_machine import parse
 from spec_tui.export.advice_report import as_object, as_terminal
 from tests.advice.made import ALONE, Costs, PacedRacer, ran
@@ -63,4 +64,27 @@ def test_a_machine_by_its_numbers():
             parse(wrong, str)
     for wrong in ("1 2 3", '{"prices": []}', '{"price": 3}'):
         with pytest.raises(UsageProblem, match="holds no t"):
+            parse(wrong, str)
+
+
+def test_several_requests_at_once_gain_what_their_rows_leave(found):
+    """Eight requests with three rows each: 24 rows with the draft, 8 for the baseline, by this machine's t(n)."""
+    ready = replace(READY, price=PRICE)
+    curve, one = found.rounds[-1].metrics(1), parse("batch=1", str)
+    eight = parse("batch=8", str)
+    assert eight.here and eight.requests == 8 and parse("memory=1TB/s,flops=1,batch=4", str).requests == 4
+    here = modelled(found.rounds[-1], one, ready)[1].speed_up
+    assert here == pytest.approx(found.rounds[-1].ratio(1).ratio, rel=0.02)
+    passes = [count * CostCurve(PRICE).at(8 * rows) for rows, count in curve.rows.items()]
+    expected = (curve.new_tokens - curve.answers) / sum(passes) * CostCurve(PRICE).at(8)
+    assert modelled(found.rounds[-1], eight, ready)[1].speed_up == pytest.approx(expected, rel=0.01)
+    assert expected < here
+    asked = replace(report(found), machine=eight, ready=ready)
+    assert as_object(asked)["modelled"]["lanes"]["pld"]["stops_after_requests"] is None
+    stepped = replace(READY, price=((1, 0.010), (16, 0.011), (17, 0.050), (64, 0.200)))  # 6 x 3 rows
+    assert stops_after(found.rounds[-1], one, stepped)[1] == 5
+    assert "5 requests" in as_terminal(replace(asked, ready=stepped))
+    assert "8 requests at once" in " ".join(as_terminal(asked).split())
+    for wrong in ("batch=0", "batch=2.5", "batch=9999", "batch=x"):
+        with pytest.raises(UsageProblem, match="what-if"):
             parse(wrong, str)

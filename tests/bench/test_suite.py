@@ -27,19 +27,34 @@ def spec_bench() -> str:
 
 def test_spec_benchs_questions_are_read_as_they_are():
     suite = parse(spec_bench(), "question.jsonl")
-    assert suite.tasks == ("multi-turn", "translation", "summary", "qa", "math", "rag")
+    assert suite.tasks == ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities",
+                           "translation", "summary", "qa", "math_reasoning", "rag")
     assert len(suite.cases) == 31 and len(suite.places) == 47
-    assert suite.cases[0] == Case("multi-turn", ("Say 0.", "Say it again."), "81")
+    assert suite.cases[0] == Case("writing", ("Say 0.", "Say it again."), "81")
     assert suite.places[1] == (suite.cases[0], 1) and suite.places[-1][0].task == "rag"
-    assert suite.numbers("multi-turn") == tuple(range(32)) and suite.numbers("translation") == (32, 33, 34)
+    assert suite.numbers("roleplay") == (4, 5, 6, 7) and suite.numbers("translation") == (32, 33, 34)
+    assert suite.of_tasks(["multi-turn"]).places == suite.places[:32], "MT-Bench's, whatever their categories"
+    assert suite.of_tasks(["multi-turn", "qa"]).tasks == (*suite.tasks[:8], "qa")
+    assert suite.of_tasks(["math"]).tasks == ("math",), "and not Spec-Bench's questions of one turn"
     assert sorted(n for task in suite.tasks for n in suite.numbers(task)) == list(range(47))
     assert [suite.prompts[n] for n in (0, -1)] == [("Say 0.", "Say it again."), ("One rag?",)]
 
 
+def test_speed_benchs_categories_stay_apart_however_many_turns_a_question_has():
+    """Its qualitative split mixes questions of one turn and of several; in the others entropy is the category."""
+    rows = [{"question_id": f"{name}-{n}", "category": name, "sub_category": "x", "multiturn": bool(n),
+             "turns": ["Begin."] + ["Go on."] * n}
+            for name in ("coding", "stem", "low_entropy", "high_entropy") for n in (0, 1, 4)]
+    suite = parse("\n".join(map(json.dumps, rows)), "speed.jsonl")
+    assert suite.tasks == ("coding", "stem", "low_entropy", "high_entropy")
+    assert [len(suite.numbers(task)) for task in suite.tasks] == [1 + 2 + 5] * 4
+    assert {len(case.turns) for case in suite.of_tasks(["multi-turn"]).cases} == {2, 5}
+
+
 def test_a_limit_takes_as_many_of_each_task_from_all_over_it():
     few = parse(spec_bench(), "question.jsonl").limited(2)
-    assert [case.task for case in few.cases] == [t for t in few.tasks for _ in range(2)] and len(few.tasks) == 6
-    assert [case.id for case in few.cases[:2]] == ["81", "89"]
+    assert [case.task for case in few.cases] == [t for t in few.tasks for _ in range(2)] and len(few.tasks) == 13
+    assert [case.id for case in few.cases[:2]] == ["81", "82"]
     assert parse(spec_bench(), "q").limited(1000) == parse(spec_bench(), "q")
 
 
@@ -49,7 +64,7 @@ def test_other_files_name_their_tasks_as_they_like():
         {"turns": ["a", "b"], "category": "poems"}, {"turns": ["a", "b"], "category": "stem"},
     ]
     suite = parse("\ufeff" + "\n\n".join(map(json.dumps, lines)), "mine")
-    assert [case.task for case in suite.cases] == ["prompts", "math", "multi-turn", "poems", "multi-turn"]
+    assert [case.task for case in suite.cases] == ["prompts", "math", "multi-turn", "poems", "stem"]
     assert [case.id for case in suite.cases] == ["1", "3", "x", "7", "9"]
 
 

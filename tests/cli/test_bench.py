@@ -81,11 +81,23 @@ def test_a_suite_of_spec_benchs_shape(cli, tmp_path):
     done = cli("bench", "--suite", str(file), *ENGINES, "--max-new-tokens", "3", "--format", "json")
     found = json.loads(done.out)
     assert done.code == 0 and found["suite"] == {
-        "name": "question.jsonl", "tasks": {"multi-turn": 2, "rag": 1}, "questions": 2
+        "name": "question.jsonl", "tasks": {"writing": 2, "rag": 1}, "questions": 2
     }
     assert found["repeats"] == 1 and {run["question"] for run in found["runs"]} == {"81", "481"}
     assert "questions too long for the context of 512 tokens are left out: 1 of rag" in done.err
     assert found["left_out"][0] in " ".join(found["notes"])
+
+
+def test_categories_of_several_turns_have_rows_of_their_own(cli, tmp_path):
+    """Twelve tasks, and the table still fits."""
+    names = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+    rows = [{"category": name, "turns": ["Hello?", "Again?"]} for name in names]
+    rows += [{"category": name, "turns": ["Hello?"]} for name in ("translation", "summarization", "qa", "rag")]
+    file = tmp_path / "question.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    done = cli("bench", "--suite", str(file), *ENGINES, "--max-new-tokens", "3")
+    assert done.code == 0 and max(map(len, done.out.splitlines())) <= 80
+    assert all(name in done.out for name in names)
 
 
 def test_who_cannot_run_is_said_and_the_others_run(cli, monkeypatch):

@@ -19,6 +19,7 @@ def priced(cli, monkeypatch):
     def load(*args, price=CHEAP, draft_price=((1, 0.002),), **kwargs):
         decoder = fake_runtime.load(*args, **kwargs)
         decoder.ready = replace(decoder.ready, price=price, draft_price=draft_price)
+        decoder.measure_reading = lambda: (1e-6, 192)
         decoder.measure_price = lambda: setattr(decoder, "ready", replace(decoder.ready, price=((1, 0.5), (2, 0.5))))
         return decoder
 
@@ -59,3 +60,37 @@ def test_fresh_measures_again(priced):
 def test_text_fits_80_columns(priced):
     done = priced()
     assert max(map(len, done.out.splitlines())) <= 80 and "t(n) / t(1)" in done.out
+
+
+def test_requests_at_once_have_their_own_lengths_and_an_end(priced):
+    """Rows that were free for one request are used by the others: the model's b(n + 1) rows, checked by hand."""
+    steep = ((1, 0.010), (16, 0.010), (64, 0.040))
+    asked = ("--requests", "8,1,64", "--acceptance", "0.6")
+    facts = json.loads(priced(*asked, "--format", "json", price=steep).out)["requests"]
+    lookup, chain = facts["drafts"].values()
+    one, eight, many = lookup["points"]
+    assert [point["requests"] for point in lookup["points"]] == [1, 8, 64] and facts["context"] == 192
+    assert eight["length"] == 1 and eight["gain"] == pytest.approx(1.6)
+    assert one["length"] == 15 and many["length"] == 0 and many["gain"] == 1
+    assert 8 <= lookup["stops_after"] < 64 and chain["stops_after"] < lookup["stops_after"]
+    text = priced(*asked, price=steep).out
+    assert f"pays for up to {lookup['stops_after']} requests at once" in text and "none" in text and "│" in text
+    assert max(map(len, text.splitlines())) <= 80
+    longer = json.loads(priced(*asked, "--context", "4000", "--format", "json", price=steep).out)["requests"]
+    assert all(point["gain"] > 1 for point in longer["drafts"].popitem()[1]["points"]), "what is read is shared"
+    for wrong in ("0", "2,x", "1000"):
+        assert "is not understood" in priced("--requests", wrong).err
+
+
+def test_a_recorded_run_tells_what_overlapping_would_gain(cli):
+    """No model is loaded. A tree has several guesses a place, so it tells of several prepared contexts; a chain of one;
+    what copies has nothing to overlap."""
+    rows = json.loads(cli("price", "--overlap", "smollm2-tree", "--format", "json").out)["rows"]
+    assert [row["prepared"] for row in rows] == [1, 2, 4, 8, 16, 32]
+    assert rows[0]["gain"] < rows[-1]["gain"] < 2 and all(0 < row["hits"] <= row["rounds"] for row in rows)
+    chain = json.loads(cli("price", "--overlap", "smollm2-draft", "--format", "json").out)
+    assert len(chain["rows"]) == 1 and chain["ranks"]["1"] + chain["beyond"] == pytest.approx(1)
+    text = cli("price", "--overlap", "smollm2-tree").out
+    assert max(map(len, text.splitlines())) <= 80 and f"{rows[-1]['gain']:.2f}x" in text
+    refused = cli("price", "--overlap", "smollm2-pld")
+    assert refused.code == 2 and "nothing can overlap" in refused.err

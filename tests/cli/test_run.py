@@ -359,7 +359,7 @@ def test_a_law_that_is_not_lossless_is_marked(cli):
     assert json.loads(cli("run", "hello", "--format", "json").out)["stats"]["bias"] is None
     assert "redraw LOSSY, typical LOSSY" in cli("run", "hello", "--law", "murphy").err
     help_page = " ".join(cli("run", "--help").out.split())
-    assert "exact|rejection|redraw|typical" in help_page and "LOSSY: redraw, typical" in help_page
+    assert "exact|rejection|block|redraw|typical" in help_page and "LOSSY: redraw, typical" in help_page
 
 
 def test_a_datastore_given_to_an_engine_that_searches_none_is_said(cli):

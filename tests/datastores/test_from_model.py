@@ -99,6 +99,18 @@ def test_a_query_of_the_loop_finds_its_own_key_first(tiny, sampled):
     assert asked > 3 * len(found)
 
 
+def test_answers_can_be_stored_with_their_prompts(tiny):
+    """Then a document is what the model read and wrote, in one; the keys of the answer's tokens are the same."""
+    alone, whole = (
+        ModelAnswers(tiny, PROMPTS, sampled_answers(1, 0.0, 8, with_prompts=given)) for given in (False, True))
+    for number, ((answer, _), (both, _)) in enumerate(zip(alone.documents(), whole.documents(), strict=True)):
+        assert both.tokens == (*alone.context(number), *answer.tokens) and both.source == answer.source
+        assert whole.context(number) == []
+    assert whole.identity != alone.identity and "with_prompts" not in alone.identity, "old builds go on"
+    with pytest.raises(UsageProblem, match="with-prompts"):
+        order.BuildSpec("store", ("file.txt",), with_prompts=True).check()
+
+
 def test_states_are_those_of_texts_read_alone(tiny):
     reader = HiddenStates(tiny.target, tiny.identity)
     texts = [np.arange(n) % 250 for n in (3, 40, 1, 17, 40)]

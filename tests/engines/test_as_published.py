@@ -80,6 +80,22 @@ def test_dresd_drafts_the_nearest_whether_or_not_they_go_on_alike():
     assert near.counts.tolist() == [1, 1, 1] and len(set(near.keys.tolist())) == 3 and near.matching == 4
 
 
+def test_dresd_looks_at_the_50_nearest_and_then_filters():
+    """Not at more where few of them are left: the 51st nearest is out of reach."""
+    paper = find("dresd").parse(PAPER)
+    assert paper["neighbours"] == 50 and find("dresd").parse({})["neighbours"] == 0
+    toy = Toy(300)
+    documents = [[n, 299, 150 + n, 3] for n in range(1, 120)]
+    store, hidden = dense(documents, toy, vocab_size=300), toy.states(np.array([120, 299]))[1]
+    nearest = [store.tokens[store.positions[key]] for key in store.index.search(store.reduction.one(hidden), 1000)[0]]
+    once = [rank for rank, token in enumerate(nearest) if nearest.count(token) == 1]
+    assert min(once) < 50 <= max(once)
+    for rank in once:
+        near = store.query(hidden, int(nearest[rank]), neighbours=paper["neighbours"])
+        assert near.candidates == 50 and bool(near.matching) == (rank < 50)
+        assert store.query(hidden, int(nearest[rank])).matching, "our own search is wider"
+
+
 def test_random_selection_takes_8_sequences_of_8():
     store = sparse([[0, 1, *row] for row in np.random.default_rng(0).integers(2, 10, (30, 12)).tolist()])
     tree = propose([0, 1], store, select="random")

@@ -259,6 +259,12 @@ def test_rejection_at_temperature_zero_is_checked_token_by_token(tiny):
     assert tiny.audit(tampered(answer, 4, (answer.tokens[4] + 1) % 256)).words == "BUG at 4"
 
 
+def test_a_chain_judged_as_a_block_is_consistent(tiny):
+    answer = write(tiny, "draft", law="block", temperature=0.8, seed=3)
+    assert answer.lossless and tiny.audit(answer).verdict == "consistent"
+    assert tiny.audit(write(tiny, "draft", law="block")).verdict == "identical"
+
+
 def test_what_is_lossy_by_design_is_called_so(tiny):
     for law in ("typical", "redraw"):
         answer = write(tiny, "draft", law=law)

@@ -36,7 +36,7 @@ def after(context, hidden, *stores, room=DraftLimits(100, 500), **options) -> Dr
     """The draft after a prefill that left this hidden state."""
     target = showing(torch.from_numpy(hidden)[None])
     resources = Resources(law=None, vocab_size=50, target=target, open_datastores=Here(*stores))
-    drafter = DReSD(resources, **SPEC.parse({"budget": "paper", "distinct": True, **options}))
+    drafter = DReSD(resources, **SPEC.parse({"budget": "paper", "distinct": True, "neighbours": 0, **options}))
     drafter.start(outcome(context, 1, DraftTree(), (), (context[-1],)))
     return drafter.propose(context, room)
 

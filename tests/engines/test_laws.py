@@ -1,4 +1,4 @@
-"""The laws, proven: rejection by enumerating every outcome, exact by comparing with plain decoding."""
+"""The laws, proven: rejection and block by enumerating every outcome, exact by comparing with plain decoding."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from engines.core.lossless_laws import Exact, Rejection
 from engines.core.sampling import Sampling, to_numpy
 from engines.core.tree import DraftTree
 from engines.errors import RunFailed
+from engines.laws.block_verification import BlockVerification
 from engines.laws.lossy_laws import Redraw, Typical
 from engines.methods.drafter import Drafter, Resources
 from engines.randomness import GumbelNoise, SeededRng
@@ -81,25 +82,90 @@ ENGINES = {
 ))
 @pytest.mark.parametrize("name", ENGINES)
 def test_rejection_gives_exactly_the_targets_distribution(name, sampling):
+    assert error_of(Rejection, name, sampling) < 1e-9
+
+
+CHAINS = ["draft chain", *(name for name in ENGINES if name.startswith("draft chain that"))]
+
+
+def error_of(law_class: type[Rejection], name: str, sampling: Sampling) -> float:
+    """The largest error of a text's probability."""
     target, draft = ToyModel(3, seed=1), ToyModel(3, seed=2, spread=1.0)
     engine_id, options = ENGINES[name]
 
     def run(dice: SeededRng) -> tuple:
         target.truncate(0)
         draft.truncate(0)
-        law = Rejection(sampling, 0, dice)
+        law = law_class(sampling, 0, dice)
         return answer(target, engine(engine_id, law, draft, **options), law, PROMPT, 4)
 
-    outcomes = enumerate_outcomes(run)
-    expected = target_distribution(target, sampling, 4)
+    outcomes, expected = enumerate_outcomes(run), target_distribution(target, sampling, 4)
     assert sum(outcomes.values()) == pytest.approx(1)
-    for text in outcomes.keys() | expected.keys():
-        assert outcomes.get(text, 0.0) == pytest.approx(expected.get(text, 0.0), abs=1e-9), text
+    return max(abs(outcomes.get(text, 0.0) - expected.get(text, 0.0)) for text in outcomes.keys() | expected.keys())
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_p=0.8), Sampling(0.0)])
+@pytest.mark.parametrize("name", [*CHAINS, "pld", "distinct cut by nodes"])
+def test_block_gives_exactly_the_targets_distribution(name, sampling):
+    """Chains of any end; and copies and trees, which it judges token by token where a round has them."""
+    assert error_of(BlockVerification, name, sampling) < 1e-9
+
+
+class ForgetsTheWeight(BlockVerification):
+    """Block verification whose bounds are those of single tokens, though it cuts from the end."""
+
+    def _bounds(self, tree, ps):
+        weights, bounds = super()._bounds(tree, ps)
+        alone = [min(1.0, ps[n][token] / tree.dists[n - 1][token]) for n, token in enumerate(tree.tokens)]
+        return weights, [*bounds[:-1], alone[-1]]
+
+
+def test_the_weight_of_a_chain_belongs_to_its_bound():
+    """Without it the text is biased, and the enumeration sees it."""
+    assert error_of(ForgetsTheWeight, "draft chain", Sampling(1.0)) > 0.003
+
+
+def accepted_of(law_class: type[Rejection], ps: np.ndarray, qs: np.ndarray) -> float:
+    """The expected number of accepted tokens of a chain of two, by enumeration: ps [1 + V + V * V, V] by the tokens
+    above, qs [1 + V, V] likewise."""
+    width = ps.shape[1]
+
+    def run(dice: SeededRng) -> tuple:
+        first = dice.draw(qs[0])
+        second = dice.draw(qs[1 + first])
+        tree = chain([first, second])
+        tree.dists = {-1: qs[0], 0: qs[1 + first]}
+        rows = np.log(ps[[0, 1 + first, 1 + width + width * first + second]])
+        return (len(law_class(Sampling(1.0), 0, dice).judge(tree, torch.from_numpy(rows).float(), 5).path),)
+
+    return sum(count * weight for (count,), weight in enumerate_outcomes(run).items())
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), spread=st.sampled_from([0.3, 1.0, 3.0]))
+def test_block_accepts_what_the_theorem_says_and_never_less_than_rejection(seed, spread):
+    """Sun et al. 2024, theorem 2: the expected length is the sum of the expected weights."""
+    rng = np.random.default_rng(seed)
+    ps, qs = rng.dirichlet([spread] * 3, size=13) + 1e-6, rng.dirichlet([spread] * 3, size=4) + 1e-6
+    ps, qs = (table / table.sum(axis=1, keepdims=True) for table in (ps, qs))
+    first = np.minimum(1, ps[0] / qs[0])
+    second = np.minimum(1, first[:, None] * ps[1:4] / qs[1:4])
+    block = accepted_of(BlockVerification, ps, qs)
+    assert block == pytest.approx(float(qs[0] @ first + qs[0] @ (qs[1:4] * second).sum(axis=1)), abs=1e-5)
+    assert block >= accepted_of(Rejection, ps, qs) - 1e-6
+
+
+def test_block_accepts_more_where_a_token_makes_up_for_another():
+    """The example of Sun et al. 2024, section 2: p = (1/3, 2/3), q = (2/3, 1/3) at every place; 11/9 against 10/9."""
+    ps, qs = np.tile([1 / 3, 2 / 3], (7, 1)), np.tile([2 / 3, 1 / 3], (3, 1))
+    assert accepted_of(Rejection, ps, qs) == pytest.approx(10 / 9, abs=1e-6)
+    assert accepted_of(BlockVerification, ps, qs) == pytest.approx(11 / 9, abs=1e-6)
 
 
 @settings(max_examples=40)
-@given(seed=st.integers(0, 10_000), nodes=st.integers(0, 6), dists=st.booleans(), duplicates=st.booleans())
-def test_rejection_is_exact_for_any_tree(seed, nodes, dists, duplicates):
+@given(seed=st.integers(0, 10_000), nodes=st.integers(0, 6), dists=st.booleans(), duplicates=st.booleans(),
+       law_class=st.sampled_from([Rejection, BlockVerification]))
+def test_a_drawing_law_is_exact_for_any_tree(seed, nodes, dists, duplicates, law_class):
     """One round over a random tree: point masses, or i.i.d. draws from given distributions with repeats."""
     model, sampling, rng = ToyModel(3, seed=seed), Sampling(1.0), random.Random(seed)
     shape = random_tree(rng, 3, nodes, duplicates)
@@ -113,7 +179,7 @@ def test_rejection_is_exact_for_any_tree(seed, nodes, dists, duplicates):
         model.truncate(0)
         model.extend(PROMPT[:-1])
         logits = model.forward([PROMPT[-1], *tree.tokens], [-1, *(p + 1 for p in tree.parents)])
-        return (Rejection(sampling, 0, dice).judge(tree, logits, len(PROMPT)).tokens[0],)
+        return (law_class(sampling, 0, dice).judge(tree, logits, len(PROMPT)).tokens[0],)
 
     outcomes = enumerate_outcomes(run)
     expected = sampling.probs(sampling.row(to_numpy(model.logits_after(PROMPT)))).tolist()
@@ -288,7 +354,8 @@ def test_summaries_of_many_rows_are_those_of_each(rows, k, data):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("law", [lambda sampling, seed: Exact(sampling, seed, 3), Rejection, Redraw, Typical])
+@pytest.mark.parametrize("law", [
+    lambda sampling, seed: Exact(sampling, seed, 3), Rejection, BlockVerification, Redraw, Typical])
 def test_rows_that_are_no_numbers_are_refused(law, temperature, value):
     with pytest.raises(RunFailed, match="not numbers"):
         law(Sampling(temperature), 0).judge(DraftTree(), torch.full((1, 3), value), 0)

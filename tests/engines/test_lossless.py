@@ -9,6 +9,7 @@ import torch
 
 from engines import Request, measure, specs
 from engines.cost.curve import CostCurve
+from engines.errors import UsageProblem
 from engines.report.events import Finished, Round
 from tests.tiers import first_of_each, some
 
@@ -155,9 +156,21 @@ def test_heads_after_further_turns_and_changed_ones(tiny, engine, options, law):
         assert metrics.drafted > 0
 
 
+@pytest.mark.parametrize("law", ["rejection", "block"])
 @pytest.mark.parametrize(("engine", "options"), first_of_each(VARIANTS, IDS))
-def test_rejection_at_temperature_zero_is_greedy(tiny, engine, options):
-    assert run(tiny, engine, options, new=80, law="rejection")[0] == alone(tiny, new=80)
+def test_drawing_laws_at_temperature_zero_are_greedy(tiny, engine, options, law):
+    assert run(tiny, engine, options, new=80, law=law)[0] == alone(tiny, new=80)
+
+
+def test_the_block_law_refuses_what_draws_no_chain(tiny):
+    """Above temperature 0. The baseline, and whoever draws a chain now and then, run."""
+    kw = {"law": "block", "temperature": 0.9, "new": 12}
+    for engine, options in (("pld", {}), ("draft", {"shape": "tree"}), ("medusa", {}), ("hybrid", {"model": False})):
+        with pytest.raises(UsageProblem, match="block law judges chains that were drawn") as refused:
+            run(tiny, engine, options, **kw)
+        assert engine in refused.value.message and "shape=chain" in refused.value.hint
+    for engine, options in (("autoregressive", {}), ("draft", {}), ("eagle", {}), ("hybrid", {}), ("admg", {})):
+        assert run(tiny, engine, options, **kw)[0]
 
 
 @pytest.mark.parametrize(("engine", "options"), first_of_each(VARIANTS, IDS))
@@ -173,7 +186,8 @@ def test_a_draft_identical_to_the_target_is_always_accepted(sample):
 
     twin = load_model(sample.ready.model, torch.float32, torch.device("cpu"))
     runtime = Runtime(sample.target, sample.tokenizer, twin)
-    for kw in ({}, {"temperature": 0.8}, {"temperature": 0.8, "law": "rejection"}):
+    for kw in ({}, {"temperature": 0.8}, {"temperature": 0.8, "law": "rejection"},
+               {"temperature": 0.8, "law": "block"}):
         request = Request(TURNS["code"], "draft", {"confidence": 0.0}, max_new_tokens=60, **kw)
         rounds = [e for e in runtime.run(request) if isinstance(e, Round)]
         assert all(len(r.path) == len(r.draft.tokens) for r in rounds[:-1]), kw  # the last is cut at the end token

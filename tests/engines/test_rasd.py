@@ -86,7 +86,7 @@ def test_without_fusion_both_trees_hang_under_one_root(left, right):
 @settings(max_examples=100)
 @given(some_paths, st.sets(st.integers(0, 2)))
 def test_pruning_rejects_by_the_first_token_and_counts_what_hung_there(rows, firsts):
-    kept, lost = pruned(tree_of(rows, COPY), firsts)
+    kept, lost = pruned(tree_of(rows, COPY), firsts.__contains__)
     assert set(paths_of(kept)) == {p for p in prefixes(rows) if p[0] in firsts}
     assert lost == Counter(p[0] for p in prefixes(rows) if p[0] not in firsts)
 
@@ -140,6 +140,23 @@ def test_drafts_the_drafters_tree_and_what_survives_of_algorithm_1(texts, contex
     assert tree.retrieval.used == len(candidates) and tree.retrieval.fused == len(own & prefixes(kept))
     lost = Counter(str(path[0]) for path in prefixes(candidates - kept))
     assert dict(tree.retrieval.pruned) == dict(lost)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents, st.lists(st.integers(0, 3), min_size=1, max_size=8), st.sets(st.integers(0, 3), max_size=3))
+def test_what_the_drafter_cannot_rank_is_not_pruned(texts, context, unknown):
+    """A head with a vocabulary of its own has minus infinity for the other tokens, and no opinion of them."""
+    model, room = ToyModel(VOCAB, seed=2), DraftLimits(100, 500)
+    whole = model.logits_after
+    model.logits_after = lambda context: whole(context).clone().index_fill(0, torch.tensor([*unknown]).long(), -np.inf)
+    drafter = engine(model, sparse(texts, VOCAB), n_min=1, length=2, depth=1, top_k=1, prune_top=1)
+    begin(drafter, context)
+    tree = drafter.propose(context, room)
+    favourite = int(model.logits_after(context).argmax())
+    retrieved = prefixes(algorithm_1(texts, context, 5, 1, 2))
+    kept = {path for path in retrieved if path[0] == favourite or path[0] in unknown}
+    assert set(paths_of(tree)) == kept | {(favourite,)}
+    assert tree.note.pruned == len(retrieved - kept)
 
 
 @settings(max_examples=60)

@@ -23,6 +23,7 @@ TREE = {"budget": "paper", "shape": "tree", "depth": 2, "top_k": 3}
 LOSSLESS = {
     "exact": ("exact", TREE),
     "chain": ("rejection", CHAIN),
+    "block": ("block", CHAIN),
     "independent": ("rejection", TREE | {"draw": "independent"}),
     "distinct": ("rejection", TREE | {"draw": "distinct"}),
 }
@@ -78,7 +79,7 @@ def g_test(counts: Counter, expected: dict[tuple[int, ...], float]) -> float:
     return float(torch.special.gammaincc(torch.tensor((len(want) - 1) / 2), torch.tensor(g / 2).double()))
 
 
-@pytest.mark.parametrize("name", some([*LOSSLESS], lambda name: name in ("exact", "distinct")))
+@pytest.mark.parametrize("name", some([*LOSSLESS], lambda name: name in ("exact", "block", "distinct")))
 def test_lossless_laws_write_what_the_model_would_write(tiny, texts, name):
     counts, length = observe(tiny, *LOSSLESS[name])
     assert g_test(counts, texts) > 0.01

@@ -13,6 +13,7 @@ from engines.report.run_state import fold_all
 from engines.wire import read_trace
 from spec_tui.learn.figures import (
     FIGURES,
+    BlockFigure,
     BreakEvenFigure,
     CosinesFigure,
     CostFigure,
@@ -61,6 +62,22 @@ def test_every_figure_is_in_a_lesson_and_fits_every_size():
                     figure.move(-1)
             assert len(figure.rows(76, 8)) <= 8 or page.figure in ("cost", "race"), page.title
     assert used == set(FIGURES)
+
+
+def test_a_block_makes_up_for_a_token_and_keeps_no_less():
+    figure = made(BlockFigure, "smollm2-drawn", "made up for")
+    event = figure.chains[figure.at]
+    alone = weight = 1.0
+    for node, row in enumerate(event.verified[1:]):
+        ratio = row.drafted / event.draft.probs[node]
+        alone, weight = alone * min(1, ratio), min(1, weight * ratio)
+        assert f"{alone:.3f}" in shown(figure) and f"{weight:.3f}" in shown(figure)
+    assert weight > alone and "makes up" in shown(figure)
+    said = set()
+    for _ in range(len(figure.chains)):
+        figure.move(1)
+        said.add(shown(figure))
+    assert figure.at == 0 and len(said) > 3 and any("nothing is made up" in text for text in said)
 
 
 def test_the_law_draws_p_whatever_q_is():

@@ -14,8 +14,10 @@ from engines.report.run_state import fold_all
 from engines.report.wording import ms, p3, quoted
 from engines.wire import read_trace
 from spec_tui.present.step.explain import explain
+from spec_tui.present.step.nodes import nodes_of
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
 from spec_tui.present.text import LOSSY, sanitise
+from spec_tui.present.token_facts import fate
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.widgets import step_panels
 
@@ -83,7 +85,7 @@ def test_deeper_says_more_and_names_where_to_read_on(runs, engine):
     assert len(said(run, 1, "verify", deep=True)) > len(said(run, 1, "verify"))
 
 
-@pytest.mark.parametrize("law", ["rejection", "redraw", "typical"])
+@pytest.mark.parametrize("law", ["rejection", "block", "redraw", "typical"])
 def test_draws_and_thresholds_are_shown(runs, law):
     run = runs("draft", law=law, temperature=0.9, seed=2)
     seen = 0
@@ -93,11 +95,30 @@ def test_draws_and_thresholds_are_shown(runs, law):
             continue
         seen += 1
         text = said(run, number, "accept")
-        assert p3(trials[0].draw) in text and p3(trials[0].target_prob) in text
-        assert (LOSSY in text) == (law != "rejection")
+        held_against = trials[0].target_prob if trials[0].bound is None else trials[0].bound
+        assert p3(trials[0].draw) in text and p3(held_against) in text
+        assert (LOSSY in text) == (law in ("redraw", "typical"))
         if event.bias is not None:
             assert p3(event.bias) in text
     assert seen
+
+
+def test_of_a_block_every_token_says_how_it_was_kept(tiny):
+    """The draws of a chain's end stand at the nodes that were cut, and tokens before its end have none of their own."""
+    request = Request(TURN, "draft", {"budget": "paper", "confidence": 0.0}, "block", 0.9, seed=2, max_new_tokens=60)
+    run = fold_all(tiny.run(request))
+    tokens, kept, ended, cut = iter([*run.tokens][1:]), 0, 0, 0
+    for event in [*run.rounds][:-1]:  # of the last one tokens may be cut off
+        nodes = nodes_of(event)
+        cut += sum(bool(node.trials) and node.fate == "unreached" for node in nodes)
+        assert all(node.trials for node in nodes[len(event.path) :])
+        for token, emitted in zip([next(tokens) for _ in event.emitted], event.emitted):
+            if emitted.node >= 0:
+                words = fate(run, token, event)
+                kept += "a later token" in words
+                ended += "fell below its bound" in words
+                assert ("fell below its bound" in words) == bool(emitted.trials) != ("a later token" in words)
+    assert kept and ended and cut
 
 
 def test_rounds_of_one_engine_read_differently(runs):

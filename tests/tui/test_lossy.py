@@ -74,8 +74,8 @@ async def test_the_dialog_marks_the_choices(session, size):
         assert chosen.size.width >= len("typical LOSSY")
         await s.pilot.press("enter")
         offered = field.query_one("SelectOverlay")
-        assert [str(offered.get_option_at_index(n).prompt) for n in range(4)] == [
-            "exact", "rejection", "redraw LOSSY", "typical LOSSY"]
+        assert [str(offered.get_option_at_index(n).prompt) for n in range(5)] == [
+            "exact", "rejection", "block", "redraw LOSSY", "typical LOSSY"]
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40)])

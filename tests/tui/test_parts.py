@@ -384,7 +384,7 @@ def test_laws_that_are_not_lossless_say_so_wherever_they_can_be_chosen():
     assert "redraw LOSSY | typical LOSSY" in slash.describe("/law ")
     with pytest.raises(UsageProblem, match="law=murphy") as error:
         slash.execute("/law murphy", ChatSettings(), READY)
-    assert "exact | rejection | redraw LOSSY" in error.value.hint
+    assert "exact | rejection | block | redraw LOSSY" in error.value.hint
     assert "LOSSY" not in slash.execute("/law rejection", ChatSettings(), READY).message
 
 

@@ -53,6 +53,7 @@ class BuildSpec:
         max_new_tokens: of each answer.
         engine: that decodes the answers, "" for the default; their text does not depend on it.
         system: system prompt of the answers, "" for none.
+        with_prompts: each document begins with the prompt that it answers, as the model reads it.
         columns: of a source with rows (a file of JSON lines, a dataset of the hub): each row is a chat, the last column
             its answer and those before it the question. () reads files as text, and of a dataset the column that its
             source names.
@@ -71,6 +72,7 @@ class BuildSpec:
     max_new_tokens: int = 256
     engine: str = ""
     system: str = ""
+    with_prompts: bool = False
     columns: tuple[str, ...] = ()
     limit: int | None = None
     document_limit: int | None = None
@@ -99,8 +101,9 @@ class BuildSpec:
             raise UsageProblem(f"there is no kind {self.kind!r}", f"kinds are: {', '.join(KINDS)}")
         if self.from_answers:
             self._check_answers()
-        elif self.prompts is not None or self.answers != 1 or self.temperature or self.top_p != 1 or self.system:
-            raise UsageProblem(f"prompts, answers, temperature, top-p and system are for {ANSWERS}",
+        elif self.prompts is not None or self.answers != 1 or self.temperature or self.top_p != 1 or self.system or (
+                self.with_prompts):
+            raise UsageProblem(f"prompts, answers, temperature, top-p, system and with-prompts are for {ANSWERS}",
                                f"--from {ANSWERS}")
         if self.columns:
             self._check_columns()

@@ -1,7 +1,8 @@
 """The model's own answers to prompts as a corpus: the in-distribution datastore of the papers (DReSD's are greedy, or
 three nucleus answers to a prompt with T = 0.7 and top-p = 0.95).
 
-Every answer is a document whose source is its prompt. It includes its end token, so that ends can be drafted too.
+Every answer is a document whose source is its prompt. It includes its end token, so that ends can be drafted too. The
+prompt is no part of it unless that is asked for, as the writer of DReSD's authors does for REST.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class AnswerSpec(Protocol):
     top_p: float
     max_new_tokens: int
     system: str
+    with_prompts: bool
 
     def request(self, prompt: str, number: int = 0) -> Request:
         """The request for answer ``number`` to a prompt."""
@@ -54,11 +56,17 @@ class ModelAnswers:
             "kind": "model-answers", "prompts": len(prompts), "digest": digest, "model": model.identity.fingerprint,
             "answers": spec.answers, "temperature": spec.temperature, "system": spec.system,
             "max_new_tokens": spec.max_new_tokens, **({"top_p": spec.top_p} if spec.top_p < 1 else {}),
+            **({"with_prompts": True} if spec.with_prompts else {}),
         }
         for number in range(len(prompts)):
             self._check(number)
 
     def context(self, document: int) -> list[int]:
+        """Token ids that the model reads before a document: the prompt that it answers; none where the document begins
+        with it."""
+        return [] if self._spec.with_prompts else self._asked(document)
+
+    def _asked(self, document: int) -> list[int]:
         """Token ids of the prompt that a document answers, as the model reads them."""
         from engines.tokenization import encode
 
@@ -71,14 +79,15 @@ class ModelAnswers:
             prompt, number = divmod(i, self._spec.answers)
             text = self._prompts[prompt]
             *_, finished = self._model.run(self._spec.request(text, number))
-            yield Document(text, tokens=finished.tokens), i + 1
+            asked = self._asked(i) if self._spec.with_prompts else ()
+            yield Document(text, tokens=(*asked, *finished.tokens)), i + 1
 
     def _check(self, number: int) -> None:
         """Raises UsageProblem for a prompt that the model cannot be asked."""
         which = f"prompt {number + 1} of {len(self._prompts)}"
         try:
             self._spec.request(self._prompts[number]).check()
-            size = len(self.context(number * self._spec.answers))
+            size = len(self._asked(number * self._spec.answers))
         except UsageProblem as error:
             raise UsageProblem(f"{which}: {error.message}", error.hint) from None
         limit = self._model.target.context_limit

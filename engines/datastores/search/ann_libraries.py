@@ -4,8 +4,10 @@ Both only propose candidates, which are ranked by the keys of the datastore, so 
 (36 bytes a key with ScaNN). ScaNN makes a tree of partitions with asymmetric hashing in them, faiss partitions with
 8-bit codes. ScaNN's own loader is not used: it would unpickle a file of document names if there were one.
 
-Sources: Guo et al. 2020, "Accelerating Large-Scale Inference with Anisotropic Vector Quantization", with settings that
-began as those of DReSD (section 3.5); Douze et al. 2024, "The Faiss library" (IndexIVFScalarQuantizer).
+Sources: Guo et al. 2020, "Accelerating Large-Scale Inference with Anisotropic Vector Quantization"; Douze et al. 2024,
+"The Faiss library" (IndexIVFScalarQuantizer). The settings of ScaNN began as those in the code of DReSD's authors (5
+sqrt(n) leaves, 250 of them searched, 250 keys scored anew, threshold 0.2; their paper names none), with fewer leaves
+and keys, since there are fewer keys here.
 """
 
 from __future__ import annotations

@@ -100,7 +100,8 @@ class DenseStore:
         return len(self.keys)
 
     def query(
-        self, hidden: np.ndarray, emitted: int | None, drafts: int = 10, length: int = 10, distinct: bool = True
+        self, hidden: np.ndarray, emitted: int | None, drafts: int = 10, length: int = 10, distinct: bool = True,
+        neighbours: int = 0,
     ) -> Neighbours:
         """What to draft after the token just emitted.
 
@@ -112,23 +113,26 @@ class DenseStore:
             length: tokens of each at most.
             distinct: of neighbours that go on alike the nearest is taken, and counts for all of them. The paper takes
                 the nearest as they are.
+            neighbours: so many of the nearest are looked at before the filter, and no more (the authors' 50); 0: as
+                many as the index scores anyway, and more once where too few pass.
 
         Raises:
             RunFailed: a hidden state that is not finite, or of another width.
         """
-        return self.nearest(self.reduction.one(hidden), emitted, drafts, length, distinct)
+        return self.nearest(self.reduction.one(hidden), emitted, drafts, length, distinct, neighbours)
 
     def nearest(
-        self, key: np.ndarray, emitted: int | None, drafts: int = 10, length: int = 10, distinct: bool = True
+        self, key: np.ndarray, emitted: int | None, drafts: int = 10, length: int = 10, distinct: bool = True,
+        neighbours: int = 0,
     ) -> Neighbours:
         """``query`` by a key float32 [d]."""
         looked_at = 0
         for wider in _WIDER:
-            wanted = wider * max(self.index.wide, 4 * drafts)
-            found = self.index.candidates(key, wanted)
+            wanted = neighbours or wider * max(self.index.wide, 4 * drafts)
+            found = self.index.search(key, neighbours)[0] if neighbours else self.index.candidates(key, wanted)
             ids, firsts = self._filtered(found, emitted)
             looked_at = len(found)
-            if len(ids) >= drafts or looked_at < wanted:
+            if neighbours or len(ids) >= drafts or looked_at < wanted:
                 break
         scores = self.index.scores(key, ids)
         order = np.lexsort((ids, -scores))
@@ -242,7 +246,7 @@ def recall(
 
 
 def mean_reciprocal_rank(
-    store: DenseStore, sample: int = 1000, depth: int = 100, seed: int = 0, progress: Progress = no_progress
+    store: DenseStore, sample: int = 1000, depth: int = 50, seed: int = 0, progress: Progress = no_progress
 ) -> float:
     """Stored keys, queried through the index: the mean of one over the rank of itself (the paper's equation 4).
 
@@ -250,7 +254,7 @@ def mean_reciprocal_rank(
 
     Args:
         sample: keys drawn at random, or all if there are no more.
-        depth: ranks looked at; a key that is not among them counts 0.
+        depth: ranks looked at, as many as the authors look at; a key that is not among them counts 0.
     """
     some = np.sort(np.random.default_rng(seed).choice(len(store), min(sample, len(store)), replace=False))
     total, reporter = 0.0, ProgressReporter("reciprocal rank", "queries", progress)

@@ -31,9 +31,10 @@ def _auto(model: str) -> str:
 
 SPEC = MethodSpec(
     id="admg",
-    title="ADMG",
+    title="ADMG (ASD)",
     summary="The target drafts without the sublayers that matter least in this context, and checks with all of them.",
-    source="Metel et al. 2024 (ADMG), algorithm 1; Zhang et al. 2024 (Draft & Verify), adaptive exit",
+    source="Metel et al. 2024 (ADMG; ASD in its tables), algorithm 1; Zhang et al. 2024 (Draft & Verify), adaptive "
+    "exit",
     drafter="engines.methods.admg.drafter:ADMG",
     explanation="engines.methods.shared.explain_self_draft",
     reference="ADMG (Metel et al. 2024), sections 3.1 and 3.2, algorithm 1",

@@ -33,6 +33,9 @@ SPEC = MethodSpec(
         Option("length", 10, "Tokens of each.", 1, 64),
         Option("distinct", True, "Neighbours that go on alike count as one, and others take their places. The paper's "
                "drafts repeat each other.", paper=False),
+        Option("neighbours", 0, "Nearest keys that are looked at, of which those are left out whose text went on with "
+               "another token. 0: as many as the index scores, 100 to 150, and four times as many where few are left.",
+               0, 4096, paper=50),
         FRACTION,
     ),
     needs=("dense datastore",),

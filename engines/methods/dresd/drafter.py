@@ -38,12 +38,12 @@ class DReSD(Drafter):
 
     def __init__(
         self, resources: Resources, *, budget: str, drafts: int, length: int, distinct: bool,
-        fraction: float,
+        neighbours: int, fraction: float,
     ) -> None:
         super().__init__(resources, budget)
         self.stores: list[DenseStore] = resources.open_datastores.dense(resources.datastores, fraction)
         self.searches(self.stores)
-        self.drafts, self.length, self.distinct = drafts, length, distinct
+        self.drafts, self.length, self.distinct, self.neighbours = drafts, length, distinct, neighbours
         self._hidden: np.ndarray | None = None
 
     def start(self, outcome: Outcome) -> None:
@@ -71,7 +71,7 @@ class DReSD(Drafter):
         """(similarity, datastore, its answer, row) of the nearest neighbours of all datastores, the best first."""
         found = []
         for store in self.stores:
-            near = store.query(self._hidden, context[-1], self.drafts, length, self.distinct)
+            near = store.query(self._hidden, context[-1], self.drafts, length, self.distinct, self.neighbours)
             found += [(float(near.scores[row]), store, near, row) for row in range(len(near))]
         found.sort(key=lambda one: -one[0])  # stable: of equals the first datastore's
         return found[: self.drafts]

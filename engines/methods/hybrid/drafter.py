@@ -56,6 +56,7 @@ class Hybrid(Drafter):
                 self.model = spec.id, kind(resources, **given)
                 if self.budget is not None:
                     self.budget.compete(kind.trusted)
+        self.draws_chains = self.model is not None and self.model[1].draws_chains
         self._offers: dict[str, tuple[DraftTree, float]] = {}  # of this round, with the seconds that each took
         self._taken = ""  # who drafted what is verified: a source, or the model
         self._all = [*self.sources.values(), *([self.model[1]] if self.model else [])]

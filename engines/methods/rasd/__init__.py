@@ -54,7 +54,8 @@ SPEC = MethodSpec(
                "head where one is loaded, else that of the draft model.", choices=(AUTO, *DRAFTERS)),
         Option("retrieval", REST, "From the datastores, as REST does, or from prompt and answer, as prompt lookup "
                "does: that needs no datastore.", choices=(REST, PLD)),
-        Option("prune", True, "Reject what does not begin with one of the drafter's likeliest tokens (Table 3)."),
+        Option("prune", True, "Reject what does not begin with one of the drafter's likeliest tokens (Table 3). What "
+               "the drafter cannot rank, since its vocabulary is smaller, stays."),
         Option("prune_top", 10, "How many of them.", 1, 64),
         Option("fuse", True, "Merge common prefixes of the two trees; false puts both under one root (Table 3)."),
         Option("candidates", 16, "Shorter suffixes are searched until so many continuations are found (the paper's "

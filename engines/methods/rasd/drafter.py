@@ -3,7 +3,9 @@
 Source: "RASD: Retrieval-Augmented Speculative Decoding" (ACL submission): Algorithm 1 (collecting candidates), sections
 3.2.2 (the retrieval tree as REST's Algorithm 2 makes it, and its pruning) and 3.2.3 (fusion). Choices of ours, where
 the paper is silent: continuations are weighed (``collect``), so that a budget can choose among the nodes of both trees;
-where the drafter drafts nothing, retrieval is not pruned.
+where the drafter drafts nothing, retrieval is not pruned. Nor is what begins with a token that it cannot rank: the
+paper's EAGLE-2 ranks the whole vocabulary, an EAGLE-3 head or a draft model with another vocabulary only a part of it,
+and that it has no probability for a rare token says nothing against that token.
 
 The drafter's nodes are its likeliest tokens, never drawn: among drawn siblings a retrieved token would have to be tried
 against what their distribution leaves, and a budget must not prune what was drawn.
@@ -74,7 +76,7 @@ class Rasd(Drafter):
         grown = self.part.grow(context, limits, self.prune_top)
         room = max(0, min(self.nodes, limits.nodes - len(grown.tree)))
         found = self.retriever.find(context, TreeSize(room, limits.depth, self.length), grown.tree)
-        kept, lost = pruned(found.tree, grown.favourites) if grown.favourites else (found.tree, {})
+        kept, lost = pruned(found.tree, grown.begins) if grown.favourites else (found.tree, {})
         tree = (fuse if self.fuse else side_by_side)(grown.tree, kept, found.shared)
         both = sum(origin >= 0 for origin in tree.also)
         cut = tuple((self._word(token), count) for token, count in sorted(lost.items(), key=lambda item: -item[1]))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable
 
 from engines.core.tree import DraftTree, depths
 
 
-def pruned(tree: DraftTree, firsts: Collection[int]) -> tuple[DraftTree, Counter[int]]:
-    """The tree without the branches whose first token is none of ``firsts``, and by first token how many nodes those
-    had."""
+def pruned(tree: DraftTree, stays: Callable[[int], bool]) -> tuple[DraftTree, Counter[int]]:
+    """The tree without the branches whose first token does not stay, and by first token how many nodes those had."""
     heads: list[int] = []
     for token, parent in zip(tree.tokens, tree.parents):
         heads.append(heads[parent] if parent >= 0 else token)
-    kept = [node for node, head in enumerate(heads) if head in firsts]
-    return tree.select(kept), Counter(head for head in heads if head not in firsts)
+    kept = [node for node, head in enumerate(heads) if stays(head)]
+    return tree.select(kept), Counter(head for head in heads if not stays(head))
 
 
 def fuse(first: DraftTree, second: DraftTree, shared: int = 0) -> DraftTree:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from engines.core.sampling import to_numpy
 from engines.core.tree import DraftTree
 from engines.methods.shared.predictor import Predictor
 from engines.report.events import Origin
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from engines.core.lossless_laws import Law, Rejection
@@ -34,11 +35,18 @@ class TreeDraft:
         tree: its nodes are point masses, siblings distinct.
         seconds: what drafting it takes, by the drafter's price; 0 where that is not known.
         favourites: the drafter's likeliest first tokens, the best first; empty where it was not asked.
+        ranks: bool [vocabulary], the first tokens that the drafter can rank at all: a head with a vocabulary of its own
+            has no logits for the others. None where it was not asked.
     """
 
     tree: DraftTree
     seconds: float = 0.0
     favourites: tuple[int, ...] = ()
+    ranks: np.ndarray | None = None
+
+    def begins(self, token: int) -> bool:
+        """Whether the drafter would begin with this token, or cannot tell."""
+        return token in self.favourites or (self.ranks is not None and not bool(self.ranks[token]))
 
 
 class ExpandedTree:
@@ -56,6 +64,7 @@ class ExpandedTree:
         self._beam: list[int] = [-1]
         self._rows: dict[int, int] = {}
         self.favourites: tuple[int, ...] = ()
+        self.ranks: np.ndarray | None = None
 
     def grow(self, more: Callable[[list[float]], bool], favourites: int = 0) -> None:
         """Expand while ``more`` says so, given the chance that something of each level is accepted; keep the
@@ -65,6 +74,7 @@ class ExpandedTree:
             logits = after_nodes(self._predictor, self._context, self.tree, self._beam, self._rows)
             if not self.levels and favourites:
                 self.favourites = self._likeliest(logits, favourites)
+                self.ranks = ~np.isneginf(to_numpy(logits)[0])
             found = self._children(logits, len(self._context) + self.levels)
             self.levels += 1
             reach.append(min(1.0, sum(math.exp(self._scores[i]) for i in found)))

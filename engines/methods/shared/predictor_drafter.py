@@ -61,6 +61,7 @@ class PredictorDrafter(Drafter):
         self.shape = shape if resources.branches and drafting.trees else "chain"
         self.draw, self.num_tokens, self.stop, self.confidence = draw, num_tokens, stop, confidence
         self.depth, self.top_k, self.total_nodes = depth, top_k, total_nodes
+        self.draws_chains = self.shape == "chain"
 
     def remark(self) -> str:
         budget, price = self.resources.budget, self.price
@@ -103,7 +104,7 @@ class PredictorDrafter(Drafter):
         best.note = self.noted(draft_forwards=tree.levels, candidates=len(tree.tree), draw=self._not_drawn())
         price = self.price
         seconds = price.at(1) + (tree.levels - 1) * price.at(self.top_k) if price is not None and tree.levels else 0.0
-        return TreeDraft(best, seconds, tree.favourites)
+        return TreeDraft(best, seconds, tree.favourites, tree.ranks)
 
     def rate(self, context: Sequence[int], limits: DraftLimits) -> float | None:
         """Tokens a second expected of a chain drafted now, by what became of earlier ones; None where no budget or no

@@ -111,6 +111,7 @@ class SelfDraft(Drafter):
     """
 
     layers: Layers
+    draws_chains = True
 
     def __init__(
         self, resources: Resources, *, num_tokens: int, stop: str, exit_start: float, exit_target: float,

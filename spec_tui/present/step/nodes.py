@@ -50,14 +50,14 @@ def order(parents: tuple[int, ...], first: frozenset[int] = frozenset()) -> list
 def nodes_of(event: Round) -> list[TreeNode]:
     """The nodes of a round in the order drafted."""
     draft, visited, depth = event.draft, dict(zip([-1, *event.path], event.emitted)), depths(event.draft.parents)
-    nodes = []
+    nodes, tried = [], [trial for emitted in event.emitted for trial in emitted.trials]
     for index, parent in enumerate(draft.parents):
         above = visited.get(parent)
         fate: Fate = "accepted" if index in event.path else "rejected" if above is not None else "unreached"
         choice, noise = _here(event, index, visited.get(index))
         nodes.append(TreeNode(
             index=index, depth=depth[index], piece=draft.pieces[index], fate=fate, q=draft.probs[index],
-            p=_target(event, index, above), trials=tuple(t for t in above.trials if t.node == index) if above else (),
+            p=_target(event, index, above), trials=tuple(trial for trial in tried if trial.node == index),
             choice=choice, noise=noise, origins=tuple(origins_of(event, index)),
         ))
     return nodes

@@ -1,0 +1,61 @@
+"""What ``spec-tui price --overlap`` says of a recorded run: drafting while the target verifies."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import Any
+
+from engines.cost.curve import CostCurve
+from engines.cost.overlap import BEYOND, forecast, widest
+from engines.errors import UsageProblem
+from engines.report.guess_ranks import guess_ranks
+from engines.report.run_state import fold_all
+from engines.wire import read_trace
+from spec_tui.present.text import one_line
+from spec_tui.session.sample_traces import trace_path
+
+_PREPARED = (1, 2, 4, 8, 16, 32)
+_LENGTHS = range(1, 17)
+
+
+def facts_of(name: str) -> dict[str, Any]:
+    """The forecast as an object; ``name`` as of ``spec-tui replay``. Raises UsageProblem: there is no such trace, or
+    no model drafted in it."""
+    run = fold_all(read_trace(trace_path(name)).events)
+    started = run.started
+    points = started.draft_price or started.head_price if started is not None else ()
+    ranks = guess_ranks(run.rounds)
+    if not points or not started.price or not any(event.draft_forwards for event in run.rounds):
+        raise UsageProblem(f"in {name} no model drafted whose time is known, so nothing can overlap with verifying",
+                           "take a run of draft or eagle; with shape=tree it tells of several prepared contexts too")
+    price, step, most = CostCurve(started.price), points[0][1], widest(ranks)
+    rows = []
+    for prepared in _PREPARED if most > 1 else _PREPARED[:1]:
+        found = [one for length in _LENGTHS if (one := forecast(ranks, length, prepared, price, step)) is not None]
+        if found:
+            rows.append(max(found, key=lambda one: one.tokens / one.overlapped))
+    guessed = [rank for rank in ranks if rank is not None]
+    return {
+        "trace": name, "engine": started.engine, "model": started.model, "step_over_pass": step / price.at(1),
+        "ranks": {str(rank): guessed.count(rank) / len(guessed) for rank in range(1, min(most, 10) + 1)},
+        "beyond": guessed.count(BEYOND) / len(guessed),
+        "rows": [{"prepared": one.prepared, "length": one.length, "rounds": one.rounds, "hits": one.hits,
+                  "gain": one.gain, "speed_up": one.speed_up} for one in rows],
+    }
+
+
+def lines(facts: dict[str, Any]) -> list[str]:
+    """The same for people, at most 80 columns."""
+    shares = ", ".join(f"{share:.0%}" for share in [*facts["ranks"].values()][:4])
+    out = [one_line(f"{facts['trace']}: {facts['engine']}; a draft forward pass takes {facts['step_over_pass']:.0%} of "
+                    f"a target's", 80),
+           *wrap(f"the target's token was the drafter's first guess, its second, ... in {shares} of the places; none "
+                 f"of them in {facts['beyond']:.0%}", 80),
+           "", f"  {'prepared':>8}{'length':>8}{'rounds':>8}{'next was ready':>16}{'x taking turns':>16}{'x alone':>9}"]
+    for row in facts["rows"]:
+        out.append(f"  {row['prepared']:>8}{row['length']:>8}{row['rounds']:>8}{row['hits'] / row['rounds']:>16.0%}"
+                   f"{row['gain']:>15.2f}x{row['speed_up']:>8.2f}x")
+    return [*out, "", *wrap(
+        "A forecast: the recorded text in chains of the best length, drafter and target on machines of their own, as "
+        "in PEARL (one context prepared) and SSD (several). Rounds that come to a place where nothing was drafted do "
+        "not count. A recorded chain tells of one prepared context only.", 80)]
