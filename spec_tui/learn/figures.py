@@ -42,7 +42,7 @@ class LessonFigure(ABC):
     Attributes:
         title: what it shows.
         moves: what ↑ and ↓ change; "" where they change nothing.
-        draws: what space does; "" where it does nothing.
+        draws: what space does; "" where it does nothing. ``verb`` is that in a word.
 
     Raises:
         Missing: the run does not have what it shows.
@@ -51,6 +51,7 @@ class LessonFigure(ABC):
     title = ""
     moves = ""
     draws = ""
+    verb = "Draw"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         self.runs, self.run, self.event = runs, run, event
@@ -96,7 +97,7 @@ class CostFigure(LessonFigure):
         self.at = 3
 
     def move(self, step: int) -> None:
-        self.at = max(0, min(len(self.sizes) - 1, self.at + step))
+        self.at = max(0, min(len(self.sizes) - 1, self.at - step))  # larger ones stand below
 
     def rows(self, width: int, height: int) -> list[Row]:
         one, top = self.curve.at(1), self.curve.at(self.sizes[-1])
@@ -112,9 +113,9 @@ class CostFigure(LessonFigure):
                         (f" {seconds / one:>5.2f} × t(1)", "strong" if here else "muted")])
         n = self.sizes[self.at]
         times = self.curve.at(n) / one
-        between = " ~ lies between measured sizes." if set(self.sizes) - measured else ""
+        between = " ~ is interpolated." if set(self.sizes) - measured else ""
         return [*out, *told(width, f"t({n}) = {times:.2f} × t(1).",
-                            f"{counted(n, 'plain pass')} would take {n} × t(1).{between}")]
+                            f"{counted(n, 'plain pass')}: {n} × t(1).{between}")]
 
 
 class TrialFigure(LessonFigure):
@@ -339,6 +340,7 @@ class NeighboursFigure(LessonFigure):
     title = "the nearest states, and how they went on"
     moves = "the neighbour"
     draws = "the list, or the map"
+    verb = "Map"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
@@ -459,7 +461,7 @@ class FusionFigure(LessonFigure):
             for node in range(len(draft.tokens))]
 
     def move(self, step: int) -> None:
-        self.at = max(0, min(len(self._SAYS) - 1, self.at + step))
+        self.at = max(0, min(len(self._SAYS) - 1, self.at - step))
 
     def still(self, width: int, height: int) -> list[Row]:
         out: list[Row] = []
@@ -541,6 +543,7 @@ class RaceFigure(LessonFigure):
     title = "the recorded runs on one clock"
     moves = "the time"
     draws = "to the end"
+    verb = "To the end"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
@@ -605,8 +608,11 @@ class ReadingFigure(LessonFigure):
         return self.rows(width, len(self.entries))
 
     def rows(self, width: int, height: int) -> list[Row]:
-        shown = self.entries[self.at : self.at + height]
-        return [[(f"{name:<10} ", "title"), (one, "text")] for name, one in shown]
+        self.at = max(0, min(self.at, len(self.entries) - height + 1))
+        shown = [[(f"{name:<10} ", "title"), (one, "text")] for name, one in self.entries[self.at : self.at + height]]
+        if (more := len(self.entries) - self.at - len(shown)) > 0:
+            shown[-1] = [(f"… ↓ {more + 1} more", "muted")]
+        return shown
 
 
 FIGURES: dict[str, type[LessonFigure]] = {

@@ -13,6 +13,7 @@ from spec_tui.session.kept_settings import finished_lessons
 from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen, LessonsScreen, LessonText
 from spec_tui.tui.screens.papers import PapersScreen
+from spec_tui.tui.widgets.footer import Footer
 from tests.tiers import SIZES
 
 
@@ -59,7 +60,7 @@ async def test_a_whole_lesson_page_by_page(presenter):
             assert all(paragraph in text(screen) for paragraph in view.paragraphs) and "page down" not in text(screen)
             assert screen.query_one(FigurePanel).display == (view.figure is not None)
             assert screen.query_one("#doing").display == (view.figure is None)
-            assert screen.query_one("#figures").display == (presenter and view.figure is None)
+            assert not screen.query_one("#figures").display and screen.query_one(Footer).display
             if view.asks:
                 await pilot.press("enter")
                 assert f"Press 1 to {len(view.options)}; a guess is enough" in shown(screen) and screen.walk.at == at
