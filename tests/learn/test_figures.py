@@ -133,7 +133,7 @@ def test_two_trees_become_one():
     counts = []
     for _ in range(3):
         counts.append(int(shown(figure).split(" nodes")[0].split()[-1]))
-        figure.move(1)
+        figure.move(-1)
     both = sum(len(who) > 1 for who in figure.sources)
     assert both and counts[2] == counts[0] + counts[1] - both == len(figure.event.draft.tokens)
 
