@@ -127,7 +127,7 @@ def _list() -> int:
 
 
 def _tell(walk: Walk, notes: bool) -> int:
-    from spec_tui.learn.walk import told
+    from spec_tui.learn.told import told
 
     sys.stdout.reconfigure(errors="replace")
     for line in told(walk, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None, notes):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from spec_tui.export.page import declarations_of, document, text_of
 from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.pictures import picture
+from spec_tui.learn.sources import Source, sources
 from spec_tui.learn.walk import Walk
 from spec_tui.present.rows import Row
 from spec_tui.present.styles import STYLES
@@ -56,6 +57,15 @@ def _lesson(walk: Walk, notes: bool) -> Iterator[str]:
         yield "</section>\n"
     if answers:
         yield f"<section>\n<h2>Answers</h2>\n{''.join(answers)}</section>\n"
+    if cited := sources(lesson):
+        yield f"<section>\n<h2>Sources</h2>\n<ul>{''.join(map(_source, cited))}</ul>\n</section>\n"
+
+
+def _source(one: Source) -> str:
+    if not one.url:
+        return f"<li>{text_of(one.words)}</li>"
+    link = f'<a href="{text_of(one.url)}">{text_of(one.title)}</a>'
+    return f"<li>{text_of(one.authors)} ({one.year}). {link}</li>"
 
 
 def _rows(rows: Sequence[Row]) -> str:

@@ -105,7 +105,7 @@ def found(load: LoadRequest) -> LoadRequest:
 def confinement(offer: Offer, folder: Path) -> Confinement:
     """What a session may open: the program, the system's libraries, the models, and a folder of its own."""
     root = Path(engines.__file__).resolve().parent.parent
-    program = (Path(engines.__file__).parent, Path(spec_tui.__file__).parent, *root.glob("sample_*"))
+    program = (Path(engines.__file__).parent, Path(spec_tui.__file__).parent, *root.glob("sample_*"), root / "docs")
     libraries = [entry for entry in _modules() if Path(entry).resolve() != root or root.name.endswith("-packages")]
     interpreter = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent)}
     read = {*_SYSTEM, *interpreter, *libraries, *map(str, program), *_places(offer)}

@@ -7,7 +7,8 @@ import pytest
 from spec_tui.export.handout import handout
 from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
 from spec_tui.learn.pictures import picture
-from spec_tui.learn.walk import Walk, told
+from spec_tui.learn.told import told
+from spec_tui.learn.walk import Walk
 from spec_tui.present.styles import STYLES
 from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen
