@@ -13,6 +13,7 @@ from spec_tui.session.kept_settings import finished_lessons
 from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen, LessonsScreen, LessonText
 from spec_tui.tui.screens.papers import PapersScreen
+from spec_tui.tui.screens.sources import DocumentScreen, SourcesScreen
 from spec_tui.tui.widgets.footer import Footer
 from tests.tiers import SIZES
 
@@ -153,11 +154,31 @@ async def test_the_papers_tables_of_a_lesson_without_an_engine():
         assert app.screen is lesson
 
 
+async def test_sources_open_at_those_of_the_page():
+    async with learning("payoff", (100, 30)) as (app, pilot):
+        lesson = app.screen
+        for at, page in enumerate(lesson.walk.pages):
+            if page.see.startswith("docs/benchmark.md"):
+                lesson.walk.at = at
+        lesson.turned()
+        await pilot.press("o")
+        await pilot.pause()
+        assert isinstance(app.screen, SourcesScreen) and app.screen._sources[app.screen.options.highlighted].name == (
+            "docs/benchmark.md")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, DocumentScreen) and app.screen.query("MarkdownH1")
+        await pilot.press("down", "escape", "home", "enter")
+        assert app.clipboard.startswith("https://arxiv.org/abs/")
+        await pilot.press("escape")
+        assert app.screen is lesson
+
+
 async def test_words_presenter_phases_and_the_way_out():
     async with learning("forward", (120, 40)) as (app, pilot):
         screen = app.screen
         await pilot.press("w")
-        assert "token: A word or a piece of a word" in text(screen)
+        assert "token: A token is a word or a piece of a word" in text(screen)
         await pilot.press("T")
         assert "Let the audience say" in text(screen)
         await pilot.press("escape")

@@ -14,6 +14,7 @@ from textual.content import Content
 from engines.report.wording import counted
 from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import Lesson, find, names, recorded
+from spec_tui.learn.sources import named_in, sources
 from spec_tui.learn.walk import View, Walk
 from spec_tui.present.rows import Row
 from spec_tui.present.step.phases import event_of
@@ -26,7 +27,7 @@ from spec_tui.tui.widgets.step_panels import BLANK, REST, Doing, Explaining, Ste
 from spec_tui.tui.widgets.strip_panel import SplitLine, StripPanel, clip, title_row
 
 _FEWEST = 5  # rows in which an explanation is worth its title
-_END = "End of the lesson: → leads to the next one."
+_END = "End of the lesson: → leads to the next one, o shows its sources."
 _TABLES = "The papers' tables about it, to run again"
 
 
@@ -254,6 +255,8 @@ class LessonScreen(StepScreen, inherit_bindings=False):
                help="The presenter's notes on this page"),
         Action(id="lesson.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the text"),
         Action(id="lesson.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
+        Action(id="lesson.sources", run="sources", keys="o", label="Sources", footer=True,
+               help="Papers and documents that the lesson names; documents open here"),
         Action(id="lesson.papers", run="papers", keys="L", label="Papers", help=_TABLES),
         Action(id="lesson.present", run="present", keys="P", label="Present", footer=True,
                help="Large, light, without frames"),
@@ -373,6 +376,12 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         panel.shows, panel.scrolled = "text" if panel.shows == what else what, 0
         self.say(f"{'w' if what == 'words' else 'T'} goes back to the text" if panel.shows == what else "")
         panel.update_rows()
+
+    def action_sources(self) -> None:
+        from spec_tui.tui.screens.sources import SourcesScreen
+
+        if listed := sources(self.walk.lesson):
+            self.app.push_screen(SourcesScreen(listed, next(iter(named_in(self.walk.view().see)), None)))
 
     def action_papers(self) -> None:
         self.app.show_papers(self.walk.lesson.tables[:1])
