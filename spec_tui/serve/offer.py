@@ -49,8 +49,10 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         shows: the chat, with a model; or what needs none: lessons, a recorded run, several of them side by side.
         load: the model of a chat.
         engine, options: what a chat begins with; "" takes the default.
-        names: the lesson to begin with; or the files of the recorded runs, absolute.
+        names: the lesson to begin with, of a class the one that it goes through ("path-45" is a path); or the files of
+            the recorded runs, absolute.
         theme, presenter: as of ``SpecTui``.
+        role: of a session of a class; "" where there is none.
     """
 
     shows: Literal["chat", "lessons", "replay", "race"]
@@ -60,6 +62,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     theme: str | None = None
     presenter: bool = False
+    role: Literal["", "teacher", "student"] = ""
 
     @property
     def access(self) -> HostAccess:

@@ -288,6 +288,11 @@ class LessonScreen(StepScreen, inherit_bindings=False):
             found["space"] = ActiveBinding(node, replace(binding, description=figure.verb), *rest)
         return found
 
+    @property
+    def hiding(self) -> bool:
+        """Whether what becomes of the round is still hidden."""
+        return self.walk.view().asks
+
     def picture(self) -> ComposeResult:
         yield FigurePanel(id="figure")
         yield from super().picture()
@@ -296,7 +301,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     def draw(self) -> None:
         """Draw the page and its place."""
         view, figure = self.walk.view(), self.query_one(FigurePanel)
-        self.player.run, self.player.guessing = view.run, view.asks
+        self.player.run, self.player.guessing = view.run, self.hiding
         self.set_class(view.figure is not None, "figured")
         self.query_one(LessonText).walk = figure.walk = self.walk
         self.set_class(_about_tree(self.player), "tree-first")
