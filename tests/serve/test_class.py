@@ -6,11 +6,13 @@ import asyncio
 import json
 import sys
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 
 import pytest
 
 from spec_tui.learn.lesson import chosen, recorded
 from spec_tui.learn.walk import Walk
+from spec_tui.serve.browser_driver import BrowserDriver
 from spec_tui.serve.class_room import ClassRoom
 from spec_tui.serve.gate import Gate
 from spec_tui.serve.offer import Offer
@@ -118,6 +120,18 @@ async def test_students_follow_vote_and_see_the_round():
         await pilots[0].press("right")
         await together.settled(pilots)
         assert all(app.screen.walk.at == 3 and "voted" not in text(app) for app in together.apps)
+
+
+def test_the_driver_passes_news_to_the_screens_and_what_a_session_says_to_the_server(monkeypatch):
+    posted, said = [], []
+    driver = object.__new__(BrowserDriver)
+    driver._app = SimpleNamespace(screen_stack=[SimpleNamespace(post_message=posted.append)])
+    driver.on_meta("class", {"type": "class", "at": 1})
+    assert isinstance(posted[0], ClassNews) and posted[0].told["at"] == 1
+    BrowserDriver.tell({"type": "hello"})  # before there is a driver: nothing
+    monkeypatch.setattr(BrowserDriver, "_here", SimpleNamespace(write_meta=said.append))
+    BrowserDriver.tell({"type": "vote", "said": 2})
+    assert said == [{"type": "vote", "said": 2}]
 
 
 aiohttp = pytest.importorskip("aiohttp", reason="of the extra serve, which is not installed")
