@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from spec_tui.export.page import declarations_of, document, text_of
 from spec_tui.learn.glossary_entries import explained
-from spec_tui.learn.pictures import picture
+from spec_tui.learn.pictures import MARKS, picture
 from spec_tui.learn.sources import Source, sources
 from spec_tui.learn.walk import Walk
 from spec_tui.present.rows import Row
@@ -38,6 +38,7 @@ def handout(title: str, walks: Sequence[Walk], notes: bool = False) -> str:
 def _lesson(walk: Walk, notes: bool) -> Iterator[str]:
     lesson = walk.lesson
     yield f'<h1 id="{text_of(lesson.name)}">{text_of(lesson.title)}</h1>\n<p>{text_of(lesson.about)}</p>\n'
+    yield f'<p class="muted">{text_of(MARKS)}</p>\n'
     answers = []
     for number in range(walk.length):
         walk.at = number

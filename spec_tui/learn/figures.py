@@ -606,7 +606,7 @@ class RaceFigure(LessonFigure):
     title = "the recorded runs on one clock"
     moves = "the time"
     draws = "to the end"
-    verb = "To the end"
+    verb = "End"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)

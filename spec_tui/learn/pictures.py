@@ -13,6 +13,8 @@ from spec_tui.present.step.phases import PHASES, event_of, mask
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ACCEPTED, CHOSEN, REJECTED, UNJUDGED
 
+MARKS = (f"Marks: {ACCEPTED} accepted, {REJECTED} rejected, {UNJUDGED} not reached, {CHOSEN} the target's own token; "
+         "in a token · is a space, ↵ a line break.")
 _BRANCHES = 10  # drawn at most
 _MASKED = 20  # rows of a mask, at most
 _MARKS = {"accepted": (ACCEPTED, "accepted"), "rejected": (REJECTED, "ghost"), "unreached": (UNJUDGED, "muted")}
@@ -44,7 +46,18 @@ def picture(view: View, width: int, height: int) -> list[Row]:
     own = [one for one in event.emitted if one.node < 0]
     if own and (judged or (not nodes and not view.asks)):
         rows.append([("target ", "muted"), (f"{CHOSEN}{quoted(own[-1].piece)} {own[-1].kind}", own[-1].kind)])
+    rows += _trials(event) if judged else []
     return [*rows, *_mask(event)] if view.place.phase == "tree" else rows
+
+
+def _trials(event: Round) -> list[Row]:
+    """What a law with random draws tried, in its order."""
+    trials = [trial for emitted in event.emitted for trial in emitted.trials]
+    return [[("trial  " if number == 0 else " " * 7, "muted"),
+             (f"{one_line(quoted(event.draft.pieces[t.node]), 12):<13}", "text"),
+             (f"p {t.target_prob:.3f}  q {t.draft_prob:.3f}  draw {t.draw:.3f}  ", "text"),
+             ("accepted" if t.accepted else "rejected", "accepted" if t.accepted else "ghost")]
+            for number, t in enumerate(trials)]
 
 
 def _mask(event: Round) -> list[Row]:

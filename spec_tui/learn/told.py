@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import names
-from spec_tui.learn.pictures import picture
+from spec_tui.learn.pictures import MARKS, picture
 from spec_tui.learn.sources import sources
 from spec_tui.learn.walk import View, Walk
 from spec_tui.present.narration import round_words
@@ -21,6 +21,7 @@ def told(walk: Walk, asks: Callable[[str], str] | None = None, notes: bool = Fal
     questions stand in the text and their answers after the last page. ``notes`` adds the presenter's."""
     number = names().index(walk.lesson.name) + 1 if walk.lesson.name in names() else 0
     yield f"Lesson {number}: {walk.lesson.title}" if number else walk.lesson.title
+    yield MARKS
     answers = []
     for at in range(walk.length):
         walk.at = at

@@ -96,7 +96,7 @@ async def test_a_choice_answers_at_once_and_nothing_is_told_before():
         before = shown(screen)
         event = screen.player.run.rounds[screen.player.place.round - 1]
         await pilot.press("full_stop", "full_stop")
-        assert screen.player.place.phase == "tree", "a question cannot be looked behind"
+        assert screen.player.place.phase == "draft", "a question cannot be looked behind"
         assert f"accepted {len(event.path)}" not in before and "Predict" not in before
         assert "4 Verify › 5 Accept › 6 Correct › 7 Keep" in before, "the names of the phases do not tell either"
         await pilot.press(str(screen.walk.right(screen.walk.pages[3])))
@@ -161,7 +161,7 @@ async def test_sources_open_at_those_of_the_page():
             if page.see.startswith("docs/benchmark.md"):
                 lesson.walk.at = at
         lesson.turned()
-        await pilot.press("o")
+        await pilot.press("O")
         await pilot.pause()
         assert isinstance(app.screen, SourcesScreen) and app.screen._sources[app.screen.options.highlighted].name == (
             "docs/benchmark.md")

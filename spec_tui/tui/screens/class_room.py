@@ -110,7 +110,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
     ACTIONS = (
         Action(id="class.vote", run="vote", keys="V", label="Vote", footer=True, when=_votable,
                help="Let the class vote on how many drafted tokens are accepted; again: show the round"),
-        Action(id="class.follow", run="follow", keys="f", label="Follow", footer=True, when=_strays,
+        Action(id="class.follow", run="follow", keys="F", label="Follow", footer=True, when=_strays,
                help="Back to the page that the teacher shows"),
         *(replace(action, digits=range(10)) if action.digits else action for action in LessonScreen.ACTIONS),
     )

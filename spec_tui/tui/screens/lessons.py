@@ -27,7 +27,7 @@ from spec_tui.tui.widgets.step_panels import BLANK, REST, Doing, Explaining, Ste
 from spec_tui.tui.widgets.strip_panel import SplitLine, StripPanel, clip, title_row
 
 _FEWEST = 5  # rows in which an explanation is worth its title
-_END = "End of the lesson: → leads to the next one, o shows its sources."
+_END = "End of the lesson: → leads to the next one, O shows its sources."
 _TABLES = "The papers' tables about it, to run again"
 
 
@@ -237,12 +237,13 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     TIMELINE: ClassVar = LessonTimeline
     PALETTE = "Lesson: "
     ACTIONS = (
-        Action(id="lesson.next", run="next", keys="right,enter", label="Next page", footer=True, help="The next page"),
-        Action(id="lesson.back", run="back", keys="left", label="Page before", footer=True, help="The page before"),
-        Action(id="lesson.up", run="move(1)", keys="up", label="Up", footer=True, offered=_moves,
+        Action(id="lesson.next", run="next", keys="right,enter", label="Next", footer=True, palette="Lesson: next page",
+               help="The next page"),
+        Action(id="lesson.back", run="back", keys="left", label="Back", footer=True, palette="Lesson: page before",
+               help="The page before"),
+        Action(id="lesson.up", run="move(1)", keys="up", label="Move", footer=True, offered=_moves,
                help="Move in the figure, or in a table that is longer than its panel"),
-        Action(id="lesson.down", run="move(-1)", keys="down", label="Down", footer=True, offered=_moves,
-               help="The other way"),
+        Action(id="lesson.down", run="move(-1)", keys="down", label="Move down", help="The other way"),
         Action(id="lesson.draw", run="draw_figure", keys="space", label="Draw", footer=True, when=_draws,
                help="Do what stands below the figure after space"),
         Action(id="lesson.phase", run="phase(1)", keys="full_stop", label="Phase", footer=True, when=_free,
@@ -255,11 +256,10 @@ class LessonScreen(StepScreen, inherit_bindings=False):
                help="The presenter's notes on this page"),
         Action(id="lesson.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the text"),
         Action(id="lesson.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
-        Action(id="lesson.sources", run="sources", keys="o", label="Sources", footer=True,
+        Action(id="lesson.sources", run="sources", keys="O", label="Sources", footer=True,
                help="Papers and documents that the lesson names; documents open here"),
         Action(id="lesson.papers", run="papers", keys="L", label="Papers", help=_TABLES),
-        Action(id="lesson.present", run="present", keys="P", label="Present", footer=True,
-               help="Large, light, without frames"),
+        Action(id="lesson.present", run="present", keys="P", label="Present", help="Large, light, without frames"),
         Action(id="lesson.leave", run="leave", keys="escape", label="Leave", footer=True, help="Leave the lesson"),
         Action(id="lesson.digit", run="digit", digits=range(1, 10), label="Digit", palette="",
                help="Answers the question with this choice"),

@@ -52,6 +52,7 @@ class DocumentScreen(SpecModal[None]):
     """
 
     CSS_PATH: ClassVar = ["modal.tcss", "sources.tcss"]
+    word_here = "lesson"
     ACTIONS = (
         Action(id="document.down", run="scroll(1)", anywhere="down,pagedown", label="Down", help="Further down"),
         Action(id="document.up", run="scroll(-1)", anywhere="up,pageup", label="Up", help="Further up"),
