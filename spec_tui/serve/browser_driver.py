@@ -40,7 +40,7 @@ class BrowserDriver(WebDriver):
             super().on_meta("resize", payload)
             self._app.call_later(self._app.refresh, repaint=True, layout=True)
         elif packet_type == "class":
-            from spec_tui.tui.screens.class_room import ClassNews  # not needed by other sessions
+            from spec_tui.tui.screens.led_lesson import ClassNews  # not needed by other sessions
 
             for screen in self._app.screen_stack:
                 screen.post_message(ClassNews(payload))

@@ -16,7 +16,7 @@ from spec_tui.session.replay_client import ReplayClient
 from spec_tui.tui.app import SpecTui, check_theme
 
 if TYPE_CHECKING:
-    from spec_tui.tui.screens.class_room import Tell
+    from spec_tui.tui.screens.led_lesson import Tell
 
 
 def replay(
@@ -48,7 +48,7 @@ def lessons(walk: Walk | None = None, theme: str | None = None, presenter: bool 
 
 def class_room(walk: Walk, leads: bool, tell: Tell, theme: str | None = None, presenter: bool = False) -> SpecTui:
     """A session of a class; the arguments are those of ``ClassScreen``."""
-    from spec_tui.tui.screens.class_room import ClassScreen
+    from spec_tui.tui.screens.led_lesson import ClassScreen
 
     return _without_engine(lambda session: ClassScreen(walk, leads, tell), theme, presenter)
 

@@ -17,7 +17,7 @@ from spec_tui.serve.class_room import ClassRoom
 from spec_tui.serve.gate import Gate
 from spec_tui.serve.offer import Offer
 from spec_tui.tui.recorded import class_room
-from spec_tui.tui.screens.class_room import ClassNews, ClassScreen, ClassText
+from spec_tui.tui.screens.led_lesson import ClassNews, ClassScreen, ClassText
 
 
 def packet(**said) -> bytes:

@@ -11,9 +11,9 @@ from spec_tui.learn.lesson import along, find, names, recorded
 from spec_tui.learn.walk import Walk
 from spec_tui.session.kept_settings import finished_lessons
 from spec_tui.tui.recorded import lessons
+from spec_tui.tui.screens.lesson_sources import DocumentScreen, SourcesScreen
 from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen, LessonsScreen, LessonText
 from spec_tui.tui.screens.papers import PapersScreen
-from spec_tui.tui.screens.sources import DocumentScreen, SourcesScreen
 from spec_tui.tui.widgets.footer import Footer
 from tests.tiers import SIZES
 

@@ -17,13 +17,12 @@ from spec_tui.learn.lesson import Lesson, find, names, recorded
 from spec_tui.learn.sources import named_in, sources
 from spec_tui.learn.walk import View, Walk
 from spec_tui.present.rows import Row
-from spec_tui.present.step.phases import event_of
 from spec_tui.present.step.player import StepPlayer
 from spec_tui.session import kept_settings
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import ListScreen
 from spec_tui.tui.screens.step import StepScreen
-from spec_tui.tui.widgets.step_panels import BLANK, REST, Doing, Explaining, StepPanel, Timeline
+from spec_tui.tui.widgets.step_panels import BLANK, REST, Doing, Explaining, StepPanel, Timeline, tree_first
 from spec_tui.tui.widgets.strip_panel import SplitLine, StripPanel, clip, title_row
 
 _FEWEST = 5  # rows in which an explanation is worth its title
@@ -210,12 +209,6 @@ def _free(lesson: LessonScreen) -> bool:
     return not lesson.walk.view().asks and lesson.walk.view().figure is None
 
 
-def _about_tree(player: StepPlayer) -> bool:
-    """Whether a phase is about the tree more than about its table."""
-    event = event_of(player.run, player.place.round)
-    return player.place.phase in ("context", "draft") and (event is None or event.retrieval is None)
-
-
 def _moves(lesson: LessonScreen) -> bool:
     figure = lesson.walk.view().figure
     return figure is not None and bool(figure.moves)
@@ -304,7 +297,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         self.player.run, self.player.guessing = view.run, self.hiding
         self.set_class(view.figure is not None, "figured")
         self.query_one(LessonText).walk = figure.walk = self.walk
-        self.set_class(_about_tree(self.player), "tree-first")
+        self.set_class(tree_first(self.player), "tree-first")
         super().draw()
         figure.update_rows()
         for panel in self.query("#doing, #step-tree, #lesson"):
@@ -383,7 +376,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         panel.update_rows()
 
     def action_sources(self) -> None:
-        from spec_tui.tui.screens.sources import SourcesScreen
+        from spec_tui.tui.screens.lesson_sources import SourcesScreen
 
         if listed := sources(self.walk.lesson):
             self.app.push_screen(SourcesScreen(listed, next(iter(named_in(self.walk.view().see)), None)))

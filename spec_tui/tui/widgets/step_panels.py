@@ -265,6 +265,12 @@ class Timeline(StepPanel):
                 self.post_message(self.Picked(number))
 
 
+def tree_first(player: StepPlayer) -> bool:
+    """Whether a phase is about the tree more than about its table."""
+    event = event_of(player.run, player.place.round)
+    return player.place.phase in ("context", "draft") and (event is None or event.retrieval is None)
+
+
 # -- what happens here --------------------------------------------------------------------
 def text_so_far(run: RunState, place: StepPosition, width: int, height: int, rejected: bool = False) -> list[Row]:
     """The end of the text as it stands after a phase; what the phase added stands out, else the root does. With

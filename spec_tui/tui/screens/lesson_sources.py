@@ -51,7 +51,7 @@ class DocumentScreen(SpecModal[None]):
         text: it, in Markdown.
     """
 
-    CSS_PATH: ClassVar = ["modal.tcss", "sources.tcss"]
+    CSS_PATH: ClassVar = ["modal.tcss", "lesson_sources.tcss"]
     word_here = "lesson"
     ACTIONS = (
         Action(id="document.down", run="scroll(1)", anywhere="down,pagedown", label="Down", help="Further down"),
