@@ -31,6 +31,7 @@ except ImportError:  # the extra "serve" is not installed, which the command say
 _Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 _NAME = re.compile(r"[0-9a-f]{32}")
 _SIZES = {"width": (20, 500, 80), "height": (8, 200, 24)}  # least, most, default; in cells
+_NEWS = 0.1  # seconds between two messages to a class, at least
 _LOOK = 0.5  # seconds between two looks at the memory
 _LONGEST = 1 << 20  # characters of a message: a long text that is pasted
 _CLOSED = 4000  # code of a websocket that we close; the reason is for the person
@@ -111,6 +112,7 @@ class SessionServer:
         self._made = 0
         self.room = ClassRoom(pages) if pages else None
         self._telling: set[asyncio.Future[None]] = set()
+        self._soon: asyncio.TimerHandle | None = None
 
     def application(self) -> web.Application:
         """As aiohttp takes it."""
@@ -135,7 +137,7 @@ class SessionServer:
 
     async def close(self) -> None:
         """End all sessions; returns when nothing is left of them."""
-        for timer in self._away.values():
+        for timer in (*self._away.values(), *filter(None, [self._soon])):
             timer.cancel()
         await asyncio.gather(*(session.end(STOPPED) for session in [*self.sessions.values()]))
         with suppress(OSError):
@@ -251,7 +253,12 @@ class SessionServer:
             self._spread()
 
     def _spread(self) -> None:
-        """Tell every session what the class sees now."""
+        """Tell every session soon what the class sees then: of many votes at the same time only once."""
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(_NEWS, self._tell_all)
+
+    def _tell_all(self) -> None:
+        self._soon = None
         news = self.room.news(sum(session.role == "student" for session in self.sessions.values()))
         for session in self.sessions.values():
             task = asyncio.ensure_future(session.tell(news))
