@@ -59,6 +59,15 @@ def test_votes_are_counted_once_each_and_end_with_the_page():
         assert not room.heard("t", True, packet(type="page", at=at, stage=stage, most=most))
 
 
+def test_of_a_tree_as_many_can_be_accepted_as_its_longest_path_has():
+    lesson = chosen("trees")
+    screen = ClassScreen(Walk(lesson, recorded(lesson)), True, lambda said: None)
+    screen.stage, screen.counts, screen.here = "vote", (0,) * 5, 2
+    ballot = screen._ballot()
+    assert (ballot.drafted, ballot.deepest) == (10, 4) and "4 on its longest path" in ballot.rows(80)[1][0][0]
+    assert all("+" not in row[0][0] for row in ballot.rows(80)[3:])
+
+
 class Together:
     """Sessions of one class in this process; the room stands between them as the server does."""
 
@@ -117,6 +126,7 @@ async def test_students_follow_vote_and_see_the_round():
         await together.settled(pilots)
         assert all(f"✓ {accepted}" in text(app) and app.screen.player.place.phase == "accept"
                    for app in together.apps)
+        assert f"You said {accepted}" in text(ann) and "You said 0" in text(ben)
         await pilots[0].press("right")
         await together.settled(pilots)
         assert all(app.screen.walk.at == 3 and "voted" not in text(app) for app in together.apps)

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
 
+from engines.core.tree import depths
 from engines.report.events import Round
 from engines.report.wording import counted
 from spec_tui.learn.walk import Walk
@@ -40,7 +42,7 @@ class Ballot:
     """A vote on a round.
 
     Attributes:
-        drafted: tokens of its draft.
+        drafted, deepest: tokens of its draft, and of its longest path: so many can be accepted.
         counts: votes by number, from 0 on.
         here: students' sessions.
         mine: the number that this session said; None before.
@@ -49,6 +51,7 @@ class Ballot:
     """
 
     drafted: int
+    deepest: int
     counts: tuple[int, ...]
     here: int
     votes: bool
@@ -59,21 +62,28 @@ class Ballot:
         """The question, and the votes as bars; a student sees them after a vote of their own."""
         most, total = len(self.counts) - 1, sum(self.counts)
         head = title_row(width, "How many will be accepted?", f"{total} of {self.here} voted")
-        told = f"The draft has {counted(self.drafted, 'token')}."
-        if self.came is None and self.votes:
-            told += f" Press 0 to {most}." if self.mine is None else " Another digit changes your vote."
-        rows: list[Row] = [head, [(told, "text")], BLANK]
+        rows: list[Row] = [head, *([(line, "text")] for line in wrap(self._told(most), max(20, width - 1))), BLANK]
         if self.votes and self.mine is None and self.came is None:
             return rows
         room = max(4, width - 16)
         for number, count in enumerate(self.counts):
             right = number == self.came
             mark = "✓" if right else "›" if number == self.mine else " "
-            more = "+" if number == most < self.drafted else " "
+            more = "+" if number == most < self.deepest else " "
             rows.append([(f"{mark} {number}{more} ", "good" if right else "strong" if number == self.mine else "text"),
                          (f"{bar(count / max(1, total), room):<{room}}", "good" if right else "bar"),
                          (f" {count}", "text")])
         return rows
+
+    def _told(self, most: int) -> str:
+        """What there is to vote on, and what this session may do."""
+        path = f", {self.deepest} on its longest path" if self.deepest < self.drafted else ""
+        told = f"The draft has {counted(self.drafted, 'token')}{path}."
+        if self.came is not None:
+            return told + (f" You said {self.mine}." if self.mine is not None else "")
+        if not self.votes:
+            return told
+        return f"{told} Press 0 to {most}." if self.mine is None else f"{told} Another digit changes your vote."
 
 
 class ClassText(LessonText):
@@ -151,7 +161,8 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         if self.stage == "page" or event is None or self.walk.at != self.led or not self.counts:
             return None
         came = min(len(event.path), len(self.counts) - 1) if self.stage == "shown" else None
-        return Ballot(drafted=len(event.draft.tokens), counts=self.counts, here=self.here, votes=not self.leads,
+        drafted, deepest = len(event.draft.tokens), max(depths(event.draft.parents))
+        return Ballot(drafted=drafted, deepest=deepest, counts=self.counts, here=self.here, votes=not self.leads,
                       mine=self.mine, came=came)
 
     # -- what the server tells --------------------------------------------------------------------
@@ -206,7 +217,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
 
     def action_vote(self) -> None:
         """Begin a vote, or end it and show the round."""
-        most, was = min(_MOST, len(self.drafted.draft.tokens)), self.stage
+        most, was = min(_MOST, max(depths(self.drafted.draft.parents))), self.stage
         self.stage = "shown" if was == "vote" else "vote"
         self.counts = self.counts if self.stage == "shown" else (0,) * (most + 1)
         self._staged(self.walk.at, was)
