@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from statistics import fmean, median
 from textwrap import wrap
 
@@ -240,16 +241,15 @@ class NoiseFigure(LessonFigure):
 
     def _scores(self, seed: int, choices: Sequence[Choice]) -> list[tuple[float, float]]:
         """log p and noise of each token under a seed."""
-        position = len(self.run.started.prompt) + self.places[self.at]
-        noise = GumbelNoise(seed, max(choice.token for choice in choices) + 1).at(position)
-        return [(math.log(max(choice.prob, 1e-9)), float(noise[choice.token])) for choice in choices]
+        return _scored(seed, self._position, tuple((choice.token, choice.prob) for choice in choices))
+
+    @property
+    def _position(self) -> int:
+        return len(self.run.started.prompt) + self.places[self.at]
 
     def draw(self) -> None:
-        choices = self._choices()
-        won = np.zeros(len(choices), int)
-        for seed in range(AT_ONCE):
-            won[self._winner(seed + 1, choices)] += 1
-        self.share = won / AT_ONCE
+        tokens = tuple((choice.token, choice.prob) for choice in self._choices())
+        self.share = np.array(_shares(self._position, tokens))
 
     def rows(self, width: int, height: int) -> list[Row]:
         place, choices = self.places[self.at], self._choices()
@@ -280,7 +280,8 @@ class NoiseFigure(LessonFigure):
 
     def still(self, width: int, height: int) -> list[Row]:
         words = self._elsewhere(self._choices())
-        self.draw()
+        if self.share is None:
+            self.draw()
         return [*self.rows(width, height), [(f" {words}", "muted")]]
 
     def _elsewhere(self, choices: Sequence[Choice]) -> str:
@@ -292,7 +293,24 @@ class NoiseFigure(LessonFigure):
         return ""
 
     def _winner(self, seed: int, choices: Sequence[Choice]) -> int:
-        return int(np.argmax([sum(pair) for pair in self._scores(seed, choices)]))
+        return _winner(self._scores(seed, choices))
+
+
+def _scored(seed: int, position: int, tokens: tuple[tuple[int, float], ...]) -> list[tuple[float, float]]:
+    """log p and noise of each of these tokens, given with their p, under a seed."""
+    noise = GumbelNoise(seed, max(token for token, _ in tokens) + 1).at(position)
+    return [(math.log(max(p, 1e-9)), float(noise[token])) for token, p in tokens]
+
+
+def _winner(scores: Sequence[tuple[float, float]]) -> int:
+    return int(np.argmax([sum(pair) for pair in scores]))
+
+
+@lru_cache(maxsize=32)
+def _shares(position: int, tokens: tuple[tuple[int, float], ...]) -> tuple[float, ...]:
+    """How often each of these tokens wins, over many seeds."""
+    won = [_winner(_scored(seed + 1, position, tokens)) for seed in range(AT_ONCE)]
+    return tuple(won.count(n) / AT_ONCE for n in range(len(tokens)))
 
 
 class TrieFigure(LessonFigure):
