@@ -250,3 +250,9 @@ def sample_heads() -> Path | None:
 def sample_traces() -> Path | None:
     """Folder of the shipped traces, None where there is none."""
     return _samples("traces")
+
+
+def document(name: str) -> Path | None:
+    """A document that ships, in Markdown; None where it is not here."""
+    places = (_HERE / "_samples" / "docs" / name, _HERE.parent / "docs" / name)
+    return next((file for file in places if file.is_file()), None)

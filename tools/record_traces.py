@@ -124,7 +124,20 @@ def main(names: list[str]) -> int:
         runtime = load(model)
         for name in wanted:
             record(runtime, name, TRACES[name])
-    return 0
+    return disagreeing()
+
+
+def disagreeing() -> int:
+    """How many lessons race runs that contradict each other: those have to be recorded anew, on a quiet machine."""
+    from spec_tui.learn.lesson import find, recorded
+    from spec_tui.learn.lesson import names as lessons
+    from spec_tui.learn.recordings import doubts
+    from spec_tui.learn.walk import Walk
+
+    found = {name: doubts(Walk(lesson, recorded(lesson))) for name in lessons() if (lesson := find(name))}
+    for name, words in found.items():
+        print(*(f"lesson {name}: {one}" for one in words), sep="\n", end="\n" * bool(words))
+    return sum(map(bool, found.values()))
 
 
 if __name__ == "__main__":

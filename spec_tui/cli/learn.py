@@ -108,6 +108,11 @@ def _walk(lesson: Lesson, live: bool) -> Walk:
         raise RunFailed("these runs do not show what the lesson is about", "without --live it uses recorded runs")
     if left := len(lesson.pages) - walk.length:
         narrate(f"note: {left} of {len(lesson.pages)} pages are left out: these runs do not show what they are about")
+    if live:
+        from spec_tui.learn.recordings import doubts
+
+        for words in doubts(walk):
+            narrate(f"note: the machine was disturbed, so the race may mislead: {words}")
     return walk
 
 
@@ -122,7 +127,7 @@ def _list() -> int:
 
 
 def _tell(walk: Walk, notes: bool) -> int:
-    from spec_tui.learn.walk import told
+    from spec_tui.learn.told import told
 
     sys.stdout.reconfigure(errors="replace")
     for line in told(walk, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None, notes):

@@ -32,6 +32,10 @@ _HOST = "Address to bind to. Another one than this machine's own (0.0.0.0 is all
 _URL = "Where others reach the server, for example by a proxy: https://class.example.org. Implies a token."
 _MEMORY = "Memory of a session, in GiB; one that needs more is ended. Weights that sessions share do not count."
 _GRACE = "How long a session goes on without its browser, in seconds."
+_LEAD = f"Of {LESSONS}: you lead a class. The second address that is printed is yours; other browsers follow your \
+page, and vote on how many drafted tokens a round accepts (V)."
+_OF_LESSONS = Only(lambda given: (given["what"] or ("",))[0] == LESSONS, f"serve {LESSONS}")
+_PATH = "path-45"  # of a class without a lesson of its own
 _OF_CHAT = Only(lambda given: not given["what"], "sessions with a model")
 
 
@@ -45,6 +49,7 @@ def serve(
     grace: Annotated[float, Option(metavar="SECONDS", min=0, max=86400, help=_GRACE)] = 60.0,
     engine: Annotated[str, Option(metavar="ID", help="The engine that sessions begin with."), _OF_CHAT] = "",
     set_: Annotated[EngineSettings, _OF_CHAT] = None,
+    lead: Annotated[bool, Option("--lead", help=_LEAD), _OF_LESSONS] = False,
     theme: Theme = None,
     presenter: Presenter = False,
     *,
@@ -60,8 +65,9 @@ def serve(
     from spec_tui.serve.gate import Gate
     from spec_tui.serve.web_server import Limits
 
-    offer = _offer(what or [], models, engine, engine_settings(set_), theme, presenter)
-    gate = Gate.of(host, public_url)
+    asked = [*(what or []), *([_PATH] if lead and len(what or []) == 1 else [])]
+    offer = _offer(asked, models, engine, engine_settings(set_), theme, presenter)
+    gate = Gate.of(host, public_url, lead)
     limits = Limits(sessions=sessions, memory=int(memory * _GIB), grace=grace)
     return _serve(offer, gate, limits, port)
 
@@ -79,11 +85,12 @@ def _offer(
     if kind and models != ModelOrServerOptions():
         raise UsageProblem(f"serve {kind} loads no model", "leave out the options of models")
     if kind == LESSONS:
-        from spec_tui.learn.lesson import find
+        from spec_tui.learn.lesson import chosen
 
         if len(names) > 1:
             raise UsageProblem("one lesson at a time", f"spec-tui serve {LESSONS} lists them all")
-        return Offer(shows="lessons", names=tuple(find(name).name for name in names), theme=theme, presenter=presenter)
+        found = tuple(chosen(name).name for name in names)
+        return Offer(shows="lessons", names=found, theme=theme, presenter=presenter)
     if kind == RECORDED:
         return Offer(shows="race" if len(names) > 1 else "replay", names=_recorded(names), theme=theme,
                      presenter=presenter)
@@ -119,11 +126,14 @@ def _recorded(names: list[str]) -> tuple[str, ...]:
 def _serve(offer: Offer, gate: Gate, limits: Limits, port: int) -> int:
     import asyncio
 
+    from spec_tui.learn.lesson import chosen
     from spec_tui.serve import confinement
     from spec_tui.serve.web_server import run_server
 
     def announce(port: int) -> None:
         print(_address(gate, port), flush=True)
+        if gate.lead:
+            narrate(f"students open the address above; you lead at\n{_address(gate, port, leads=True)}")
         narrate(f"at most {limits.sessions} sessions of {limits.memory / _GIB:g} GiB each; ctrl+c ends them all")
         if gate.token:
             narrate("whoever has this address can open a session; what is sent is not encrypted unless a proxy with "
@@ -132,15 +142,18 @@ def _serve(offer: Offer, gate: Gate, limits: Limits, port: int) -> int:
             narrate("note: this system cannot confine processes (Landlock, Linux 5.13 and newer), so only the program's"
                     " own checks keep sessions from this machine's files")
 
-    asyncio.run(run_server(offer, gate, limits, port, announce))
+    pages = len(chosen(offer.names[0]).pages) if gate.lead else 0
+    asyncio.run(run_server(offer, gate, limits, port, announce, pages))
     return 0
 
 
-def _address(gate: Gate, port: int) -> str:
-    """What to open in a browser."""
+def _address(gate: Gate, port: int, leads: bool = False) -> str:
+    """What to open in a browser; ``leads``: by whoever leads the class."""
     import socket
 
     everywhere = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}
     name = everywhere.get(gate.host, f"[{gate.host}]" if ":" in gate.host else gate.host)
     url = (gate.public_url or f"http://{name}:{port}").rstrip("/") + "/"
-    return url + f"?token={gate.token}" * bool(gate.token)
+    secrets = {"token": gate.token, "lead": gate.lead * leads}
+    given = "&".join(f"{name}={secret}" for name, secret in secrets.items() if secret)
+    return url + f"?{given}" * bool(given)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from spec_tui.export.page import declarations_of, document, text_of
 from spec_tui.learn.glossary_entries import explained
-from spec_tui.learn.pictures import picture
+from spec_tui.learn.pictures import MARKS, picture
+from spec_tui.learn.sources import Source, sources
 from spec_tui.learn.walk import Walk
 from spec_tui.present.rows import Row
 from spec_tui.present.styles import STYLES
@@ -37,6 +38,7 @@ def handout(title: str, walks: Sequence[Walk], notes: bool = False) -> str:
 def _lesson(walk: Walk, notes: bool) -> Iterator[str]:
     lesson = walk.lesson
     yield f'<h1 id="{text_of(lesson.name)}">{text_of(lesson.title)}</h1>\n<p>{text_of(lesson.about)}</p>\n'
+    yield f'<p class="muted">{text_of(MARKS)}</p>\n'
     answers = []
     for number in range(walk.length):
         walk.at = number
@@ -56,6 +58,15 @@ def _lesson(walk: Walk, notes: bool) -> Iterator[str]:
         yield "</section>\n"
     if answers:
         yield f"<section>\n<h2>Answers</h2>\n{''.join(answers)}</section>\n"
+    if cited := sources(lesson):
+        yield f"<section>\n<h2>Sources</h2>\n<ul>{''.join(map(_source, cited))}</ul>\n</section>\n"
+
+
+def _source(one: Source) -> str:
+    if not one.url:
+        return f"<li>{text_of(one.words)}</li>"
+    link = f'<a href="{text_of(one.url)}">{text_of(one.title)}</a>'
+    return f"<li>{text_of(one.authors)} ({one.year}). {link}</li>"
 
 
 def _rows(rows: Sequence[Row]) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from statistics import median
+from functools import lru_cache
+from statistics import fmean, median
 from textwrap import wrap
 
 import numpy as np
@@ -26,7 +27,7 @@ from spec_tui.learn.lesson import find, names
 from spec_tui.learn.lesson_facts import FLAT, Missing, kept_chances
 from spec_tui.present.rows import Row, bar, words_of
 from spec_tui.present.text import one_line
-from spec_tui.present.token_styles import ABSENT, ACCEPTED, HERE, PRESENT, PRUNED, REJECTED
+from spec_tui.present.token_styles import ABSENT, ACCEPTED, HERE, PRESENT, PRUNED, REJECTED, proposer
 
 Runs = Mapping[str, RunState]
 AT_ONCE = 1000  # random draws for one press of a key
@@ -42,7 +43,7 @@ class LessonFigure(ABC):
     Attributes:
         title: what it shows.
         moves: what ↑ and ↓ change; "" where they change nothing.
-        draws: what space does; "" where it does nothing.
+        draws: what space does; "" where it does nothing. ``verb`` is that in a word.
 
     Raises:
         Missing: the run does not have what it shows.
@@ -51,6 +52,7 @@ class LessonFigure(ABC):
     title = ""
     moves = ""
     draws = ""
+    verb = "Draw"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         self.runs, self.run, self.event = runs, run, event
@@ -96,7 +98,7 @@ class CostFigure(LessonFigure):
         self.at = 3
 
     def move(self, step: int) -> None:
-        self.at = max(0, min(len(self.sizes) - 1, self.at + step))
+        self.at = max(0, min(len(self.sizes) - 1, self.at - step))  # larger ones stand below
 
     def rows(self, width: int, height: int) -> list[Row]:
         one, top = self.curve.at(1), self.curve.at(self.sizes[-1])
@@ -112,9 +114,9 @@ class CostFigure(LessonFigure):
                         (f" {seconds / one:>5.2f} × t(1)", "strong" if here else "muted")])
         n = self.sizes[self.at]
         times = self.curve.at(n) / one
-        between = " ~ lies between measured sizes." if set(self.sizes) - measured else ""
+        between = " ~ is interpolated." if set(self.sizes) - measured else ""
         return [*out, *told(width, f"t({n}) = {times:.2f} × t(1).",
-                            f"{counted(n, 'plain pass')} would take {n} × t(1).{between}")]
+                            f"{counted(n, 'plain pass')}: {n} × t(1).{between}")]
 
 
 class TrialFigure(LessonFigure):
@@ -277,16 +279,15 @@ class NoiseFigure(LessonFigure):
 
     def _scores(self, seed: int, choices: Sequence[Choice]) -> list[tuple[float, float]]:
         """log p and noise of each token under a seed."""
-        position = len(self.run.started.prompt) + self.places[self.at]
-        noise = GumbelNoise(seed, max(choice.token for choice in choices) + 1).at(position)
-        return [(math.log(max(choice.prob, 1e-9)), float(noise[choice.token])) for choice in choices]
+        return _scored(seed, self._position, tuple((choice.token, choice.prob) for choice in choices))
+
+    @property
+    def _position(self) -> int:
+        return len(self.run.started.prompt) + self.places[self.at]
 
     def draw(self) -> None:
-        choices = self._choices()
-        won = np.zeros(len(choices), int)
-        for seed in range(AT_ONCE):
-            won[int(np.argmax([sum(pair) for pair in self._scores(seed + 1, choices)]))] += 1
-        self.share = won / AT_ONCE
+        tokens = tuple((choice.token, choice.prob) for choice in self._choices())
+        self.share = np.array(_shares(self._position, tokens))
 
     def rows(self, width: int, height: int) -> list[Row]:
         place, choices = self.places[self.at], self._choices()
@@ -312,8 +313,42 @@ class NoiseFigure(LessonFigure):
                             (one_line(emitted[place].text, 14), "accent")])
         same = len({tuple(one.token for one in emitted[: place + 1]) for _, emitted in self.texts}) == 1
         words = "The same text so far." if same else "The texts differ here: a tie of two scores, within rounding."
-        note = "In brackets: p among the listed tokens." if self.share is not None else ""
+        note = self._elsewhere(choices) if self.share is None else "In brackets: p among the listed tokens."
         return [*out, [(f" {words} ", "good" if same else "bad"), (note, "muted")]]
+
+    def still(self, width: int, height: int) -> list[Row]:
+        words = self._elsewhere(self._choices())
+        if self.share is None:
+            self.draw()
+        return [*self.rows(width, height), [(f" {words}", "muted")]]
+
+    def _elsewhere(self, choices: Sequence[Choice]) -> str:
+        """What wins at this position with the next seed that chooses another token."""
+        own = self._winner(self.run.started.seed, choices)
+        for seed in range(self.run.started.seed + 1, self.run.started.seed + 20):
+            if (other := self._winner(seed, choices)) != own:
+                return f"With seed {seed} it would be {one_line(quoted(choices[other].piece), 14)}."
+        return ""
+
+    def _winner(self, seed: int, choices: Sequence[Choice]) -> int:
+        return _winner(self._scores(seed, choices))
+
+
+def _scored(seed: int, position: int, tokens: tuple[tuple[int, float], ...]) -> list[tuple[float, float]]:
+    """log p and noise of each of these tokens, given with their p, under a seed."""
+    noise = GumbelNoise(seed, max(token for token, _ in tokens) + 1).at(position)
+    return [(math.log(max(p, 1e-9)), float(noise[token])) for token, p in tokens]
+
+
+def _winner(scores: Sequence[tuple[float, float]]) -> int:
+    return int(np.argmax([sum(pair) for pair in scores]))
+
+
+@lru_cache(maxsize=32)
+def _shares(position: int, tokens: tuple[tuple[int, float], ...]) -> tuple[float, ...]:
+    """How often each of these tokens wins, over many seeds."""
+    won = [_winner(_scored(seed + 1, position, tokens)) for seed in range(AT_ONCE)]
+    return tuple(won.count(n) / AT_ONCE for n in range(len(tokens)))
 
 
 class TrieFigure(LessonFigure):
@@ -377,6 +412,7 @@ class NeighboursFigure(LessonFigure):
     title = "the nearest states, and how they went on"
     moves = "the neighbour"
     draws = "the list, or the map"
+    verb = "Map"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
@@ -483,8 +519,8 @@ class FusionFigure(LessonFigure):
     """Two trees become one, in three steps."""
 
     title = "two trees become one"
-    moves = "the step: the model's tree, what was retrieved, both"
-    _SAYS = ("what the draft model drafted", "what was retrieved, and what was pruned", "fused: shared tokens once")
+    moves = "the step: what was drafted, what was retrieved, both"
+    _SAYS = ("what the {} drafted", "what was retrieved, and what was pruned", "fused: shared tokens once")
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
@@ -497,7 +533,7 @@ class FusionFigure(LessonFigure):
             for node in range(len(draft.tokens))]
 
     def move(self, step: int) -> None:
-        self.at = max(0, min(len(self._SAYS) - 1, self.at + step))
+        self.at = max(0, min(len(self._SAYS) - 1, self.at - step))
 
     def still(self, width: int, height: int) -> list[Row]:
         out: list[Row] = []
@@ -533,9 +569,9 @@ class FusionFigure(LessonFigure):
         if more > 0:
             out = [*out[: height - 4], [(f" … and {counted(more + 1, 'more branch')}", "muted")]]
         both = sum(len(who) > 1 for who in self.sources)
-        return [*out, *told(width, f"{self.at + 1} of 3: {self._SAYS[self.at]}.",
-                            f"{counted(len(shown), 'node')}. D model, R retrieved, B both ({both}).")]
-
+        says = self._SAYS[self.at].format(proposer("draft", self.run))
+        return [*out, *told(width, f"{self.at + 1} of 3: {says}.",
+                            f"{counted(len(shown), 'node')}. D drafted, R retrieved, B both ({both}).")]
 
 
 class BreakEvenFigure(LessonFigure):
@@ -573,12 +609,60 @@ class BreakEvenFigure(LessonFigure):
         return [*out, *told(width, f"chance = {self.chance:.2f}.", words)]
 
 
+class BatchFigure(LessonFigure):
+    """What the rounds of a run would cost where several such answers are written at the same time: a pass has the rows
+    of all of them."""
+
+    title = "the rounds of this run, for b answers at the same time"
+    moves = "b, the answers that share a pass"
+    _BATCHES = (1, 2, 4, 8, 16, 32)
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if run.started is None or not run.started.price or not run.started.draft_price or not run.metrics.drafted:
+            raise Missing("this run has no t(n), or no draft model")
+        self.curve, self.draft = CostCurve(run.started.price), CostCurve(run.started.draft_price)
+        self.gained, self.at = run.metrics.mean_generated_length, 0
+
+    def move(self, step: int) -> None:
+        self.at = max(0, min(len(self._BATCHES) - 1, self.at - step))  # larger ones stand below
+
+    def seconds(self, answers: int) -> float:
+        """The time of a round on average: its draft, and a pass over b(n+1) rows."""
+        return fmean((event.draft_forwards or 0) * self.draft.at(answers)
+                     + self.curve.at(answers * (1 + len(event.draft.tokens))) for event in self.run.rounds)
+
+    def needs(self, answers: int) -> float:
+        """Break-even: the tokens that each answer has to gain in a round."""
+        return self.seconds(answers) / self.curve.at(answers)
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        each = 1 + fmean(len(event.draft.tokens) for event in self.run.rounds)
+        most = 1 + max(len(event.draft.tokens) for event in self.run.rounds)
+        end, room = self.curve.points[-1][0], max(4, width - 60)
+        line = round(room * self.gained / self.needs(self._BATCHES[-1]))
+        heads = f"{'b':>5}{'rows b(n+1)':>13}{'plain t(b)':>12}{'a round':>12}{'break-even':>12}  "
+        out: list[Row] = [[(heads, "title"), (f"{'gained':>{line}}│", "title")]]
+        for number, b in enumerate(self._BATCHES):
+            needed, here = self.needs(b), number == self.at
+            took = ("~ " if b * most > end else "") + ms(self.seconds(b))
+            drawn = f"{bar(needed / self.needs(self._BATCHES[-1]), room):<{room}}"
+            out.append([(f"{HERE if here else ' '}{b:>4}{b * each:>13.1f}{ms(self.curve.at(b)):>12}{took:>12}"
+                         f"{needed:>12.2f}  ", "strong" if here else "text"),
+                        (drawn[:line], "bar"), ("│", "accent"), (drawn[line + 1 :], "bad")])
+        b = self._BATCHES[self.at]
+        verdict = "pays" if self.needs(b) < self.gained else "does not pay"
+        return [*out, *told(width, f"b = {b}: drafting {verdict}: a round gained {self.gained:.2f}.",
+                            f"~ is beyond {end} measured rows.")]
+
+
 class RaceFigure(LessonFigure):
     """Recorded runs on one clock."""
 
     title = "the recorded runs on one clock"
     moves = "the time"
     draws = "to the end"
+    verb = "End"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
@@ -643,13 +727,16 @@ class ReadingFigure(LessonFigure):
         return self.rows(width, len(self.entries))
 
     def rows(self, width: int, height: int) -> list[Row]:
-        shown = self.entries[self.at : self.at + height]
-        return [[(f"{name:<10} ", "title"), (one, "text")] for name, one in shown]
+        self.at = max(0, min(self.at, len(self.entries) - height + 1))
+        shown = [[(f"{name:<10} ", "title"), (one, "text")] for name, one in self.entries[self.at : self.at + height]]
+        if (more := len(self.entries) - self.at - len(shown)) > 0:
+            shown[-1] = [(f"… ↓ {more + 1} more", "muted")]
+        return shown
 
 
 FIGURES: dict[str, type[LessonFigure]] = {
     "cost": CostFigure, "trial": TrialFigure, "weights": BlockFigure, "noise": NoiseFigure, "trie": TrieFigure,
     "neighbours": NeighboursFigure, "cosines": CosinesFigure, "fusion": FusionFigure,
-    "break-even": BreakEvenFigure, "race": RaceFigure, "reading": ReadingFigure,
+    "break-even": BreakEvenFigure, "batch": BatchFigure, "race": RaceFigure, "reading": ReadingFigure,
 }
 """The figures by the names that pages give."""

@@ -139,6 +139,12 @@ def along(minutes: int) -> Lesson:
                   traces=tuple(traces), pages=tuple(pages))
 
 
+def chosen(name: str) -> Lesson:
+    """The lesson of this name, or the path of "path-45". Raises UsageProblem where there is none."""
+    kind, _, minutes = name.partition("-")
+    return along(int(minutes)) if kind == "path" and minutes.isdecimal() else find(name)
+
+
 def recorded(lesson: Lesson) -> dict[str, RunState]:
     """The shipped runs of a lesson, by name."""
     return {name: fold_all(read_trace(trace_path(name)).events) for name in lesson.traces}

@@ -77,12 +77,13 @@ def _rounds(run: RunState) -> dict[str, Fact | None]:
     matches = [match for event in drafting if (match := _match(event))]
     lookups = [event.retrieval.seconds for event in run.rounds if event.retrieval is not None]
     passes, rounds = sum(event.draft_forwards or 0 for event in run.rounds), len(run.rounds)
-    drafted = _total([event.draft_seconds for event in run.rounds])
-    verified = _total([event.verify_seconds for event in run.rounds])
+    each = _median([event.draft_seconds and event.draft_seconds / event.draft_forwards
+                    for event in run.rounds if event.draft_forwards])
+    verified = _median([event.verify_seconds for event in run.rounds])
     return {
-        "draft_pass": drafted / passes if passes and drafted is not None else None,
-        "verify_pass": verified / rounds if rounds and verified is not None else None,
-        "busy": _total([drafted, verified]), "a_round": sum(map(seconds_of, run.rounds)) / rounds if rounds else None,
+        "draft_pass": each, "verify_pass": verified,
+        "busy": (each or 0.0) * passes + verified * rounds if verified is not None else None,
+        "a_round": sum(map(seconds_of, run.rounds)) / rounds if rounds else None,
         "drafting": len(drafting), "idle": len(idle), "one": one,
         "off_rounds": sum(gain > 0 for gain in off), "off_tokens": sum(gain for gain in off if gain > 0),
         "failed": sum(not event.path for event in drafting),
@@ -92,9 +93,9 @@ def _rounds(run: RunState) -> dict[str, Fact | None]:
     }
 
 
-def _total(seconds: list[float | None]) -> float | None:
-    """Seconds together; None where some are not known."""
-    return None if None in seconds else sum(seconds)
+def _median(seconds: list[float | None]) -> float | None:
+    """The median; None where some are not known, and of none."""
+    return None if None in seconds or not seconds else median(seconds)
 
 
 def _layers(run: RunState) -> dict[str, Fact | None]:

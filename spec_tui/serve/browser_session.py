@@ -59,18 +59,20 @@ class BrowserSession:
         offer: what it shows.
         folder: of its own, which does not exist yet.
         over: called once it has ended.
+        heard: called with what its process says beside what it draws.
         command: the process; the default shows the offer.
     """
 
     def __init__(
-        self, offer: Offer, folder: Path, over: Callable[[BrowserSession], None], command: list[str] | None = None
+        self, offer: Offer, folder: Path, over: Callable[[BrowserSession], None], command: list[str] | None = None,
+        heard: Callable[[BrowserSession, bytes], None] | None = None,
     ) -> None:
         limits = confinement(offer, folder)
         self._command = command or [
             sys.executable, "-P", "-m", "spec_tui.serve.visitor_process",
             msgspec.json.encode(offer).decode(), msgspec.json.encode(limits).decode(),
         ]
-        self._offer, self._folder, self._over = offer, folder, over
+        self._offer, self._folder, self._over, self._heard = offer, folder, over, heard
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -79,6 +81,11 @@ class BrowserSession:
         self._drawn = False
         self._begun = asyncio.Event()  # or failed to
         self.why = LEFT
+
+    @property
+    def role(self) -> str:
+        """Of a session of a class: "teacher" or "student"."""
+        return self._offer.role
 
     @property
     def browser(self) -> Browser | None:
@@ -124,6 +131,11 @@ class BrowserSession:
     async def resize(self, width: int, height: int) -> None:
         """The browser's terminal has another size, in columns and lines."""
         await self._tell({"type": "resize", "width": width, "height": height})
+
+    async def tell(self, news: dict[str, object]) -> None:
+        """Tell its process something that its screen shows."""
+        if self._process is not None and self._ending is None:
+            await self._tell(news)
 
     async def focus(self, has: bool) -> None:
         """Whether the browser's terminal has the keyboard."""
@@ -173,6 +185,8 @@ class BrowserSession:
                 data = await out.readexactly(length)
                 if kind == _DATA and self._browser is not None:
                     await self._browser.draw(data)
+                elif kind == _META and self._heard is not None:
+                    self._heard(self, data)
         await self._ended()
 
     async def _ended(self) -> None:

@@ -27,18 +27,22 @@ class Gate:
         host: the address that the server is bound to.
         public_url: where it is reached from elsewhere, for example by a proxy; None where that is nowhere else.
         token: the secret in the address; "" where none is needed, as only this machine reaches the server.
+        lead: the secret of whoever leads a class; "" where there is none.
     """
 
     host: str
     public_url: str | None = None
     token: str = field(default="", repr=False)
+    lead: str = field(default="", repr=False)
 
     @classmethod
-    def of(cls, host: str, public_url: str | None) -> Gate:
-        """With a new token, unless only this machine reaches the server. Raises UsageProblem: no such address."""
+    def of(cls, host: str, public_url: str | None, lead: bool = False) -> Gate:
+        """With a new token, unless only this machine reaches the server, and with ``lead`` a teacher's secret, too.
+        Raises UsageProblem: no such address."""
         if public_url is not None and (urlsplit(public_url).scheme not in ("http", "https") or not _name(public_url)):
             raise UsageProblem(f"{public_url[:80]} is not an address of a page", "for example https://class.example.org")
-        return cls(host, public_url, "" if is_local(host) and public_url is None else secrets.token_urlsafe(24))
+        token = "" if is_local(host) and public_url is None else secrets.token_urlsafe(24)
+        return cls(host, public_url, token, secrets.token_urlsafe(24) if lead else "")
 
     def answers_to(self, host: str | None) -> bool:
         """Whether the name in a request's ``Host`` is one of ours. A page of somebody else can make its own name lead
@@ -62,7 +66,15 @@ class Gate:
 
     def opens_with(self, token: str | None) -> bool:
         """Whether this is the token; the comparison takes as long for any."""
-        return not self.token or hmac.compare_digest((token or "").encode(), self.token.encode())
+        return not self.token or _same(token, self.token)
+
+    def leads(self, secret: str | None) -> bool:
+        """Whether this is the teacher's secret."""
+        return bool(self.lead) and _same(secret, self.lead)
+
+
+def _same(given: str | None, secret: str) -> bool:
+    return hmac.compare_digest((given or "").encode(), secret.encode())
 
 
 def is_local(host: str) -> bool:

@@ -49,8 +49,10 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         shows: the chat, with a model; or what needs none: lessons, a recorded run, several of them side by side.
         load: the model of a chat.
         engine, options: what a chat begins with; "" takes the default.
-        names: the lesson to begin with; or the files of the recorded runs, absolute.
+        names: the lesson to begin with, of a class the one that it goes through ("path-45" is a path); or the files of
+            the recorded runs, absolute.
         theme, presenter: as of ``SpecTui``.
+        role: of a session of a class; "" where there is none.
     """
 
     shows: Literal["chat", "lessons", "replay", "race"]
@@ -60,6 +62,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     theme: str | None = None
     presenter: bool = False
+    role: Literal["", "teacher", "student"] = ""
 
     @property
     def access(self) -> HostAccess:
@@ -105,7 +108,7 @@ def found(load: LoadRequest) -> LoadRequest:
 def confinement(offer: Offer, folder: Path) -> Confinement:
     """What a session may open: the program, the system's libraries, the models, and a folder of its own."""
     root = Path(engines.__file__).resolve().parent.parent
-    program = (Path(engines.__file__).parent, Path(spec_tui.__file__).parent, *root.glob("sample_*"))
+    program = (Path(engines.__file__).parent, Path(spec_tui.__file__).parent, *root.glob("sample_*"), root / "docs")
     libraries = [entry for entry in _modules() if Path(entry).resolve() != root or root.name.endswith("-packages")]
     interpreter = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent)}
     read = {*_SYSTEM, *interpreter, *libraries, *map(str, program), *_places(offer)}

@@ -54,7 +54,12 @@ def show(offer: Offer) -> int:
         asked = Request((), engine=offer.engine, options=offer.options) if offer.engine else None
         return app.run_app(
             offer.load, theme=offer.theme, initial_request_options=asked, presenter=offer.presenter)
-    if offer.shows == "lessons":
+    if offer.role:
+        from spec_tui.serve.browser_driver import BrowserDriver
+
+        shown = recorded.class_room(
+            _walk(offer.names), offer.role == "teacher", BrowserDriver.tell, offer.theme, offer.presenter)
+    elif offer.shows == "lessons":
         shown = recorded.lessons(_walk(offer.names), offer.theme, offer.presenter)
     elif offer.shows == "race":
         from spec_tui.session.recorded_race import read_recorded
@@ -72,10 +77,10 @@ def show(offer: Offer) -> int:
 
 
 def _walk(names: tuple[str, ...]):
-    from spec_tui.learn.lesson import find, recorded
+    from spec_tui.learn.lesson import chosen, recorded
     from spec_tui.learn.walk import Walk
 
-    return Walk(find(names[0]), recorded(find(names[0]))) if names else None
+    return Walk(chosen(names[0]), recorded(chosen(names[0]))) if names else None
 
 
 if __name__ == "__main__":

@@ -14,9 +14,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from engines.errors import UsageProblem
 from spec_tui.serve import gate as gates
 from spec_tui.serve.browser_session import AWAY, STOPPED, BrowserSession, started_by
+from spec_tui.serve.class_room import ClassRoom
 from spec_tui.serve.gate import Gate
 from spec_tui.serve.offer import FOLDERS, Offer
 
@@ -28,6 +31,7 @@ except ImportError:  # the extra "serve" is not installed, which the command say
 _Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 _NAME = re.compile(r"[0-9a-f]{32}")
 _SIZES = {"width": (20, 500, 80), "height": (8, 200, 24)}  # least, most, default; in cells
+_NEWS = 0.1  # seconds between two messages to a class, at least
 _LOOK = 0.5  # seconds between two looks at the memory
 _LONGEST = 1 << 20  # characters of a message: a long text that is pasted
 _CLOSED = 4000  # code of a websocket that we close; the reason is for the person
@@ -94,15 +98,21 @@ class SessionServer:
         offer: what each session shows.
         gate: who may connect.
         command: of the sessions' processes, where it is another than the offer's.
+        pages: of the lesson that a class goes through; 0 where there is no class.
     """
 
-    def __init__(self, offer: Offer, gate: Gate, limits: Limits, command: list[str] | None = None) -> None:
+    def __init__(
+        self, offer: Offer, gate: Gate, limits: Limits, command: list[str] | None = None, pages: int = 0
+    ) -> None:
         self.offer, self.gate, self.limits = offer, gate, limits
         self.sessions: dict[str, BrowserSession] = {}
         self._command = command
         self._folder = Path(tempfile.mkdtemp(prefix=FOLDERS))
         self._away: dict[str, asyncio.TimerHandle] = {}
         self._made = 0
+        self.room = ClassRoom(pages) if pages else None
+        self._telling: set[asyncio.Future[None]] = set()
+        self._soon: asyncio.TimerHandle | None = None
 
     def application(self) -> web.Application:
         """As aiohttp takes it."""
@@ -127,7 +137,7 @@ class SessionServer:
 
     async def close(self) -> None:
         """End all sessions; returns when nothing is left of them."""
-        for timer in self._away.values():
+        for timer in (*self._away.values(), *filter(None, [self._soon])):
             timer.cancel()
         await asyncio.gather(*(session.end(STOPPED) for session in [*self.sessions.values()]))
         with suppress(OSError):
@@ -147,17 +157,20 @@ class SessionServer:
         """What a request gets that may not go on; one with the token in its address gets a cookie instead."""
         if not self.gate.answers_to(request.headers.get("Host")):
             return _plain(gates.WRONG_HOST, 421)
-        if not self.gate.token:
-            return None
-        cookie, given = f"spec-tui-{request.url.port}", request.query.get("token")
-        if given is not None:
-            if not self.gate.opens_with(given):
-                return _plain(gates.WRONG_TOKEN, 403)
+        checks = {"token": self.gate.opens_with} if self.gate.token else {}
+        checks |= {"lead": self.gate.leads} if self.gate.lead else {}
+        given = {name: request.query[name] for name in checks if name in request.query}
+        if not all(checks[name](secret) for name, secret in given.items()):
+            return _plain(gates.WRONG_TOKEN, 403)
+        if given:
             answer = web.Response(status=303, headers={"Location": "./"})
             secure = (self.gate.public_url or "").startswith("https:")
-            answer.set_cookie(cookie, given, httponly=True, samesite="Lax", secure=secure, path="/")
+            for name, secret in given.items():
+                answer.set_cookie(
+                    _cookie(request, name), secret, httponly=True, samesite="Lax", secure=secure, path="/")
             return answer
-        return None if self.gate.opens_with(request.cookies.get(cookie)) else _plain(gates.NO_TOKEN, 403)
+        return None if self.gate.opens_with(request.cookies.get(_cookie(request, "token"))) else _plain(
+            gates.NO_TOKEN, 403)
 
     # -- what there is ----------------------------------------------------------------------------
     async def _page(self, request: web.Request) -> web.Response:
@@ -182,7 +195,8 @@ class SessionServer:
         socket = web.WebSocketResponse(heartbeat=15, max_msg_size=_LONGEST, timeout=2.0)
         await socket.prepare(request)
         browser = _Socket(socket)
-        session = await self._shown(name, browser, _size(request.query))
+        leads = self.gate.leads(request.cookies.get(_cookie(request, "lead")))
+        session = await self._shown(name, browser, _size(request.query), leads)
         if session is None:
             return socket
         try:
@@ -196,8 +210,11 @@ class SessionServer:
                 self._away[name] = away
         return socket
 
-    async def _shown(self, name: str, browser: _Socket, size: tuple[int, int]) -> BrowserSession | None:
-        """The session of this name, shown in this browser; None where there is no room for one more."""
+    async def _shown(
+        self, name: str, browser: _Socket, size: tuple[int, int], leads: bool
+    ) -> BrowserSession | None:
+        """The session of this name, shown in this browser; None where there is no room for one more. ``leads``: of a
+        class, it is the teacher's."""
         if (timer := self._away.pop(name, None)) is not None:
             timer.cancel()
         if (session := self.sessions.get(name)) is not None:
@@ -207,7 +224,10 @@ class SessionServer:
             await browser.leave(self.limits.full)
             return None
         self._made += 1
-        session = BrowserSession(self.offer, self._folder / str(self._made), self._over, self._command)
+        offer = self.offer
+        if self.room is not None:
+            offer = msgspec.structs.replace(offer, role="teacher" if leads else "student")
+        session = BrowserSession(offer, self._folder / str(self._made), self._over, self._command, self._heard)
         self.sessions[name] = session
         try:
             await session.start(browser, *size)
@@ -222,6 +242,28 @@ class SessionServer:
             del self.sessions[name]
             if (timer := self._away.pop(name, None)) is not None:
                 timer.cancel()
+        if self.room is not None:
+            self.room.left(ended)
+            self._spread()
+
+    # -- a class ----------------------------------------------------------------------------------
+    def _heard(self, session: BrowserSession, data: bytes) -> None:
+        """What a session's process says; without a class nothing of it is listened to."""
+        if self.room is not None and self.room.heard(session, session.role == "teacher", data):
+            self._spread()
+
+    def _spread(self) -> None:
+        """Tell every session soon what the class sees then: of many votes at the same time only once."""
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(_NEWS, self._tell_all)
+
+    def _tell_all(self) -> None:
+        self._soon = None
+        news = self.room.news(sum(session.role == "student" for session in self.sessions.values()))
+        for session in self.sessions.values():
+            task = asyncio.ensure_future(session.tell(news))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
 
     def _gone(self, name: str) -> None:
         """A browser did not come back."""
@@ -231,15 +273,16 @@ class SessionServer:
 
 
 async def run_server(
-    offer: Offer, gate: Gate, limits: Limits, port: int, announce: Callable[[int], None]
+    offer: Offer, gate: Gate, limits: Limits, port: int, announce: Callable[[int], None], pages: int = 0
 ) -> None:
     """Serve until the process is asked to end. Raises UsageProblem where the address cannot be taken.
 
     Args:
         port: 0 takes a free one.
         announce: told the port once the server answers.
+        pages: as of ``SessionServer``.
     """
-    server = SessionServer(offer, gate, limits)
+    server = SessionServer(offer, gate, limits, pages=pages)
     runner = web.AppRunner(server.application(), access_log=None, handle_signals=False, shutdown_timeout=2.0)
     await runner.setup()
     asked = asyncio.Event()
@@ -287,6 +330,11 @@ def _size(given: Any) -> tuple[int, int]:
         except (ValueError, TypeError, OverflowError):
             sizes.append(default)
     return sizes[0], sizes[1]
+
+
+def _cookie(request: web.Request, secret: str) -> str:
+    """The cookie that stands for a secret of the address."""
+    return f"spec-tui-{request.url.port}" + f"-{secret}" * (secret != "token")
 
 
 def _own(name: str) -> bytes:

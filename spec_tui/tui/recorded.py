@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
@@ -13,6 +14,9 @@ from spec_tui.session.client import LoadRequest
 from spec_tui.session.race_state import RaceState
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.tui.app import SpecTui, check_theme
+
+if TYPE_CHECKING:
+    from spec_tui.tui.screens.led_lesson import Tell
 
 
 def replay(
@@ -40,6 +44,13 @@ def lessons(walk: Walk | None = None, theme: str | None = None, presenter: bool 
     from spec_tui.tui.screens.lessons import LessonsScreen
 
     return _without_engine(lambda session: LessonsScreen(walk), theme, presenter)
+
+
+def class_room(walk: Walk, leads: bool, tell: Tell, theme: str | None = None, presenter: bool = False) -> SpecTui:
+    """A session of a class; the arguments are those of ``ClassScreen``."""
+    from spec_tui.tui.screens.led_lesson import ClassScreen
+
+    return _without_engine(lambda session: ClassScreen(walk, leads, tell), theme, presenter)
 
 
 def _without_engine(

@@ -13,6 +13,7 @@ from engines.report.run_state import fold_all
 from engines.wire import read_trace
 from spec_tui.learn.figures import (
     FIGURES,
+    BatchFigure,
     BlockFigure,
     BreakEvenFigure,
     CosinesFigure,
@@ -60,7 +61,7 @@ def test_every_figure_is_in_a_lesson_and_fits_every_size():
                     if width >= 76:  # of a narrower window the widget cuts what is too long
                         assert all(len(row) <= width for row in rows), (page.title, rows)
                     figure.move(-1)
-            assert len(figure.rows(76, 8)) <= 8 or page.figure in ("cost", "race"), page.title
+            assert len(figure.rows(76, 8)) <= 8 or page.figure in ("cost", "race", "batch"), page.title
     assert used == set(FIGURES)
 
 
@@ -129,6 +130,23 @@ def test_costs_and_break_even_are_by_the_measured_curve():
     assert model.expected(4) == pytest.approx(sum(figure.chance ** k for k in range(5)))
 
 
+def test_a_batch_costs_the_rows_of_all_its_answers_and_drafting_stops_to_pay():
+    figure = made(BatchFigure, "qwen-coder-draft")
+    curve, draft = CostCurve(figure.run.started.price), CostCurve(figure.run.started.draft_price)
+    rounds = figure.run.rounds
+    for b in (1, 8):
+        spent = sum(event.draft_forwards * draft.at(b) + curve.at(b * (len(event.draft.tokens) + 1))
+                    for event in rounds)
+        assert figure.needs(b) == pytest.approx(spent / len(rounds) / curve.at(b))
+    assert figure.needs(1) < figure.gained < figure.needs(32), "with many answers a drafted row is dear"
+    assert "drafting pays" in shown(figure)
+    for _ in range(9):
+        figure.move(-1)
+    assert "drafting does not pay" in shown(figure)
+    with pytest.raises(Missing):
+        made(BatchFigure, "qwen-coder-plain")
+
+
 def test_a_lower_alpha_leaves_out_more_and_a_cut_trie_keeps_parents():
     figure = made(CosinesFigure, "smollm2-admg")
     before = shown(figure)
@@ -150,7 +168,7 @@ def test_two_trees_become_one():
     counts = []
     for _ in range(3):
         counts.append(int(shown(figure).split(" nodes")[0].split()[-1]))
-        figure.move(1)
+        figure.move(-1)
     both = sum(len(who) > 1 for who in figure.sources)
     assert both and counts[2] == counts[0] + counts[1] - both == len(figure.event.draft.tokens)
 

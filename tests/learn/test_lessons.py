@@ -20,15 +20,18 @@ from spec_tui.learn import lesson_facts as picks
 from spec_tui.learn.glossary_entries import entries
 from spec_tui.learn.lesson import along, find, names, paths, recorded
 from spec_tui.learn.lesson_facts import Missing, of_round, of_run
+from spec_tui.learn.sources import every_source, named_in, sources
 from spec_tui.learn.templates import PLACE, fill, paragraphs
-from spec_tui.learn.walk import Walk, told
+from spec_tui.learn.told import told
+from spec_tui.learn.walk import Walk
 from spec_tui.present.step.phases import phases_of
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.screens.lessons import body
 
 WIDTH, ROOM = 76, 11  # of the text at 80x24, in presenter mode too; its title apart
+CONTINUED = re.compile(r"Limitations|appendix")  # of a source that is named before
 TIMES = ("draft_seconds", "verify_seconds", "other_seconds")
-NAMES = re.compile(r"t\(1\)|[A-Za-z]+(?:-\d+B?)+")  # with a digit of their own: Llama-2-13B
+NAMES = re.compile(r"t\(1\)|b\(n\+1\)|[A-Za-z]+(?:-\d+B?)+")  # with a digit of their own: Llama-2-13B
 
 
 def walk(name: str) -> Walk:
@@ -182,6 +185,21 @@ def test_a_run_without_what_a_page_shows_leaves_the_page_out():
     assert 0 < len(w.pages) < len(lesson.pages)
     left = Walk(find("rest"), {"qwen-coder-rest": recorded(find("exact"))["smollm2-sampled-plain"]}).pages
     assert not any(page.figure for page in left)
+
+
+def test_every_source_that_a_page_names_is_known_and_stands_at_the_end_of_its_lesson():
+    used = set()
+    for name in names():
+        lesson = find(name)
+        for page in lesson.pages:
+            assert len(named_in(page.see)) == len([one for one in page.see.split("; ") if not CONTINUED.match(one)]) \
+                or not page.see, page.see
+        cited = sources(lesson)
+        used.update(cited)
+        told_last = "\n".join(told(walk(name))).partition("\nSources\n")[2]
+        for one in cited:
+            assert told_last.count(one.title) >= 1 and (one.text.startswith("#") if not one.url else one.authors)
+    assert used == set(every_source())
 
 
 def test_told_line_by_line_questions_come_first_and_answers_after():

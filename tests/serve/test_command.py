@@ -52,3 +52,16 @@ def test_without_the_extra_it_says_how_to_get_it(cli, monkeypatch):
 ])  # fmt: skip
 def test_the_address_to_open(gate, address):
     assert command._address(gate, 8000) == address
+
+
+def test_a_class_has_two_addresses_and_a_path_where_no_lesson_is_named(cli, monkeypatch):
+    begun = []
+    monkeypatch.setattr(command, "_serve", lambda offer, gate, limits, port: begun.append((offer, gate)) or 0)
+    assert cli("serve", "learn", "--lead", "--host", "0.0.0.0").code == 0
+    assert cli("serve", "learn", "trees", "--lead").code == 0 and cli("serve", "learn").code == 0
+    (path, gate), (lesson, local), (_, without) = begun
+    assert path.names == ("path-45",) and lesson.names == ("trees",) and not without.lead
+    students, teacher = command._address(gate, 8000), command._address(gate, 8000, leads=True)
+    assert gate.lead and gate.lead not in students and teacher == f"{students}&lead={gate.lead}"
+    assert command._address(local, 8000, leads=True) == f"http://127.0.0.1:8000/?lead={local.lead}"
+    assert gate.leads(gate.lead) and not gate.leads(gate.token) and not without.leads("") and not without.leads(None)

@@ -7,11 +7,13 @@ import pytest
 from spec_tui.export.handout import handout
 from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
 from spec_tui.learn.pictures import picture
-from spec_tui.learn.walk import Walk, told
+from spec_tui.learn.told import told
+from spec_tui.learn.walk import Walk
 from spec_tui.present.styles import STYLES
 from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen
-from spec_tui.tui.widgets.strip_panel import StripPanel
+from spec_tui.tui.widgets.step_panels import Doing, phase_rows
+from spec_tui.tui.widgets.strip_panel import StripPanel, size
 from tests.tiers import some
 
 SIZES = [(80, 24), (100, 30), (120, 40), (200, 60)]
@@ -31,20 +33,25 @@ def drawn(screen: LessonScreen) -> None:
             assert all(style in STYLES for row in panel._rows for _, style in row)
 
 
-@pytest.mark.parametrize("size, presenter", some(
+@pytest.mark.parametrize("of, presenter", some(
     [(size, presenter) for size in SIZES for presenter in (False, True)],
     lambda case: case == ((80, 24), True)))
-async def test_every_page_and_figure_of_every_lesson_is_drawn(size, presenter):
+async def test_every_page_and_figure_of_every_lesson_is_drawn(of, presenter):
     app = lessons(presenter=presenter)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=of) as pilot:
         for lesson in map(find, names()):
             walk = opened(lesson)
             screen = LessonScreen(walk)
             await app.push_screen(screen)
             await pilot.pause()
+            figured = None
             for walk.at in range(walk.length):  # noqa: B020
                 screen.turned()
+                figured, was = walk.view().figure is not None, figured
+                if of[0] >= 100 or figured != was:  # the panels get other heights
+                    await pilot.pause()
                 drawn(screen)
+                whole(screen)
                 figure = walk.view().figure
                 for step in (1, -1) if figure is not None else ():
                     for _ in range(MOST):
@@ -63,6 +70,30 @@ async def test_every_page_and_figure_of_every_lesson_is_drawn(size, presenter):
                     drawn(screen)
             screen.dismiss(False)
             await pilot.pause()
+
+
+def whole(screen: LessonScreen) -> None:
+    """What the page is about is all there, or a mark says how much is not, and ↓ leads there."""
+    figure, doing = screen.query_one(FigurePanel), screen.query_one(Doing)
+    if screen.walk.view().figure is not None:
+        width, height = figure.size
+        rows = screen.walk.view().figure.rows(width, height - 1 - (height > 9))
+        assert len(rows) < height and all(size(row) <= width for row in rows)
+        return
+    table = phase_rows(screen.player.run, screen.player.place, doing.size.width, 10_000)
+    last = "".join(text for text, _ in table[-1]).rstrip()
+    head = "".join(text for text, _ in table[0])
+    assert size(table[0]) <= doing.size.width and "…" not in head, "the head of a table is whole"
+    shown = [row.rstrip() for row in doing.text_rows()]
+    assert head.rstrip() in shown
+    if "↓" in "".join(shown):
+        screen.action_move(-1)
+        assert doing.scrolled == 1
+        doing.scroll(1_000)
+        shown = [row.rstrip() for row in doing.text_rows()]
+        assert any(row.startswith("… ↑") for row in shown)
+    if screen.player.place.phase != "draft":  # what else is known of a draft stands below where there is room
+        assert any(row in (last, last[: doing.size.width - 1] + "…") for row in shown)
 
 
 def drawn_figure(screen: LessonScreen) -> None:

@@ -42,7 +42,7 @@ README = {  # the keys that the README names, as it says what they do: the scree
     "B": "StepScreen Branch", "D": "RaceScreen Diff", "G": "StepScreen Guess",
     "E": "ChatScreen Evaluate", "R": "DataScreen Go_on",
     "P": "StepScreen Present, LessonScreen Present, ChatScreen Present, RaceScreen Present",
-    "L": "RaceScreen Papers", "S": "RaceScreen Sort",
+    "L": "RaceScreen Papers", "O": "LessonScreen Sources", "S": "RaceScreen Sort",
     "[": "Transcript Round", "]": "Transcript Round", "a": "ChatScreen Audit", "b": "ChatScreen Baseline",
     "c": "RaceScreen Copy", "d": "ChatScreen Data", "e": "RaceScreen Export, ChatScreen Export",
     "f": "RaceScreen Fair_or_live", "h": "RaceScreen History, ChatScreen History",

@@ -11,8 +11,10 @@ from spec_tui.learn.lesson import along, find, names, recorded
 from spec_tui.learn.walk import Walk
 from spec_tui.session.kept_settings import finished_lessons
 from spec_tui.tui.recorded import lessons
+from spec_tui.tui.screens.lesson_sources import DocumentScreen, SourcesScreen
 from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen, LessonsScreen, LessonText
 from spec_tui.tui.screens.papers import PapersScreen
+from spec_tui.tui.widgets.footer import Footer
 from tests.tiers import SIZES
 
 
@@ -59,7 +61,7 @@ async def test_a_whole_lesson_page_by_page(presenter):
             assert all(paragraph in text(screen) for paragraph in view.paragraphs) and "page down" not in text(screen)
             assert screen.query_one(FigurePanel).display == (view.figure is not None)
             assert screen.query_one("#doing").display == (view.figure is None)
-            assert screen.query_one("#figures").display == (presenter and view.figure is None)
+            assert not screen.query_one("#figures").display and screen.query_one(Footer).display
             if view.asks:
                 await pilot.press("enter")
                 assert f"Press 1 to {len(view.options)}; a guess is enough" in shown(screen) and screen.walk.at == at
@@ -94,7 +96,7 @@ async def test_a_choice_answers_at_once_and_nothing_is_told_before():
         before = shown(screen)
         event = screen.player.run.rounds[screen.player.place.round - 1]
         await pilot.press("full_stop", "full_stop")
-        assert screen.player.place.phase == "tree", "a question cannot be looked behind"
+        assert screen.player.place.phase == "draft", "a question cannot be looked behind"
         assert f"accepted {len(event.path)}" not in before and "Predict" not in before
         assert "4 Verify › 5 Accept › 6 Correct › 7 Keep" in before, "the names of the phases do not tell either"
         await pilot.press(str(screen.walk.right(screen.walk.pages[3])))
@@ -152,11 +154,31 @@ async def test_the_papers_tables_of_a_lesson_without_an_engine():
         assert app.screen is lesson
 
 
+async def test_sources_open_at_those_of_the_page():
+    async with learning("payoff", (100, 30)) as (app, pilot):
+        lesson = app.screen
+        for at, page in enumerate(lesson.walk.pages):
+            if page.see.startswith("docs/benchmark.md"):
+                lesson.walk.at = at
+        lesson.turned()
+        await pilot.press("O")
+        await pilot.pause()
+        assert isinstance(app.screen, SourcesScreen) and app.screen._sources[app.screen.options.highlighted].name == (
+            "docs/benchmark.md")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, DocumentScreen) and app.screen.query("MarkdownH1")
+        await pilot.press("down", "escape", "home", "enter")
+        assert app.clipboard.startswith("https://arxiv.org/abs/")
+        await pilot.press("escape")
+        assert app.screen is lesson
+
+
 async def test_words_presenter_phases_and_the_way_out():
     async with learning("forward", (120, 40)) as (app, pilot):
         screen = app.screen
         await pilot.press("w")
-        assert "token: A word or a piece of a word" in text(screen)
+        assert "token: A token is a word or a piece of a word" in text(screen)
         await pilot.press("T")
         assert "Let the audience say" in text(screen)
         await pilot.press("escape")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,13 +38,15 @@ class TreeNode:
     origins: tuple[Origin, ...] = ()
 
 
-def order(parents: tuple[int, ...], first: frozenset[int] = frozenset()) -> list[int]:
-    """The nodes as a person reads a tree: each before what hangs below it; of siblings those in ``first`` first."""
+def order(parents: tuple[int, ...], first: Sequence[int] = ()) -> list[int]:
+    """The nodes as a person reads a tree: each before what hangs below it; of siblings those in ``first`` first, in its
+    order."""
     below, out, stack = children(parents), [], [-1]
+    rank = {node: place for place, node in reversed(list(enumerate(first)))}
     while stack:
         node = stack.pop()
         out.append(node)
-        stack += sorted(below.get(node, ()), key=lambda n: (n not in first, n), reverse=True)
+        stack += sorted(below.get(node, ()), key=lambda n: (rank.get(n, len(first)), n), reverse=True)
     return out[1:]
 
 

@@ -3,15 +3,18 @@ beside a figure that the reader may change."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import ActiveBinding
 from textual.content import Content
 
 from engines.report.wording import counted
 from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import Lesson, find, names, recorded
+from spec_tui.learn.sources import named_in, sources
 from spec_tui.learn.walk import View, Walk
 from spec_tui.present.rows import Row
 from spec_tui.present.step.player import StepPlayer
@@ -19,10 +22,11 @@ from spec_tui.session import kept_settings
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import ListScreen
 from spec_tui.tui.screens.step import StepScreen
-from spec_tui.tui.widgets.step_panels import BLANK, Explaining, StepPanel, Timeline
+from spec_tui.tui.widgets.step_panels import BLANK, REST, Doing, Explaining, StepPanel, Timeline, tree_first
 from spec_tui.tui.widgets.strip_panel import SplitLine, StripPanel, clip, title_row
 
-_END = "End of the lesson: → leads to the next one."
+_FEWEST = 5  # rows in which an explanation is worth its title
+_END = "End of the lesson: → leads to the next one, O shows its sources."
 _TABLES = "The papers' tables about it, to run again"
 
 
@@ -34,7 +38,8 @@ class LessonsScreen(ListScreen[None]):
     """
 
     CSS_PATH: ClassVar = ["modal.tcss", "lessons.tcss"]
-    ACTIONS = (Action(id="lessons.papers", run="papers", keys="L", label="Papers", help=_TABLES),)
+    ACTIONS = (Action(id="lessons.begin", run="begin", keys="right", label="Begin", help="Begin the lesson"),
+               Action(id="lessons.papers", run="papers", keys="L", label="Papers", help=_TABLES))
     word_here = "lesson"
 
     def __init__(self, walk: Walk | None = None) -> None:
@@ -54,6 +59,9 @@ class LessonsScreen(ListScreen[None]):
     def chosen(self, number: int) -> None:
         lesson = self.lessons[number]
         self._open(Walk(lesson, recorded(lesson)))
+
+    def action_begin(self) -> None:
+        self.chosen(self.options.highlighted or 0)
 
     def action_papers(self) -> None:
         self.app.show_papers(self.lessons[self.options.highlighted or 0].tables[:1])
@@ -107,8 +115,11 @@ class LessonText(StepPanel):
         self.scrolled = max(0, min(self.scrolled, len(lines) - room))
         shown = lines[self.scrolled : self.scrolled + room]
         if len(lines) - self.scrolled > room:
-            shown[-1] = [("… page down for the rest", "muted")]
+            shown[-1] = REST
         return [*head, *shown]
+
+    def needed(self, player: StepPlayer, width: int) -> int:
+        return 2 + len(body(self.walk.view(), width)) if self.walk is not None else 1  # a blank row at the end
 
 
 class FigurePanel(StripPanel):
@@ -129,7 +140,11 @@ class FigurePanel(StripPanel):
 
 
 class LessonExplaining(Explaining):
-    """What the step screen says of the phase; the lesson has questions of its own."""
+    """What the step screen says of the phase, where all of it has room; the lesson has questions of its own."""
+
+    def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
+        rows = super().draw(player, width, height)
+        return [] if REST in rows or height < _FEWEST else rows
 
     @staticmethod
     def _question(player: StepPlayer, width: int) -> list[Row]:
@@ -215,14 +230,15 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     TIMELINE: ClassVar = LessonTimeline
     PALETTE = "Lesson: "
     ACTIONS = (
-        Action(id="lesson.next", run="next", keys="right,enter", label="Next page", footer=True, help="The next page"),
-        Action(id="lesson.back", run="back", keys="left", label="Page before", footer=True, help="The page before"),
-        Action(id="lesson.up", run="move(1)", keys="up", label="More", footer=True, when=_moves,
-               help="Change the figure: more"),
-        Action(id="lesson.down", run="move(-1)", keys="down", label="Less", footer=True, when=_moves,
-               help="Change the figure: less"),
+        Action(id="lesson.next", run="next", keys="right,enter", label="Next", footer=True, palette="Lesson: next page",
+               help="The next page"),
+        Action(id="lesson.back", run="back", keys="left", label="Back", footer=True, palette="Lesson: page before",
+               help="The page before"),
+        Action(id="lesson.up", run="move(1)", keys="up", label="Move", footer=True, offered=_moves,
+               help="Move in the figure, or in a table that is longer than its panel"),
+        Action(id="lesson.down", run="move(-1)", keys="down", label="Move down", help="The other way"),
         Action(id="lesson.draw", run="draw_figure", keys="space", label="Draw", footer=True, when=_draws,
-               help="Let chance or time act on the figure"),
+               help="Do what stands below the figure after space"),
         Action(id="lesson.phase", run="phase(1)", keys="full_stop", label="Phase", footer=True, when=_free,
                help="The next phase of the run; turning the page returns to its own"),
         Action(id="lesson.phase-back", run="phase(-1)", keys="comma", label="Phase before", when=_free,
@@ -233,9 +249,10 @@ class LessonScreen(StepScreen, inherit_bindings=False):
                help="The presenter's notes on this page"),
         Action(id="lesson.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the text"),
         Action(id="lesson.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
+        Action(id="lesson.sources", run="sources", keys="O", label="Sources", footer=True,
+               help="Papers and documents that the lesson names; documents open here"),
         Action(id="lesson.papers", run="papers", keys="L", label="Papers", help=_TABLES),
-        Action(id="lesson.present", run="present", keys="P", label="Present", footer=True,
-               help="Large, light, without frames"),
+        Action(id="lesson.present", run="present", keys="P", label="Present", help="Large, light, without frames"),
         Action(id="lesson.leave", run="leave", keys="escape", label="Leave", footer=True, help="Leave the lesson"),
         Action(id="lesson.digit", run="digit", digits=range(1, 10), label="Digit", palette="",
                help="Answers the question with this choice"),
@@ -244,6 +261,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     def __init__(self, walk: Walk) -> None:
         view = walk.view()
         super().__init__(view.run, walk.lesson.title, place=view.place)
+        self.add_class("lesson")  # its style sheet goes before that of the step screen
         self.walk = walk
 
     def teaching(self) -> ComposeResult:
@@ -254,6 +272,20 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     def word_here(self) -> str:
         return next(iter(self.walk.view().terms), "")
 
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """The keys; space is called what it does to this figure."""
+        found, figure = super().active_bindings, self.walk.view().figure
+        if figure is not None and "space" in found:
+            node, binding, *rest = found["space"]
+            found["space"] = ActiveBinding(node, replace(binding, description=figure.verb), *rest)
+        return found
+
+    @property
+    def hiding(self) -> bool:
+        """Whether what becomes of the round is still hidden."""
+        return self.walk.view().asks
+
     def picture(self) -> ComposeResult:
         yield FigurePanel(id="figure")
         yield from super().picture()
@@ -262,11 +294,14 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     def draw(self) -> None:
         """Draw the page and its place."""
         view, figure = self.walk.view(), self.query_one(FigurePanel)
-        self.player.run, self.player.guessing = view.run, view.asks
+        self.player.run, self.player.guessing = view.run, self.hiding
         self.set_class(view.figure is not None, "figured")
         self.query_one(LessonText).walk = figure.walk = self.walk
+        self.set_class(tree_first(self.player), "tree-first")
         super().draw()
         figure.update_rows()
+        for panel in self.query("#doing, #step-tree, #lesson"):
+            panel.refresh(layout=True)  # as high as what it shows now
 
     def _draw_top(self) -> None:
         view, number = self.walk.view(), self.player.place.round
@@ -281,7 +316,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         last = self.walk.at + 1 == self.walk.length and not view.asks
         self.message = "" if not last else _END if self.walk.lesson.name in names() else "The end."
         text.scrolled, text.shows = 0, "text"
-        self.query_one(LessonExplaining).scrolled = 0
+        self.query_one(LessonExplaining).scrolled = self.query_one(Doing).scrolled = 0
         self.refresh_bindings()
         self.draw()
 
@@ -317,6 +352,8 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         if (figure := self.walk.view().figure) is not None:
             figure.move(step)
             self.query_one(FigurePanel).update_rows()
+        else:
+            self.query_one(Doing).scroll(-step)
 
     def action_draw_figure(self) -> None:
         if (figure := self.walk.view().figure) is not None:
@@ -337,6 +374,12 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         panel.shows, panel.scrolled = "text" if panel.shows == what else what, 0
         self.say(f"{'w' if what == 'words' else 'T'} goes back to the text" if panel.shows == what else "")
         panel.update_rows()
+
+    def action_sources(self) -> None:
+        from spec_tui.tui.screens.lesson_sources import SourcesScreen
+
+        if listed := sources(self.walk.lesson):
+            self.app.push_screen(SourcesScreen(listed, next(iter(named_in(self.walk.view().see)), None)))
 
     def action_papers(self) -> None:
         self.app.show_papers(self.walk.lesson.tables[:1])

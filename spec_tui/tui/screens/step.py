@@ -75,6 +75,8 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.simpler", run="deeper(False)", keys="X", label="Simpler", help="Explain more simply"),
         Action(id="step.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the explanation"),
         Action(id="step.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
+        Action(id="step.up", run="move(1)", keys="up", label="Table up", help="Rows of a long table that are above"),
+        Action(id="step.down", run="move(-1)", keys="down", label="Table down", help="Its further rows"),
         Action(id="step.predict", run="predict", keys="G", label="Guess", footer=True,
                help="Guess how many tokens will be accepted before it is shown; digits answer"),
         Action(id="step.mark", run="mark", keys="k", label="Bookmark",
@@ -255,7 +257,7 @@ class StepScreen(HasActions, Backdrop):
     def moved(self) -> None:
         """The place changed by hand: forget what was said, and draw."""
         self.message = ""
-        self.query_one(Explaining).scrolled = 0
+        self.query_one(Explaining).scrolled = self.query_one(Doing).scrolled = 0
         self.draw()
 
     def on_key(self, event: Key) -> None:
@@ -318,6 +320,9 @@ class StepScreen(HasActions, Backdrop):
         panel = self.query_one(Explaining)
         panel.scrolled += step * max(1, panel.size.height - 3)
         panel.update_rows()
+
+    def action_move(self, step: int) -> None:
+        self.query_one(Doing).scroll(-step)
 
     def action_predict(self) -> None:
         self.player.guessing = not self.player.guessing

@@ -49,6 +49,11 @@ def rows(run: RunState, index: int, width: int, height: int, judged: bool = True
     return [*out, *[[("", "text")]] * (height - len(out))]
 
 
+def best_place(found: Retrieval, width: int) -> list[Row]:
+    """The first passage in one row; nothing where there is none."""
+    return _passage(found.passages[0], False, found, width, True) if found.passages else []
+
+
 def beside(passage: Passage, width: int) -> tuple[str, str]:
     """The passage's text before and after the point of the match, cut so that this point is visible."""
     before, after = one_line(passage.before), one_line(passage.after)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 from textual.events import Click
+from textual.geometry import Size
 from textual.message import Message
 
 from engines.laws import trying
@@ -23,14 +24,17 @@ from spec_tui.present.token_styles import LETTERS, proposer, spans
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns
-from spec_tui.tui.widgets.tree_panel import by_weight, tree_rows
+from spec_tui.tui.widgets.tree_panel import tree_rows
 from spec_tui.tui.widgets.wrap import GHOST, Tok, cells, wrapped
 
 BLANK: Row = [("", "text")]
+REST: Row = [("… page down for the rest", "muted")]
 _WIDE = 72  # columns from which on there is room for long labels
+_NOISE = 56  # and for the noise of a choice
 _FATES = {"accepted": (marks.ACCEPTED, "accepted"), "rejected": (marks.REJECTED, "ghost"),
           "unreached": (marks.UNJUDGED, "muted")}
-_TEXT_ROWS = ((26, 12), (16, 5), (0, 2))  # from so many rows on, rows of the text above what happens
+_TEXT_ROWS = ((26, 12), (16, 5), (0, 2))  # from so many rows on, at most so many of the text above what happens
+_ENDLESS = 10_000  # rows: all of a panel fits
 
 
 def named(name: str, value: str, style: str = "text") -> Row:
@@ -58,6 +62,14 @@ class StepPanel(StripPanel):
         """The rows."""
         raise NotImplementedError
 
+    def needed(self, player: StepPlayer, width: int) -> int:
+        """In how many rows everything is shown, where a style sheet lets the panel choose its height."""
+        return len(self.draw(player, width, _ENDLESS))
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return self.needed(self.player, width) if self.player is not None and width else 0
+
+
 class PhaseBar(StepPanel):
     """The phases of this round, the present one marked."""
 
@@ -79,20 +91,33 @@ class PhaseBar(StepPanel):
 
 
 class Doing(StepPanel):
-    """The text so far, and what the machine does with it in this phase. ``keeps_rejected``: the text shows what became
-    of every token, and the rejected ones."""
+    """The text so far, and what the machine does with it in this phase: the text leaves the table its rows, and of one
+    that is longer ``scrolled`` rows are scrolled away. ``keeps_rejected``: the text shows what became of every token,
+    and the rejected ones."""
 
     keeps_rejected = False
+    scrolled = 0
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         run, place = player.run, player.place
-        high = height >= 16
         head = [] if self.airy else [title_row(width, "what happens here", self._state(player))]
         lines = next(lines for rows, lines in _TEXT_ROWS if height >= rows)
+        table = len(phase_rows(run, place, width, _ENDLESS))
+        lines = max(min(lines, 2), min(lines, height - len(head) - table - 1))
         text = text_so_far(run, place, width, lines, self.keeps_rejected)
-        gap = [BLANK] if high else []
-        room = height - len(head) - len(text) - len(gap)
-        return [*head, *text, *gap, *phase_rows(run, place, width, max(1, room))]
+        gap = [BLANK] if height > len(head) + len(text) + table or height >= 16 else []
+        room = max(1, height - len(head) - len(text) - len(gap))
+        self.scrolled = max(0, min(self.scrolled, furthest(run, place, width, room)))
+        return [*head, *text, *gap, *phase_rows(run, place, width, room, self.scrolled)]
+
+    def needed(self, player: StepPlayer, width: int) -> int:
+        text = text_so_far(player.run, player.place, width, _TEXT_ROWS[1][1], self.keeps_rejected)
+        return (not self.airy) + len(text) + 1 + len(phase_rows(player.run, player.place, width, _ENDLESS))
+
+    def scroll(self, step: int) -> None:
+        """Show further rows of the table, or those before."""
+        self.scrolled += step
+        self.update_rows()
 
     @staticmethod
     def _state(player: StepPlayer) -> str:
@@ -125,7 +150,7 @@ class Explaining(StepPanel):
         self.scrolled = max(0, min(self.scrolled, len(lines) - room))
         shown = lines[self.scrolled : self.scrolled + room]
         if len(lines) - self.scrolled > room:
-            shown[-1] = [("… page down for the rest", "muted")]
+            shown[-1] = REST
         return [*head, *question, *shown]
 
     @staticmethod
@@ -240,6 +265,12 @@ class Timeline(StepPanel):
                 self.post_message(self.Picked(number))
 
 
+def tree_first(player: StepPlayer) -> bool:
+    """Whether a phase is about the tree more than about its table."""
+    event = event_of(player.run, player.place.round)
+    return player.place.phase in ("context", "draft") and (event is None or event.retrieval is None)
+
+
 # -- what happens here --------------------------------------------------------------------
 def text_so_far(run: RunState, place: StepPosition, width: int, height: int, rejected: bool = False) -> list[Row]:
     """The end of the text as it stands after a phase; what the phase added stands out, else the root does. With
@@ -274,70 +305,106 @@ def visible_text(piece: str) -> str:
     return "\n".join(one_line(part) for part in piece.split("\n"))
 
 
-def phase_rows(run: RunState, place: StepPosition, width: int, height: int) -> list[Row]:
-    """The rows of a phase, at most ``height``."""
+def phase_rows(run: RunState, place: StepPosition, width: int, height: int, skip: int = 0) -> list[Row]:
+    """The rows of a phase, at most ``height``, after the first ``skip`` of its table; a mark says what is left out."""
     event = event_of(run, place.round)
     if event is None:
-        return _prefill(run, place.phase, width)[:height]
-    return _ROUND[place.phase](run, place, event, width, height)[:height]
+        return _part(_prefill(run, place.phase, width), height, skip)
+    found = _found(run, place, event, width, height)
+    return [*_part(_ROUND[place.phase](run, place, event, width, height), height - len(found), skip), *found]
+
+
+def furthest(run: RunState, place: StepPosition, width: int, height: int) -> int:
+    """How many rows of a phase's table can be scrolled away."""
+    event = event_of(run, place.round)
+    if event is None:
+        return 0
+    rows = len(_ROUND[place.phase](run, place, event, width, height))
+    room = height - len(_found(run, place, event, width, height))
+    return rows - room + 1 if rows > room else 0
+
+
+def _part(rows: list[Row], height: int, skip: int) -> list[Row]:
+    """A table, whole or as many of its rows as there is room for; its head stays."""
+    if len(rows) <= height:
+        return rows
+    room = max(0, height - 2)
+    skip = max(0, min(skip, len(rows) - 1 - room))
+    below = len(rows) - 1 - room - skip
+    more = " · ".join([f"↓ {below} more"] * bool(below) + [f"↑ {skip} above"] * bool(skip))
+    return [rows[0], *rows[1 + skip : 1 + skip + room], [(f"… {more}", "muted")]][: max(0, height)]
+
+
+def _found(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
+    """What was retrieved, below what was drafted of it."""
+    if place.phase != "draft" or event.retrieval is None or height < 5:
+        return []
+    if height < 9:
+        return retrieval_rows.best_place(event.retrieval, width)
+    return [BLANK, *retrieval_rows.rows(run, place.round - 1, width, min(height // 2, 9) - 1, judged=False)]
 
 
 def _draft(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     if not event.draft.tokens:
-        return [[("nothing was drafted: the forward pass has one row", "muted")]]
+        return [[("nothing drafted: the pass reads one row", "muted")]]
     label = label_width(width)
     head: Row = [(fit("drafted", label), "muted"), ("   q    ", "muted"), ("proposed by", "muted")]
-    below = min(height // 2, 9) if event.retrieval is not None and height >= 9 else 0
-    shown = _window(nodes_of(event), event, height - 1 - below, judged=False)
-    room = width - label - 8
-    rows = [[*_label(node, label, "text"), (f" {_p(node.q)}  ", "text"), (_origin(run, node, room), "muted")]
-            for node in shown]
-    rows += _left_out(event, len(shown), width)
-    rows += _layers(run, width) if len(rows) + 5 < height - below else []
-    found = retrieval_rows.rows(run, place.round - 1, width, below, judged=False) if below else []
-    return [head, *rows, *[BLANK] * (height - 1 - len(rows) - below), *found]
+    rows = [[*_label(node, label, "text"), (f" {_p(node.q)}  ", "text"),
+             (_origin(run, node, width - label - 8), "muted")] for node in _reading(event)]
+    return [head, *rows, *(_layers(run, width) if len(rows) + 6 < height and event.retrieval is None else [])]
 
 
 def _tree(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     """The attention mask: a row for each token that is verified, a column for each that it may see."""
     table, wide = mask(event.draft.parents), label_width(width)
-    nodes = [_root(run, place, event), *_window(nodes_of(event), event, height - 2, judged=False)]
+    nodes = [_root(run, place, event), *_reading(event)]
     step = 2 if wide + 10 + 2 * len(nodes) <= width else 1
-    columns = nodes[: max(1, (width - wide - 10) // step)]
+    room = max(1, (width - wide - 10) // step)
+    columns = nodes if len(nodes) <= room else nodes[: room - 1]
     rows: list[Row] = [[(fit("row \\ sees", wide), "muted"), ("context   ", "muted"),
                         ("itself and its ancestors", "muted")]]
     for node in nodes:
         sees = [table[node.index + 1][column.index + 1] for column in columns]
         rows.append([*_label(node, wide, "text"), (f"{event.position - 1:>5} + ", "muted"),
-                     *((("█" if seen else "·") + " " * (step - 1), "accepted" if seen else "rule") for seen in sees)])
-    return rows + _left_out(event, len(nodes) - 1, width)
+                     *((("█" if seen else "·") + " " * (step - 1), "accepted" if seen else "rule") for seen in sees),
+                     ("…" if len(columns) < len(nodes) else "", "muted")])
+    return rows
 
 
 def _verify(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     noise = any(row.noise is not None for row in event.verified) or any(e.noise is not None for e in event.emitted)
-    wide, room = label_width(width), 18 if width >= _WIDE else 11
-    head: Row = [(fit("row", wide), "muted"), (" draft q  target p  ", "muted"),
-                 (fit("target's next token", room + 7), "muted"), ("noise" if noise else "", "muted")]
-    nodes = [_root(run, place, event), *_window(nodes_of(event), event, height - 2, judged=False)]
-    rows = [[*_label(node, wide, "text"), (f"   {_p(node.q)}     {_p(node.p)}  ", "text"), *_choice(node, noise, room)]
-            for node in nodes]
-    return [head, *rows, *_left_out(event, len(nodes) - 1, width)]
+    noise = noise and width >= _NOISE
+    wide, room = label_width(width), 18 if width >= _WIDE else 10
+    head: Row = [(fit("row", wide), "muted"), (" draft q target p ", "muted"),
+                 (fit("target's next", room + 6), "muted"), ("  noise" if noise else "", "muted")]
+    nodes = [_root(run, place, event), *_reading(event)]
+    return [head, *([*_label(node, wide, "text"), *_both(node.q, node.p), *_choice(node, noise, room)]
+                    for node in nodes)]
+
+
+def _both(q: float | None, p: float | None) -> Row:
+    """The probabilities of a draft and of the target for a node, below their heads."""
+    return [(f"   {_p(q)}    {_p(p)} ", "text")]
 
 
 def _accept(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
+    """What became of each node. Where a law tried several, they stand in the order of their trials, each with p and q
+    as the law had them then."""
     law = trying(run.started.law if run.started is not None else "")
-    tried = any(e.trials for e in event.emitted)
-    told = f"  {law.trials_column(event)}" if tried else "  target's token"
+    tried = [trial.node for e in event.emitted for trial in e.trials]
+    told = law.trials_column(event) if tried else "target's token"
     wide = label_width(width)
-    rows: list[Row] = [[(fit("drafted", wide), "muted"), (" draft q  target p", "muted"), (told, "muted")]]
-    shown = _window(nodes_of(event), event, height - 1, judged=True)
+    rows: list[Row] = [[(fit("drafted", wide), "muted"), (" draft q target p ", "muted"),
+                        (told if cells(told) <= width - wide - 18 else told.partition(",")[0], "muted")]]
     visited = dict(zip([-1, *event.path], event.emitted))
-    for node in shown:
+    for node in _reading(event, tried or event.path):
         mark, style = _FATES[node.fate]
-        row: list[Span] = [*_label(node, wide, style, mark), (f"   {_p(node.q)}     {_p(node.p)}  ", "text")]
+        trial = node.trials[-1] if node.trials else None
+        row: list[Span] = _label(node, wide, style, mark)
+        row += _both(trial.draft_prob, trial.target_prob) if trial is not None else _both(node.q, node.p)
         above = visited.get(event.draft.parents[node.index])
-        if node.trials:
-            trial, count = node.trials[-1], len(node.trials)
+        if trial is not None:
+            count = len(node.trials)
             row += [(law.compared(trial), "accepted" if trial.accepted else "ghost"),
                     (f"  ({count} draws)" if count > 1 else "", "muted")]
         elif node.fate == "unreached":
@@ -346,7 +413,7 @@ def _accept(run: RunState, place: StepPosition, event: Round, width: int, height
             style = "accepted" if node.fate == "accepted" else {"accepted": "muted"}.get(above.kind, above.kind)
             row.append((_quoted(above.piece), style))
         rows.append(row)
-    return rows + _left_out(event, len(shown), width)
+    return rows
 
 
 def _correct(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
@@ -368,8 +435,9 @@ def _distribution(own: Emitted, style: str, width: int) -> list[Row]:
 
 def _keep(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     kept, nodes = {-1, *event.path}, [-1, *range(len(event.draft.tokens))]
-    signs: Row = [(marks.PRESENT, "accepted") if node in kept else (marks.ABSENT, "ghost")
-                  for node in nodes[: width - 12]]
+    signs: Row = [(marks.PRESENT, "accepted") if node in kept else (marks.ABSENT, "ghost") for node in nodes]
+    if len(signs) > width - 12:
+        signs = [*signs[: max(0, width - 13)], ("…", "muted")]
     forgotten = len(nodes) - len(kept)
     rows: list[Row] = [
         named("before", f"{known(rows_before(run, place.round))} KV rows"), [*named("new rows", ""), *signs],
@@ -417,26 +485,14 @@ def _layers(run: RunState, width: int) -> list[Row]:
 def _context(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     prompt = prompt_length(run)
     return [named("context", f"{event.position} tokens: {prompt} prompt, {event.position - prompt} answer"),
-            [*named("root", _quoted(_root_piece(run, place)), "strong"), ("  the last token, not read yet", "muted")],
+            [*named("root", _quoted(_root_piece(run, place)), "strong"), ("  last token, not read yet", "muted")],
             named("KV cache", f"{known(rows_before(run, place.round))} rows")]
 
 
-def _window(nodes: list[TreeNode], event: Round, room: int, judged: bool) -> list[TreeNode]:
-    """The nodes that fit, in reading order: once they are judged the path and what it was tried against come first,
-    before that what the drafter holds likeliest."""
-    reading = order(event.draft.parents, frozenset(event.path) if judged else frozenset())
-    if len(nodes) > room:
-        rank = {"accepted": 0, "rejected": 1, "unreached": 2}
-        best = by_weight(event.draft, frozenset()) if not judged else sorted(
-            reading, key=lambda n: (rank[nodes[n].fate], reading.index(n)))
-        kept = set(best[: max(0, room - 1)])
-        reading = [n for n in reading if n in kept]
-    return [nodes[n] for n in reading]
-
-
-def _left_out(event: Round, shown: int, width: int) -> list[Row]:
-    more = len(event.draft.tokens) - shown
-    return [[(fit(f"… {more} more", width).rstrip(), "muted")]] if more > 0 else []
+def _reading(event: Round, first: Sequence[int] = ()) -> list[TreeNode]:
+    """The nodes in reading order; of siblings those in ``first`` first, in its order."""
+    nodes = nodes_of(event)
+    return [nodes[n] for n in order(event.draft.parents, first)]
 
 
 def _label(node: TreeNode, width: int, style: str, mark: str = "") -> Row:

@@ -113,7 +113,7 @@ def tree_rows(
     rows = _tree(event, run, index, width, order, judged)
     if len(rows) <= room:
         return rows
-    low, high = len(event.path), len(order)
+    low, high = 0, len(order)
     while low < high:
         middle = (low + high + 1) // 2
         if len(_tree(event, run, index, width, order[:middle], judged)) < room:

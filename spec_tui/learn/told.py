@@ -1,0 +1,75 @@
+"""A lesson line by line, for screen readers, and for where there is no screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from spec_tui.learn.glossary_entries import explained
+from spec_tui.learn.lesson import names
+from spec_tui.learn.pictures import MARKS, picture
+from spec_tui.learn.sources import sources
+from spec_tui.learn.walk import View, Walk
+from spec_tui.present.narration import round_words
+from spec_tui.present.rows import words_of
+from spec_tui.present.step.phases import event_of, title_of
+
+WIDE, HIGH = 76, 12  # of a picture in text
+
+
+def told(walk: Walk, asks: Callable[[str], str] | None = None, notes: bool = False) -> Iterator[str]:
+    """The whole lesson, line by line. With ``asks`` the learner answers each question where it stands; without, the
+    questions stand in the text and their answers after the last page. ``notes`` adds the presenter's."""
+    number = names().index(walk.lesson.name) + 1 if walk.lesson.name in names() else 0
+    yield f"Lesson {number}: {walk.lesson.title}" if number else walk.lesson.title
+    yield MARKS
+    answers = []
+    for at in range(walk.length):
+        walk.at = at
+        view = walk.view()
+        yield from ("", f"{walk.at + 1} of {walk.length}: {view.title}", *_shown(view), *view.paragraphs)
+        if view.figure is None and view.do:
+            yield "On the screen: " + view.do
+        if view.terms:
+            yield "Words: " + " ".join(f"{term}: {explained(term)}" for term in view.terms)
+        yield from ([f"Presenter: {view.note}"] if notes and view.note else [])
+        yield from ([f"Read on: {view.see}"] if view.see else [])
+        if not view.options:
+            continue
+        yield from (f"  {n}: {words}" for n, words in enumerate(view.options, 1))
+        if asks is not None and _asked(walk, view, asks):
+            done = walk.view()
+            yield from ("Right." if done.verdict else "Not so.", *done.paragraphs)
+        else:
+            answers.append(walk.at)
+    if answers:
+        yield from ("", "Answers")
+    for at in answers:
+        page = walk.pages[at]
+        right = walk.right(page)
+        yield f"{at + 1}, {page.title}: {right}. {walk.filled(page, page.choices[right - 1].why)}"
+    if cited := sources(walk.lesson):
+        yield from ("", "Sources", *(one.words for one in cited))
+
+
+def _shown(view: View) -> Iterator[str]:
+    """What stands beside the text: the figure, or the run and its round in words and as a picture; of a question what
+    is drafted."""
+    event = event_of(view.run, view.place.round)
+    if view.figure is not None:
+        yield f"Figure: {view.figure.title}"
+    elif event is None:
+        yield f"Shown: {view.name}, the prefill"
+    elif view.asks:
+        yield f"Shown: {view.name}, round {event.index}: drafted {len(event.draft.tokens)}"
+    else:
+        yield f"Shown: {view.name}, {round_words(event)}; phase {title_of(view.run, view.place)}"
+    yield from (words_of(row) for row in picture(view, WIDE, HIGH))
+
+
+def _asked(walk: Walk, view: View, asks: Callable[[str], str]) -> bool:
+    """Ask until there is an answer; False where the learner passes."""
+    most = len(view.options)
+    line = asks(f"Your answer, 1 to {most} (enter passes): ").strip()
+    while line and not (line.isdecimal() and len(line) < 9 and walk.answer(int(line))):
+        line = asks(f"A number from 1 to {most}, please: ").strip()
+    return bool(line)

@@ -1,0 +1,210 @@
+"""A class: the teacher's page in every session, votes, and nothing else from a student."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import AsyncExitStack
+from types import SimpleNamespace
+
+import pytest
+
+from spec_tui.learn.lesson import chosen, recorded
+from spec_tui.learn.walk import Walk
+from spec_tui.serve.browser_driver import BrowserDriver
+from spec_tui.serve.class_room import ClassRoom
+from spec_tui.serve.gate import Gate
+from spec_tui.serve.offer import Offer
+from spec_tui.tui.recorded import class_room
+from spec_tui.tui.screens.led_lesson import ClassNews, ClassScreen, ClassText
+
+
+def packet(**said) -> bytes:
+    return json.dumps(said).encode()
+
+
+def voting(most: int = 4) -> ClassRoom:
+    room = ClassRoom(6)
+    assert room.heard("teacher", True, packet(type="page", at=2, stage="vote", most=most))
+    return room
+
+
+@pytest.mark.parametrize("said", [-1, 5, 1.0, True, "1", None, [1], 10**400])
+def test_a_vote_is_a_whole_number_in_range(said):
+    room = voting()
+    assert not room.heard("s", False, packet(type="vote", said=said)) and not room.votes
+
+
+@pytest.mark.parametrize("data", [
+    packet(type="page", at=0, stage="page", most=0), packet(type="open_url", url="x"), b"[" * 100_000, b"\xff", b"3",
+    b'{"type":"vote","said":1,"more":"' + b"x" * 600 + b'"}'])
+def test_nothing_else_counts_from_a_student(data):
+    room = voting()
+    assert not room.heard("s", False, data) and (room.at, room.stage, room.votes) == (2, "vote", {})
+
+
+def test_votes_are_counted_once_each_and_end_with_the_page():
+    room = voting()
+    for who, said in (("a", 1), ("b", 4), ("a", 3)):
+        assert room.heard(who, False, packet(type="vote", said=said))
+    assert room.news(2)["counts"] == [0, 0, 0, 1, 1]
+    assert room.heard("t", True, packet(type="page", at=2, stage="shown", most=0))
+    assert room.news(2)["counts"] == [0, 0, 0, 1, 1], "they stay beside the round that is shown"
+    assert not room.heard("a", False, packet(type="vote", said=0)), "it is too late"
+    room.left("b")
+    assert room.news(1)["counts"] == [0, 0, 0, 1, 0]
+    assert room.heard("t", True, packet(type="page", at=3, stage="page", most=0)) and not room.votes
+    for at, stage, most in ((6, "page", 0), (-1, "page", 0), (0, "other", 0), (0, "vote", 10), (True, "page", 0)):
+        assert not room.heard("t", True, packet(type="page", at=at, stage=stage, most=most))
+
+
+def test_of_a_tree_as_many_can_be_accepted_as_its_longest_path_has():
+    lesson = chosen("trees")
+    screen = ClassScreen(Walk(lesson, recorded(lesson)), True, lambda said: None)
+    screen.stage, screen.counts, screen.here = "vote", (0,) * 5, 2
+    ballot = screen._ballot()
+    assert (ballot.drafted, ballot.deepest) == (10, 4) and "4 on its longest path" in ballot.rows(80)[1][0][0]
+    assert all("+" not in row[0][0] for row in ballot.rows(80)[3:])
+
+
+class Together:
+    """Sessions of one class in this process; the room stands between them as the server does."""
+
+    def __init__(self, lesson: str, students: int) -> None:
+        walks = [Walk(chosen(lesson), recorded(chosen(lesson))) for _ in range(1 + students)]
+        self.room = ClassRoom(walks[0].length)
+        self.apps = [class_room(walk, n == 0, lambda said, n=n: self.heard(n, said)) for n, walk in enumerate(walks)]
+
+    def heard(self, who: int, said) -> None:
+        if self.room.heard(who, who == 0, json.dumps(said).encode()):
+            news = json.loads(json.dumps(self.room.news(len(self.apps) - 1)))
+            for app in self.apps:
+                for screen in app.screen_stack if app.is_running else ():
+                    screen.post_message(ClassNews(news))
+
+    async def settled(self, pilots) -> None:
+        for _ in range(3):
+            for pilot in pilots:
+                await pilot.pause()
+
+
+def text(app) -> str:
+    return "\n".join(app.screen.query_one(ClassText).text_rows())
+
+
+async def test_students_follow_vote_and_see_the_round():
+    together = Together("draft", 2)
+    async with AsyncExitStack() as stack:
+        pilots = [await stack.enter_async_context(app.run_test(size=(100, 30))) for app in together.apps]
+        await together.settled(pilots)
+        teacher, ann, ben = together.apps
+        assert all(isinstance(app.screen, ClassScreen) for app in together.apps)
+        assert ann.screen.check_action("vote", ()) is False and teacher.screen.check_action("vote", ())
+        await pilots[0].press("right", "right")
+        await together.settled(pilots)
+        assert [app.screen.walk.at for app in together.apps] == [2, 2, 2] and "What agrees stays" in text(ann)
+        await pilots[2].press("left")
+        await together.settled(pilots)
+        assert ben.screen.walk.at == 1 and ann.screen.walk.at == 2, "reading elsewhere moves nobody else"
+        await pilots[0].press("V")
+        await together.settled(pilots)
+        assert ben.screen.walk.at == 2 and "Press 0 to 2" in text(ann) and "Press 0" not in text(teacher)
+        accepted = len(ann.screen.drafted.path)
+        assert all(app.screen.player.place.phase == "tree" and app.screen.player.hides for app in together.apps)
+        await pilots[1].press("full_stop", "right", "left", "full_stop")
+        await together.settled(pilots)
+        assert ann.screen.player.place.phase == "tree" and ann.screen.walk.at == 2, "nobody looks behind the vote"
+        await pilots[1].press("9", str(accepted))
+        await together.settled(pilots)
+        assert "1 of 2 voted" in text(teacher) and "1 of 2 voted" in text(ben) and "█" not in text(ben)
+        await pilots[2].press("0")
+        await together.settled(pilots)
+        assert "2 of 2 voted" in text(teacher) and text(ann).count("█") and text(ben).count("█")
+        await pilots[0].press("V")
+        await asyncio.sleep(0.1)
+        await together.settled(pilots)
+        assert all(f"✓ {accepted}" in text(app) and app.screen.player.place.phase == "accept"
+                   for app in together.apps)
+        assert f"You said {accepted}" in text(ann) and "You said 0" in text(ben)
+        await pilots[0].press("right")
+        await together.settled(pilots)
+        assert all(app.screen.walk.at == 3 and "voted" not in text(app) for app in together.apps)
+
+
+def test_the_driver_passes_news_to_the_screens_and_what_a_session_says_to_the_server(monkeypatch):
+    posted, said = [], []
+    driver = object.__new__(BrowserDriver)
+    driver._app = SimpleNamespace(screen_stack=[SimpleNamespace(post_message=posted.append)])
+    driver.on_meta("class", {"type": "class", "at": 1})
+    assert isinstance(posted[0], ClassNews) and posted[0].told["at"] == 1
+    BrowserDriver.tell({"type": "hello"})  # before there is a driver: nothing
+    monkeypatch.setattr(BrowserDriver, "_here", SimpleNamespace(write_meta=said.append))
+    BrowserDriver.tell({"type": "vote", "said": 2})
+    assert said == [{"type": "vote", "said": 2}]
+
+
+aiohttp = pytest.importorskip("aiohttp", reason="of the extra serve, which is not installed")
+
+from aiohttp.test_utils import TestClient, TestServer  # noqa: E402
+
+from spec_tui.serve.web_server import Limits, SessionServer  # noqa: E402
+
+PROCESS = r"""
+import os, sys
+def put(kind, data):
+    os.write(1, kind + len(data).to_bytes(4, "big") + data)
+os.write(1, b"__GANGLION__\n")
+inp = sys.stdin.buffer
+while head := inp.read(5):
+    data = inp.read(int.from_bytes(head[1:], "big"))
+    if head[:1] == b"D":
+        put(b"M", data)  # what is typed is said to the server
+    elif b'"quit"' in data:
+        break
+    else:
+        put(b"D", data)  # what the server tells is drawn
+"""
+
+
+async def test_the_teachers_address_leads_and_only_that():
+    gate = Gate.of("127.0.0.1", None, lead=True)
+    sessions = SessionServer(Offer(shows="lessons", names=("draft",)), gate, Limits(),
+                             [sys.executable, "-S", "-c", PROCESS], pages=6)
+    client = TestClient(TestServer(sessions.application()))
+    await client.start_server()
+    try:
+        assert (await client.get("/", params={"lead": "wrong"})).status == 403
+        origin = str(client.make_url("/")).rstrip("/")
+
+        async def joined(name: str):
+            return await client.ws_connect(f"/session/{name * 32}", headers={"Origin": origin})
+
+        async def told(socket, wanted: dict) -> None:
+            while True:
+                message = await socket.receive(20)
+                assert message.type is aiohttp.WSMsgType.BINARY
+                found = json.loads(message.data)
+                if found.get("type") == "class" and found | wanted == found:
+                    return
+
+        ann, ben = await joined("a"), await joined("b")
+        await client.get("/", params={"lead": gate.lead})  # from here on this browser has the cookie
+        teacher = await joined("c")
+
+        async def says(socket, **said) -> None:
+            await socket.send_str(json.dumps(["stdin", json.dumps(said)]))
+
+        await says(ann, type="hello")
+        await told(ann, {"at": 0, "stage": "page", "here": 2})
+        await says(ann, type="page", at=5, stage="page", most=0)
+        await says(teacher, type="page", at=3, stage="vote", most=2)
+        for socket in (ann, ben, teacher):
+            await told(socket, {"at": 3, "stage": "vote", "counts": [0, 0, 0]})
+        await says(ben, type="vote", said=3)
+        await says(ben, type="vote", said=2)
+        await told(ann, {"counts": [0, 0, 1]})
+        await ben.close()
+    finally:
+        await sessions.close()
+        await client.close()
