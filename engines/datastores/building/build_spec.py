@@ -103,7 +103,7 @@ class BuildSpec:
             self._check_answers()
         elif self.prompts is not None or self.answers != 1 or self.temperature or self.top_p != 1 or self.system or (
                 self.with_prompts):
-            raise UsageProblem(f"prompts, answers, temperature, top-p, system and with-prompts are for {ANSWERS}",
+            raise UsageProblem(f"prompts, with-prompts, answers, temperature, top-p and system are for {ANSWERS}",
                                f"--from {ANSWERS}")
         if self.columns:
             self._check_columns()
