@@ -168,7 +168,7 @@ def test_rejection_gives_exactly_the_targets_distribution(start, sampling):
 @pytest.fixture(scope="module")
 def deep() -> Runtime:
     """A Llama of eight layers that agrees with its part often: each layer adds little."""
-    model = make_llama(1, layers=8)
+    model = make_llama(4, layers=8)
     with torch.no_grad():
         for layer in model.model.layers:
             for weight in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
