@@ -16,7 +16,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import tokenizers
 import torch
 from torch import nn
 
@@ -251,8 +250,8 @@ def reopen_tokenizer(folder: Path) -> Tokenizer:
     Python as well. Raises OSError, ValueError, Exception: whatever the Rust library raises for a damaged file."""
     settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
     kept = {name: value for name, value in settings.items() if name not in ("backend", "tokenizer_class")}
-    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    found = PreTrainedTokenizerFast(tokenizer_object=backend, name_or_path=str(folder), **kept)
+    found = PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"), name_or_path=str(folder), **kept)
     template = folder / "chat_template.jinja"
     if template.is_file():
         found.chat_template = template.read_text("utf-8")

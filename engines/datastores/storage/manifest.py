@@ -204,10 +204,11 @@ def _checksum(record: dict[str, Any]) -> str:
 
 def vocabulary_fingerprint(vocabulary: Mapping[str, int]) -> str:
     """Fingerprint of token -> id, added tokens included, in any order: 64 hexadecimal digits."""
-    tokens = sorted(vocabulary, key=lambda token: (vocabulary[token], token))
-    words = [token.encode("utf-8", "surrogatepass") for token in tokens]
-    numbered = [b"%d %d %b" % (vocabulary[token], len(word), word) for token, word in zip(tokens, words)]
-    return hashlib.sha256(b"".join(numbered)).hexdigest()
+    parts = []
+    for number, token in sorted(zip(vocabulary.values(), vocabulary)):
+        word = token.encode("utf-8", "surrogatepass")
+        parts.append(b"%d %d %b" % (number, len(word), word))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
