@@ -228,7 +228,8 @@ class BlockFigure(LessonFigure):
                            ("as a block: weight", "title")]]
         for node, (alone, weight) in enumerate(chances[: max(2, height - 4)]):
             p, q = event.verified[node + 1].drafted, event.draft.probs[node]
-            made_up, name = weight > alone + 0.0005, f"{node + 1} {one_line(quoted(event.draft.pieces[node]), label - 3)}"
+            made_up = weight > alone + 0.0005
+            name = f"{node + 1} {one_line(quoted(event.draft.pieces[node]), label - 3)}"
             out.append([(f"{name:<{label}} {p:.3f} {q:.3f}  ", "text"),
                         (f"{bar(alone, room):<{room}}", "bar"), (f" {alone:.3f}  ", "text"),
                         (f"{bar(weight, room):<{room}}", "accent" if made_up else "bar"),
@@ -489,8 +490,8 @@ class NeighboursFigure(LessonFigure):
         scores, text, left = self.found.scores, max(20, width - 28), max(10, (width - 28) // 3)
         out: list[Row] = []
         listed = sum(kept for _, kept, _ in self.near)
-        passed = (f"{counted(self.found.hits, 'near state')} passed the filter; {self.found.used} are used, the nearest "
-                  f"{listed} are listed.")
+        passed = (f"{counted(self.found.hits, 'near state')} passed the filter; {self.found.used} are used, the "
+                  f"nearest {listed} are listed.")
         dropped = f"{REJECTED} went on with another token, so it is dropped." if self.found.dropped else ""
         said = told(width, f"{passed} {dropped}".rstrip(),
                     f"Cosines of those used: {min(scores):.3f} to {max(scores):.3f}. Before | stands the token that "
@@ -739,14 +740,15 @@ class BatchFigure(LessonFigure):
 class RaceFigure(LessonFigure):
     """Recorded runs on one clock."""
 
-    title = "the recorded runs on one clock, each with its own number of rounds"
     moves = "the time"
+    of_run = False
     draws = "to the end"
     verb = "End"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
         asked = run.started.conversation if run.started is not None else None
+        self.title = f"recorded runs of {one_line(run.started.model, 30)} on one clock" if asked else ""
         self.lanes = [other for other in runs.values()
                       if other.started is not None and other.started.conversation == asked and other.rounds]
         if len(self.lanes) < 2:
@@ -782,8 +784,9 @@ class RaceFigure(LessonFigure):
                         (f"{m.mean_generated_length or 0:>15.2f}{1000 * whole / len(lane.rounds):>12.1f}", "text"),
                         (f"{(len(lane.tokens) - 1) / whole:>10.1f}  ", "strong"),
                         (f"{bar(tokens / most, room):<{room}}", "bar"), (f" {tokens}", "text")])
-        return [*out, *told(width, "", "tokens/s is of the whole run, without its first token. The bar is of one moment and "
-                            "has the first token; rounds before it may have been faster or slower than later ones.")]
+        words = ("The bar is of one moment and has the first token; rounds before it may have been faster or slower "
+                 "than later ones.")
+        return [*out, *told(width, "tokens/s is of the whole run, without its first token.", words)]
 
 
 class ReadingFigure(LessonFigure):

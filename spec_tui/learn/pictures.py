@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engines.core.tree import chain_to
 from engines.folders import model_label
+from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import best_path
 from engines.report.wording import context_tail, quoted
@@ -18,15 +19,16 @@ from spec_tui.present.token_styles import ACCEPTED, CHOSEN, HERE, REJECTED, UNJU
 MARKS = (f"Marks: {ACCEPTED} accepted, {REJECTED} rejected, {UNJUDGED} not reached, {CHOSEN} the target's own token; "
          f"in a token · is a space, ↵ a line break; {HERE} the row that the line below a figure speaks of.")
 READING = (
-    "spec-tui, the program of these lessons, writes with language models and shows how. All numbers are from its recorded "
-    "runs on one machine, two cores of an x86 processor without a graphics card. Three models take part: smollm2 (135 "
-    "million weights, with a draft model of 12 million), qwen-coder (1.5 billion, with one of 0.5 billion), and a sample "
-    "model of a few million that comes with the program. Numbers of different models cannot be compared; beside each picture "
-    "stands which run it shows.",
-    "A picture of a round has the end of the text so far (… is what came before), the draft, and what the target wrote "
-    "itself. A round goes through phases: Draft, Tree (the draft and its mask), Verify (the target reads it), Accept (what "
-    "stays), Correct (the target's own token) and Keep (what stays in memory). <|im_start|> and <|im_end|> are tokens "
-    "that mark where a speaker's turn begins and ends; the turn of the assistant is the model's answer.",
+    "spec-tui, the program of these lessons, writes with language models and shows how. All numbers are from its "
+    "recorded runs on one machine, two cores of an x86 processor without a graphics card. Three models take part: "
+    "smollm2 (135 million weights, with a draft model of 12 million), qwen-coder (1.5 billion, with one of 0.5 "
+    "billion), and a sample model of twelve million that comes with the program. Numbers of different models cannot "
+    "be compared; beside each picture stands which run it shows.",
+    "A picture of a round has the end of the text so far (… is what came before), the draft, and what the target "
+    "wrote itself. A round goes through phases: Draft, Tree (the draft and its mask), Verify (the target reads it), "
+    "Accept (what stays), Correct (the target's own token) and Keep (what stays in memory). <|im_start|> and "
+    "<|im_end|> are tokens that mark where a speaker's turn begins and ends; the turn of the assistant is the model's "
+    "answer.",
 )
 """How to read lessons where there is no screen."""
 _BRANCHES = 10  # drawn at most
@@ -40,7 +42,7 @@ def caption(view: View, seen: set[str]) -> str:
     if view.figure is not None and not view.figure.of_run:
         return ""
     run = view.run.started
-    drafts = f" with {one_line(run.engine, 40)}" if run.engine != "autoregressive" else " without drafts"
+    drafts = " without drafts" if drafts_nothing(run.engine) else f" with {one_line(run.engine, 40)}"
     words = [f"Run {one_line(view.name, 40)}: the model {one_line(model_label(run.model), 40)}{drafts}, "
              f"temperature {run.temperature:g}"]
     if view.figure is None:

@@ -28,8 +28,6 @@ def told(walk: Walk, asks: Callable[[str], str] | None = None, notes: bool = Fal
         walk.at = at
         view = walk.view()
         yield from ("", f"{walk.at + 1} of {walk.length}: {view.title}", *_shown(view, seen), *view.paragraphs)
-        if view.figure is None and view.do:
-            yield "On the screen: " + view.do
         if view.terms:
             yield "Words: " + " ".join(f"{term}: {explained(term)}" for term in view.terms)
         yield from ([f"Presenter: {view.note}"] if notes and view.note else [])
