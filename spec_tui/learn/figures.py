@@ -355,7 +355,7 @@ class WaitingFigure(NoiseFigure):
 
     @staticmethod
     def _columns(p: float, log: float, noise: float) -> tuple[str, ...]:
-        return f"{math.exp(-noise):.2f}", f"{math.exp(-log - noise):.2f}"
+        return f"{math.exp(-noise):.3f}", f"{math.exp(-log - noise):.3f}"
 
 
 def _around_zero(values: Sequence[float], room: int) -> list[str]:
@@ -842,7 +842,9 @@ class EnginesFigure(LessonFigure):
     def _lines(width: int) -> list[Row]:
         out: list[Row] = []
         for spec in specs():
-            needs = f" Needs: {joined(spec.needs)}." if spec.needs else ""
+            either = tuple(spec.drafts_with[1].values()) if spec.drafts_with is not None else ()
+            needed = [" or ".join(either)] * bool(either) + [need for need in spec.needs if need not in either]
+            needs = f" Needs: {joined(needed)}." if needed else ""
             for n, line in enumerate(wrap(spec.summary.rstrip(".") + "." + needs, width - 17)):
                 out.append([(f" {'' if n else spec.id:<16}", "title"), (line, "text")])
         return out

@@ -22,8 +22,8 @@ READING = (
     "spec-tui, the program of these lessons, writes with language models and shows how. All numbers are from its "
     "recorded runs on one machine, two cores of an x86 processor without a graphics card. Three models take part: "
     "smollm2 (135 million weights, with a draft model of 12 million), qwen-coder (1.5 billion, with one of 0.5 "
-    "billion), and a sample model of twelve million that comes with the program. Numbers of different models cannot "
-    "be compared; beside each picture stands which run it shows.",
+    "billion), and a sample model (sample_models/target, 12 million). Numbers of different models cannot be compared; "
+    "beside each picture stands which run it shows. Numbers are rounded, so a sum may be off in its last digit.",
     "A picture of a round has the end of the text so far (… is what came before), the draft, and what the target "
     "wrote itself. A round goes through phases: Draft, Tree (the draft and its mask), Verify (the target reads it), "
     "Accept (what stays), Correct (the target's own token) and Keep (what stays in memory). <|im_start|> and "

@@ -59,8 +59,6 @@ def _shown(view: View, seen: set[str]) -> Iterator[str]:
     yield from filter(None, [caption(view, seen)])
     if view.figure is None and event is not None and not view.asks:
         yield f"Shown: {round_words(event)}; phase {title_of(view.run, view.place)}"
-    elif view.figure is None and event is not None:
-        yield f"Shown: what was drafted, {len(event.draft.tokens)}"
     yield from (words_of(row) for row in picture(view, WIDE, HIGH))
 
 
