@@ -117,9 +117,9 @@ class CostFigure(LessonFigure):
                         (f" {seconds / one:>5.2f} × t(1)", "strong" if here else "muted")])
         n = self.sizes[self.at]
         times = self.curve.at(n) / one
-        between = " ~ is computed from its neighbours." if set(self.sizes) - measured else ""
+        between = " ~ is interpolated." if set(self.sizes) - measured else ""
         return [*out, *told(width, f"t({n}) = {times:.2f} × t(1).",
-                            f"{counted(n, 'pass')} over one row each: {n} × t(1).{between}")]
+                            f"{counted(n, 'single pass')}: {n} × t(1).{between}")]
 
 
 class TrialFigure(LessonFigure):
@@ -265,7 +265,7 @@ class NoiseFigure(LessonFigure):
 
     @staticmethod
     def _columns(p: float, log: float, noise: float) -> tuple[str, ...]:
-        """The cells of a token; the bar is that of the last one."""
+        """The cells of a token, at most 7 characters each; the last one's value is the bar's."""
         return f"{log:.2f}", f"{noise:+.2f}", f"{log + noise:.2f}"
 
     @staticmethod
@@ -355,7 +355,8 @@ class WaitingFigure(NoiseFigure):
 
     @staticmethod
     def _columns(p: float, log: float, noise: float) -> tuple[str, ...]:
-        return f"{math.exp(-noise):.3f}", f"{math.exp(-log - noise):.3f}"
+        arrival = math.exp(-log - noise)
+        return f"{math.exp(-noise):.3f}", f"{arrival:.3f}" if arrival < 1000 else f"{arrival:.0e}"
 
 
 def _around_zero(values: Sequence[float], room: int) -> list[str]:
@@ -730,11 +731,15 @@ class BatchFigure(LessonFigure):
                         (drawn[:line], "bar"), ("│", "accent"), (drawn[line + 1 :], "bad")])
         b = self._BATCHES[self.at]
         verdict = "pays" if self.needs(b) < self.gained else "does not pay"
-        paying = [b for b in self._BATCHES if self.needs(b) < self.gained]
-        limit = f"It pays up to b = {max(paying)} of these." if paying else "It pays for none of these."
-        return [*out, *told(width, f"b = {b}: drafting {verdict}: each answer gained M = {self.gained:.2f} a round.",
-                            f"{limit} The bar is break-even, the line M; n is {each - 1:.1f} on average. "
+        return [*out, *told(width, f"b = {b}: drafting {verdict}: a round gained M = {self.gained:.2f}.",
                             f"~ is beyond {end} measured rows.")]
+
+    def still(self, width: int, height: int) -> list[Row]:
+        drafted = fmean(len(event.draft.tokens) for event in self.run.rounds)
+        paying = [b for b in self._BATCHES if self.needs(b) < self.gained]
+        limit = f"Of these b drafting pays up to {max(paying)}." if paying else "Drafting pays for none of these b."
+        return [*self.rows(width, height),
+                *told(width, limit, f"The bar is break-even, the line M; n is {drafted:.1f} on average.")]
 
 
 class RaceFigure(LessonFigure):

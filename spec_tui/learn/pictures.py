@@ -26,9 +26,9 @@ READING = (
     "beside each picture stands which run it shows. Numbers are rounded, so a sum may be off in its last digit.",
     "A picture of a round has the end of the text so far (… is what came before), the draft, and what the target "
     "wrote itself. A round goes through phases: Draft, Tree (the draft and its mask), Verify (the target reads it), "
-    "Accept (what stays), Correct (the target's own token) and Keep (what stays in memory). <|im_start|> and "
-    "<|im_end|> are tokens that mark where a speaker's turn begins and ends; the turn of the assistant is the model's "
-    "answer.",
+    "Accept (what stays), Correct (the target's own token; this phase is named Bonus after a draft that was accepted "
+    "to its end, and Target where nothing was drafted) and Keep (what stays in memory). <|im_start|> and <|im_end|> "
+    "are tokens that mark where a speaker's turn begins and ends; the turn of the assistant is the model's answer.",
 )
 """How to read lessons where there is no screen."""
 _BRANCHES = 10  # drawn at most
