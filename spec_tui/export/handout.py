@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from spec_tui.export.page import declarations_of, document, text_of
 from spec_tui.learn.glossary_entries import explained
-from spec_tui.learn.pictures import MARKS, picture
+from spec_tui.learn.pictures import MARKS, READING, caption, picture
 from spec_tui.learn.sources import Source, sources
 from spec_tui.learn.walk import Walk
 from spec_tui.present.rows import Row
@@ -28,14 +28,16 @@ def handout(title: str, walks: Sequence[Walk], notes: bool = False) -> str:
     contents = "".join(f'<li><a href="#{text_of(walk.lesson.name)}">{text_of(walk.lesson.title)}</a></li>'
                        for walk in walks)
     body = [f"<h1>{text_of(title)}</h1>\n<ol>{contents}</ol>\n"] if len(walks) > 1 else []
+    body.append("".join(f"<p>{text_of(words)}</p>\n" for words in READING))
+    seen: set[str] = set()
     for walk in walks:
-        body += _lesson(walk, notes)
+        body += _lesson(walk, notes, seen)
     words = sorted({term for walk in walks for page in walk.pages for term in page.terms}, key=str.lower)
     entries = "".join(f"<dt>{text_of(word)}</dt><dd>{text_of(explained(word))}</dd>\n" for word in words)
     return document(title, "".join([*body, f"<h1>Words</h1>\n<dl>{entries}</dl>\n"]), _LAYOUT + rules)
 
 
-def _lesson(walk: Walk, notes: bool) -> Iterator[str]:
+def _lesson(walk: Walk, notes: bool, seen: set[str]) -> Iterator[str]:
     lesson = walk.lesson
     yield f'<h1 id="{text_of(lesson.name)}">{text_of(lesson.title)}</h1>\n<p>{text_of(lesson.about)}</p>\n'
     yield f'<p class="muted">{text_of(MARKS)}</p>\n'
@@ -44,6 +46,8 @@ def _lesson(walk: Walk, notes: bool) -> Iterator[str]:
         walk.at = number
         view = walk.view()
         yield f"<section>\n<h2>{number + 1}. {text_of(view.title)}</h2>\n"
+        title = f"{view.figure.title}. " if view.figure is not None else ""
+        yield f'<p class="muted">{text_of(title[:1].upper() + title[1:] + caption(view, seen))}</p>\n'
         yield f"<pre>{_rows(picture(view, _WIDE, _HIGH))}</pre>\n"
         yield "".join(f"<p>{text_of(words)}</p>\n" for words in view.paragraphs)
         if view.options:

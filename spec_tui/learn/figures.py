@@ -18,11 +18,12 @@ import numpy as np
 from engines.core.tree import chain_to, children, depths
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
+from engines.methods import specs
 from engines.methods.admg.rules import leave_out
 from engines.randomness import GumbelNoise, SeededRng, bound, residual
 from engines.report.events import Choice, Emitted, Round
 from engines.report.run_state import RunState, origin_of
-from engines.report.wording import counted, ms, quoted, seconds_of
+from engines.report.wording import context_tail, counted, joined, ms, quoted, seconds_of
 from spec_tui.learn.lesson import find, names
 from spec_tui.learn.lesson_facts import FLAT, Missing, kept_chances
 from spec_tui.present.rows import Row, bar, words_of
@@ -44,6 +45,7 @@ class LessonFigure(ABC):
         title: what it shows.
         moves: what ↑ and ↓ change; "" where they change nothing.
         draws: what space does; "" where it does nothing. ``verb`` is that in a word.
+        of_run: whether it shows the run.
 
     Raises:
         Missing: the run does not have what it shows.
@@ -53,6 +55,7 @@ class LessonFigure(ABC):
     moves = ""
     draws = ""
     verb = "Draw"
+    of_run = True
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         self.runs, self.run, self.event = runs, run, event
@@ -116,7 +119,7 @@ class CostFigure(LessonFigure):
         times = self.curve.at(n) / one
         between = " ~ is interpolated." if set(self.sizes) - measured else ""
         return [*out, *told(width, f"t({n}) = {times:.2f} × t(1).",
-                            f"{counted(n, 'plain pass')}: {n} × t(1).{between}")]
+                            f"{counted(n, 'single pass')}: {n} × t(1).{between}")]
 
 
 class TrialFigure(LessonFigure):
@@ -181,7 +184,7 @@ class TrialFigure(LessonFigure):
         label = 11
         room = max(3, (width - label) // 4 - 8)
         said = f"drawn {total:,}" if total else "drawn: space"
-        heads = ("p, target", "q, drafter", "left over", said)
+        heads = ("p, target", "q, drafter", "residual", said)
         out: list[Row] = [[(" " * label, "text"), *((f"{head:<{room + 7}} ", "title") for head in heads)]]
         for n, name in enumerate(self.names):
             row = [(f"{one_line(name, label - 1):<{label}}", "text")]
@@ -196,14 +199,15 @@ class TrialFigure(LessonFigure):
         return [
             *out, *told(width, f"A draft is kept with probability {kept:.3f}{drawn}."),
             *told(width, f"{one_line(self.names[n], label)}:", f"kept {min(self.p[n], q[n]):.3f} + rejected "
-                  f"(1 - {kept:.3f}) × left over {left[n]:.3f} = {self.p[n]:.3f} = p."),
+                  f"(1 - {kept:.3f}) × residual {left[n]:.3f} = {self.p[n]:.3f} = p."),
         ]
 
 
 class BlockFigure(LessonFigure):
-    """A drawn chain: how likely each beginning of it is to stay, token by token and as a block."""
+    """A drawn chain: the chance that its beginnings stay, token by token and as a block. Each is the chance given the
+    tokens up to there and no later one, so that of a block may rise from row to row."""
 
-    title = "how likely a beginning of the chain is to stay"
+    title = "the chance that the tokens up to a row stay, whatever is drafted after them"
     moves = "the chain"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
@@ -221,18 +225,20 @@ class BlockFigure(LessonFigure):
         chances, label = kept_chances(event), 13
         room = max(3, (width - label - 16) // 2 - 8)
         out: list[Row] = [[(f"{'':<{label}}  {'p':<6}{'q':<7}", "title"), (f"{'token by token':<{room + 8}}", "title"),
-                           ("as a block", "title")]]
+                           ("as a block: weight", "title")]]
         for node, (alone, weight) in enumerate(chances[: max(2, height - 4)]):
             p, q = event.verified[node + 1].drafted, event.draft.probs[node]
             made_up = weight > alone + 0.0005
-            out.append([(f"{one_line(quoted(event.draft.pieces[node]), label - 1):<{label}} {p:.3f} {q:.3f}  ", "text"),
+            name = f"{node + 1} {one_line(quoted(event.draft.pieces[node]), label - 3)}"
+            out.append([(f"{name:<{label}} {p:.3f} {q:.3f}  ", "text"),
                         (f"{bar(alone, room):<{room}}", "bar"), (f" {alone:.3f}  ", "text"),
                         (f"{bar(weight, room):<{room}}", "accent" if made_up else "bar"),
                         (f" {weight:.3f}", "strong" if made_up else "text")])
-        totals = [sum(column) for column in zip(*chances)]
-        words = ("Here nothing is made up for: both laws keep as much." if totals[1] - totals[0] < 0.005 else
-                 "A token with p above q makes up for those before it.")
-        return [*out, *told(width, f"Round {event.index}: {totals[0]:.2f} or {totals[1]:.2f} tokens stay.", words)]
+        (alone, weight), last = chances[-1], len(chances)
+        words = ("Here nothing is made up for." if not any(block > one + 0.0005 for one, block in chances) else
+                 "A token with p above q makes up for those before it. Row by row one more drafted token is known: a "
+                 "weight of an earlier row is an average over all that may come after it.")
+        return [*out, *told(width, f"Round {event.index}: all {last} stay with {alone:.3f} or {weight:.3f}.", words)]
 
     def still(self, width: int, height: int) -> list[Row]:
         return self.rows(width, len(kept_chances(self.chains[self.at])) + 4)
@@ -244,6 +250,7 @@ class NoiseFigure(LessonFigure):
     title = "one position: log p + noise = score"
     moves = "the position"
     draws = f"choose with {AT_ONCE:,} other seeds"
+    _HEADS, _BAR = ("log p", "noise", "score"), "score, │ zero"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
@@ -255,6 +262,11 @@ class NoiseFigure(LessonFigure):
             raise Missing("these runs were not drawn by noise")
         self.share = None
         self.at = next((at for at, n in enumerate(self.places) if first[n].top[0].token != first[n].token), 0)
+
+    @staticmethod
+    def _columns(p: float, log: float, noise: float) -> tuple[str, ...]:
+        """The cells of a token, at most 7 characters each; the last one's value is the bar's."""
+        return f"{log:.2f}", f"{noise:+.2f}", f"{log + noise:.2f}"
 
     @staticmethod
     def _drawn(run: RunState) -> tuple:
@@ -293,23 +305,24 @@ class NoiseFigure(LessonFigure):
         place, choices = self.places[self.at], self._choices()
         pairs = self._scores(self.run.started.seed, choices)
         best = int(np.argmax([sum(pair) for pair in pairs]))
-        low, high = min(map(sum, pairs)), max(map(sum, pairs))
         room = max(6, width - 64)
         drawn = f"of {AT_ONCE:,} seeds" if self.share is not None else ""
-        out: list[Row] = [[(f"{'token ' + str(place + 1):<15}{'p':>6}{'log p':>8}{'noise':>8}{'score':>8} ", "title"),
-                           (f"{'':<{room}}{drawn:>16}", "title")]]
+        out: list[Row] = [[(f"{'token ' + str(place + 1):<15}{'p':>6}", "title"),
+                           ("".join(f"{head:>8}" for head in self._HEADS), "title"),
+                           (f" {self._BAR:<{room}}{drawn:>16}", "title")]]
         total = sum(choice.prob for choice in choices)
-        for n, (choice, (log, noise)) in enumerate(zip(choices, pairs)):
+        columns = [self._columns(choice.prob, *pair) for choice, pair in zip(choices, pairs)]
+        bars = _around_zero([float(column[-1]) for column in columns], room)
+        for n, (choice, column) in enumerate(zip(choices, columns)):
             style = "strong" if n == best else "text"
-            size = 0.1 + 0.9 * (log + noise - low) / (high - low) if high > low else 1.0
             share = f"{self.share[n]:>7.3f} ({choice.prob / total:.3f})" if self.share is not None else ""
             out.append([(f"{HERE if n == best else ' '}{one_line(quoted(choice.piece), 13):<14}", style),
-                        (f"{choice.prob:>6.3f}{log:>8.2f}{noise:>+8.2f}{log + noise:>8.2f} ", style),
-                        (f"{bar(size, room):<{room}}", "accent" if n == best else "bar"), (share, "muted")])
+                        (f"{choice.prob:>6.3f}{''.join(f'{cell:>8}' for cell in column)} ", style),
+                        (bars[n], "accent" if n == best else "bar"), (share, "muted")])
         for name, emitted in self.texts:
             if place < len(emitted):
                 before = "".join(one.text for one in emitted[max(0, place - 6) : place])
-                out.append([(f" {name:<15}", "muted"), (f"…{one_line(before, 30)}", "text"),
+                out.append([(f" text of {name:<15}", "muted"), (f"…{one_line(before, 30)}", "text"),
                             (one_line(emitted[place].text, 14), "accent")])
         same = len({tuple(one.token for one in emitted[: place + 1]) for _, emitted in self.texts}) == 1
         words = "The same text so far." if same else "The texts differ here: a tie of two scores, within rounding."
@@ -324,14 +337,35 @@ class NoiseFigure(LessonFigure):
 
     def _elsewhere(self, choices: Sequence[Choice]) -> str:
         """What wins at this position with the next seed that chooses another token."""
-        own = self._winner(self.run.started.seed, choices)
+        own, shown = self._winner(self.run.started.seed, choices), f"This is seed {self.run.started.seed}."
         for seed in range(self.run.started.seed + 1, self.run.started.seed + 20):
             if (other := self._winner(seed, choices)) != own:
-                return f"With seed {seed} it would be {one_line(quoted(choices[other].piece), 14)}."
-        return ""
+                return f"{shown} Seed {seed} would give {one_line(quoted(choices[other].piece), 14)}."
+        return shown
 
     def _winner(self, seed: int, choices: Sequence[Choice]) -> int:
         return _winner(self._scores(seed, choices))
+
+
+class WaitingFigure(NoiseFigure):
+    """The same position as a race: a random waiting time for each token, divided by its p; the shortest wins."""
+
+    title = "one position: waiting time / p = arrival, and the first to arrive is written"
+    _HEADS, _BAR = ("waiting", "arrival"), "arrival"
+
+    @staticmethod
+    def _columns(p: float, log: float, noise: float) -> tuple[str, ...]:
+        arrival = math.exp(-log - noise)
+        return f"{math.exp(-noise):.3f}", f"{arrival:.3f}" if arrival < 1000 else f"{arrival:.0e}"
+
+
+def _around_zero(values: Sequence[float], room: int) -> list[str]:
+    """Bars of these values to the left and to the right of a line at zero."""
+    low, high = min(0.0, *values), max(0.0, *values)
+    left = round((room - 1) * -low / ((high - low) or 1.0))
+    right = room - 1 - left
+    return [f"{'█' * (round(left * value / low) if value < 0 else 0):>{left}}│"
+            f"{bar(value / high if value > 0 else 0.0, right):<{right}}" for value in values]
 
 
 def _scored(seed: int, position: int, tokens: tuple[tuple[int, float], ...]) -> list[tuple[float, float]]:
@@ -382,8 +416,8 @@ class TrieFigure(LessonFigure):
         below = sum(1 for node in path if node in kept and all(n in kept for n in path[: path.index(node)]))
         leaves.sort(key=lambda leaf: (
             leaf not in path[-1:], set(chain_to(draft.parents, leaf)).isdisjoint(path), leaf))
-        said = told(width, f"{self.kept} of {self.most} nodes are kept.",
-                    f"Of {counted(len(path), 'accepted token')} {below} would be in the draft. The pass reads "
+        said = told(width, f"c = {self.kept}: {self.kept} of the {self.most} nodes of this run's draft stay.",
+                    f"{below} of {counted(len(path), 'accepted token')} would be drafted. The pass reads "
                     f"{self.kept + 1} rows{self._price()}. {ACCEPTED} accepted, {REJECTED} not accepted, {PRUNED} cut.")
         for leaf in leaves[: max(1, height - len(said) - 1)]:
             chain = chain_to(draft.parents, leaf)
@@ -392,7 +426,7 @@ class TrieFigure(LessonFigure):
                 mark = PRUNED if node not in kept else ACCEPTED if node in path else REJECTED
                 style = "ghost" if node not in kept else "accepted" if node in path else "text"
                 row.append((f"{mark}{one_line(quoted(draft.pieces[node]), 12)} ", style))
-                row.append((f"{self.reach[node]:.2f} ", "muted"))
+                row.append((f"{self.reach[node]:.3f} ", "muted"))
             out.append(row)
         if len(leaves) > len(out):
             out.append([(f" … and {counted(len(leaves) - len(out), 'more branch')}", "muted")])
@@ -439,37 +473,70 @@ class NeighboursFigure(LessonFigure):
 
     def _map(self, width: int, height: int) -> list[Row]:
         """The present state in the middle of its neighbours; a cell is twice as high as wide."""
-        said = told(width, f"{HERE} the present state, around it its neighbours: 1 is the nearest.",
-                    f"{REJECTED} was dropped. Shown are the two directions in which these keys differ most from it.")
+        said = told(width, f"{HERE} is the present state; the numbers are those of the list.",
+                    f"Neighbours marked {REJECTED} were dropped. The map shows only the two directions in which these "
+                    "keys differ most from the present one, so distances in it are rough.")
         rows, columns = max(3, height - len(said)), width - 1
         left, right, low, high = (limit(0.0, *(place[axis] for *_, place in self.near))
                                   for axis in (0, 1) for limit in (min, max))
         scale = max((right - left) / (columns - 1), (high - low) / (2 * (rows - 1)), 1e-9)
         cells = [[(" ", "text")] * columns for _ in range(rows)]
-        marks = [(str(n) if kept else REJECTED, "accent" if n == self.at + 1 else "text" if kept else "bad", place)
-                 for n, (_, kept, place) in enumerate(self.near, 1)]
-        for mark, style, (x, y) in [*reversed(marks), (HERE, "strong", (0.0, 0.0))]:  # what is nearer lies above
-            cells[round((high - y) / (2 * scale))][round((x - left) / scale)] = (mark, style)
+        marks = [(str(n) if kept else f"{REJECTED}{n}", "accent" if n == self.at + 1 else "text" if kept else "bad",
+                  place) for n, (_, kept, place) in enumerate(self.near, 1)]
+        for mark, style, (x, y) in [(HERE, "strong", (0.0, 0.0)), *marks]:
+            _put(cells[round((high - y) / (2 * scale))], round((x - left) / scale), mark, style)
         return [*cells, *said]
 
     def _list(self, width: int, height: int) -> list[Row]:
         scores, text, left = self.found.scores, max(20, width - 28), max(10, (width - 28) // 3)
         out: list[Row] = []
-        passed = f"{counted(self.found.hits, 'near state')} passed the filter, {self.found.used} are used."
+        listed = sum(kept for _, kept, _ in self.near)
+        passed = (f"{counted(self.found.hits, 'near state')} passed the filter; {self.found.used} are used, the "
+                  f"nearest {listed} are listed.")
         dropped = f"{REJECTED} went on with another token, so it is dropped." if self.found.dropped else ""
         said = told(width, f"{passed} {dropped}".rstrip(),
-                    f"Similarity {min(scores):.3f} to {max(scores):.3f}. The draft begins after |; the key is the "
-                    "state before the last token on its left.")
+                    f"Cosines of those used: {min(scores):.3f} to {max(scores):.3f}. Before | stands the token that "
+                    "followed the key, after | what would be drafted.")
         room = max(1, height - len(said))
         first = max(0, self.at - room + 1)
         for n, (passage, kept, _) in list(enumerate(self.near))[first : first + room]:
-            before, after = one_line(passage.before, 400)[-left:], one_line(passage.after, text - left)
+            before = "…" + one_line(passage.before, 400)[-left + 1 :]
+            after = one_line(passage.after, 400)[: text - left - 1].rstrip("…") + "…"
             here = n == self.at
-            out.append([(f"{HERE if here else ' '} {passage.weight:.3f} ", "strong" if here else "text"),
+            out.append([(f"{n + 1:>2} {passage.weight:.3f} ", "strong" if here else "text"),
                         (f"{bar(max(0.0, passage.weight), 12):<12} ", "bar" if kept else "muted"),
                         (f"{' ' if kept else REJECTED} ", "bad"), (f"{before:>{left}}", "muted"), ("|", "accent"),
                         (after, "ghost" if not kept else "strong" if here else "text")])
         return [*out, *said]
+
+
+def _put(cells: Row, at: int, mark: str, style: str) -> None:
+    """A mark at a place of a row of cells, or at the next one to the right, else to the left, where it stands alone."""
+    size = len(mark)
+    free = [n for n in range(len(cells) - size + 1)
+            if all(not text.strip() for text, _ in cells[max(0, n - 1) : n + size + 1])]
+    for n, sign in enumerate(mark, min(free, key=lambda n: (abs(n - at), -n), default=at)):
+        cells[n] = (sign, style)
+
+
+class KeyFigure(LessonFigure):
+    """Which state is the key: the one from which the last token was chosen."""
+
+    title = "which state is the key"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if event is None or event.retrieval is None or len(ends := context_tail(run, event.position, 2)) < 2:
+            raise Missing("this round looked up no state")
+        self.read, self.root = (one_line(quoted(piece), 14) for piece in ends)
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        table = (("token", self.read, self.root, "the draft"),
+                 ("read?", "yes", "not yet: the root", ""),
+                 ("state after it", "known: THE KEY", "not there yet", ""),
+                 ("chosen from it", self.root, "what comes next", ""))
+        return [[(f" {head:<16}", "title"), *((f"{cell:<20}", "accent" if "KEY" in cell else "text") for cell in cells)]
+                for head, *cells in table]
 
 
 class CosinesFigure(LessonFigure):
@@ -511,8 +578,17 @@ class CosinesFigure(LessonFigure):
         left = sum(rule != "" for rule in (*now.attention, *now.mlp))
         share = 1 - left / (2 * len(cosines))
         words = (f"{left} of {2 * len(cosines)} sublayers are left out ({ABSENT}); a draft pass runs {share:.0%} "
-                 f"({PRESENT}). Recorded with alpha = {layers.alpha:g}.")
+                 f"({PRESENT}). Recorded with alpha = {layers.alpha:g}{self._rules()}. The axis begins at {low:.3f}; "
+                 "what is below keeps a foot.")
         return [*out, *told(width, f"alpha = {self.alpha:.3f}:", words)]
+
+
+    def _rules(self) -> str:
+        """The other settings of the run, as far as they leave out or protect anything."""
+        layers = self.layers
+        every = layers.m if layers.m is not None and layers.m <= len(layers.attention) else None
+        last = f", n = {layers.n}" if layers.n else ""
+        return (f", m = {every}" if every else ", without the interval rule") + last
 
 
 class FusionFigure(LessonFigure):
@@ -554,15 +630,16 @@ class FusionFigure(LessonFigure):
             row: list = [(" ", "text")]
             for depth, node in enumerate(chain):
                 who = self.sources[node]
-                style = "strong" if len(who) > 1 else "by-draft" if "draft" in who else "by-retrieval"
-                sign = "B" if len(who) > 1 else "D" if "draft" in who else "R"
+                model = "draft" in who
+                style = "strong" if len(who) > 1 else "by-draft" if model else "by-retrieval"
+                sign = ("D", "R", "B" if len(who) > 1 else "D" if model else "R")[self.at]
                 cell = f"{sign}{one_line(quoted(draft.pieces[node]), 12)} "
                 row.append((" " * len(cell), "text") if above[: depth + 1] == chain[: depth + 1] else (cell, style))
             out.append(row)
             above = chain
         found = self.event.retrieval
         if self.at == 1 and found.pruned:
-            out.append([(" " + " ".join(f"{PRUNED}{one_line(quoted(piece), 12)} and {count - 1} below" if count > 1
+            out.append([(" " + " ".join(f"{PRUNED}{one_line(quoted(piece), 12)} and {count - 1} after it" if count > 1
                                         else f"{PRUNED}{one_line(quoted(piece), 12)}" for piece, count in found.pruned),
                          "ghost")])
         more = len(out) - max(1, height - 3)
@@ -570,14 +647,14 @@ class FusionFigure(LessonFigure):
             out = [*out[: height - 4], [(f" … and {counted(more + 1, 'more branch')}", "muted")]]
         both = sum(len(who) > 1 for who in self.sources)
         says = self._SAYS[self.at].format(proposer("draft", self.run))
-        return [*out, *told(width, f"{self.at + 1} of 3: {says}.",
-                            f"{counted(len(shown), 'node')}. D drafted, R retrieved, B both ({both}).")]
+        marks = ("D: drafted.", "R: retrieved.", f"D: only drafted, R: only retrieved, B: both ({both}).")[self.at]
+        return [*out, *told(width, f"{self.at + 1} of 3: {says}.", f"{counted(len(shown), 'node')}. {marks}")]
 
 
 class BreakEvenFigure(LessonFigure):
     """What drafts of each length bring at an acceptance that the reader moves, and where they break even."""
 
-    title = "expected speed-up by the length of the draft; the line is break-even"
+    title = "expected speed-up by the length of the draft; the line is as fast as without drafts"
     moves = "the chance that a drafted token is accepted, once those before it were"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
@@ -596,8 +673,8 @@ class BreakEvenFigure(LessonFigure):
         lengths = (1, 2, 3, 4, 6, 8, 12)[: max(2, height - 3)]
         top = max(2.0, *(model.speed_up(k) for k in lengths))
         line = round(room / top)
-        out: list[Row] = [[(f"{'length':>6}{'tokens':>8}{'costs':>8}  ", "title"),
-                           (f"{'':<{line}}│ break-even", "title")]]
+        out: list[Row] = [[(f"{'length':>6}{'gives':>8}{'needs':>8}  ", "title"),
+                           (f"{'speed-up':<{line}}│ 1.00x", "title")]]
         for k in lengths:
             gain = model.speed_up(k)
             drawn = f"{bar(gain / top, room):<{room}}"
@@ -605,7 +682,8 @@ class BreakEvenFigure(LessonFigure):
                         (drawn[:line], "bar"), ("│", "accent"), (drawn[line + 1 :], "good" if gain > 1 else "bar"),
                         (f" {gain:.2f}x", "good" if gain > 1 else "bad")])
         least = model.pays_from
-        words = "Nothing pays here." if least is None else f"Drafting pays from a chance of {least:.2f} on."
+        words = "Nothing pays here." if least is None else f"Drafts of the best length pay if it is above {least:.2f}."
+        words += " gives, needs: tokens a round; what it needs is break-even."
         return [*out, *told(width, f"chance = {self.chance:.2f}.", words)]
 
 
@@ -642,31 +720,40 @@ class BatchFigure(LessonFigure):
         end, room = self.curve.points[-1][0], max(4, width - 60)
         line = round(room * self.gained / self.needs(self._BATCHES[-1]))
         heads = f"{'b':>5}{'rows b(n+1)':>13}{'plain t(b)':>12}{'a round':>12}{'break-even':>12}  "
-        out: list[Row] = [[(heads, "title"), (f"{'gained':>{line}}│", "title")]]
+        out: list[Row] = [[(heads, "title"), (f"{'M':>{line}}│", "title")]]
         for number, b in enumerate(self._BATCHES):
             needed, here = self.needs(b), number == self.at
-            took = ("~ " if b * most > end else "") + ms(self.seconds(b))
+            plain, took = ("~ " * (rows > end) + ms(seconds) for rows, seconds in
+                           ((b, self.curve.at(b)), (b * most, self.seconds(b))))
             drawn = f"{bar(needed / self.needs(self._BATCHES[-1]), room):<{room}}"
-            out.append([(f"{HERE if here else ' '}{b:>4}{b * each:>13.1f}{ms(self.curve.at(b)):>12}{took:>12}"
+            out.append([(f"{HERE if here else ' '}{b:>4}{b * each:>13.1f}{plain:>12}{took:>12}"
                          f"{needed:>12.2f}  ", "strong" if here else "text"),
                         (drawn[:line], "bar"), ("│", "accent"), (drawn[line + 1 :], "bad")])
         b = self._BATCHES[self.at]
         verdict = "pays" if self.needs(b) < self.gained else "does not pay"
-        return [*out, *told(width, f"b = {b}: drafting {verdict}: a round gained {self.gained:.2f}.",
+        return [*out, *told(width, f"b = {b}: drafting {verdict}: a round gained M = {self.gained:.2f}.",
                             f"~ is beyond {end} measured rows.")]
+
+    def still(self, width: int, height: int) -> list[Row]:
+        drafted = fmean(len(event.draft.tokens) for event in self.run.rounds)
+        paying = [b for b in self._BATCHES if self.needs(b) < self.gained]
+        limit = f"Of these b drafting pays up to {max(paying)}." if paying else "Drafting pays for none of these b."
+        return [*self.rows(width, height),
+                *told(width, limit, f"The bar is break-even, the line M; n is {drafted:.1f} on average.")]
 
 
 class RaceFigure(LessonFigure):
     """Recorded runs on one clock."""
 
-    title = "the recorded runs on one clock"
     moves = "the time"
+    of_run = False
     draws = "to the end"
     verb = "End"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
         asked = run.started.conversation if run.started is not None else None
+        self.title = f"recorded runs of {one_line(run.started.model, 30)} on one clock" if asked else ""
         self.lanes = [other for other in runs.values()
                       if other.started is not None and other.started.conversation == asked and other.rounds]
         if len(self.lanes) < 2:
@@ -689,7 +776,7 @@ class RaceFigure(LessonFigure):
         room = max(8, width - 60)
         most = max(len(lane.tokens) for lane in self.lanes)
         out: list[Row] = [[(f"{'':<16}{'tokens a round':>15}{'ms a round':>12}{'tokens/s':>10}  ", "title"),
-                           (f"after {self.time:.2f} s", "title")]]
+                           (f"tokens after {self.time:.2f} s", "title")]]
         for lane in self.lanes:
             spent, tokens = 0.0, 1
             for event in lane.rounds:
@@ -702,22 +789,28 @@ class RaceFigure(LessonFigure):
                         (f"{m.mean_generated_length or 0:>15.2f}{1000 * whole / len(lane.rounds):>12.1f}", "text"),
                         (f"{(len(lane.tokens) - 1) / whole:>10.1f}  ", "strong"),
                         (f"{bar(tokens / most, room):<{room}}", "bar"), (f" {tokens}", "text")])
-        return out
+        words = ("The bar is of one moment and has the first token; rounds before it may have been faster or slower "
+                 "than later ones.")
+        return [*out, *told(width, "tokens/s is of the whole run, without its first token.", words)]
 
 
 class ReadingFigure(LessonFigure):
     """The sections of the papers that the lessons name."""
 
-    title = "what to read next"
+    title = "what to read next, by lesson"
     moves = "further down"
+    of_run = False
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        self.entries, seen = [], set()
-        for name in names():
-            new = dict.fromkeys(one for page in find(name).pages for one in page.see.split("; ") if one not in seen)
-            self.entries += [(name if n == 0 else "", one) for n, one in enumerate(filter(None, new))]
-            seen.update(new)
+        self.entries: list[Row] = []
+        seen: set[str] = set()
+        for number, lesson in enumerate(map(find, names()), 1):
+            every = [one for page in lesson.pages for one in page.see.split("; ") if one]
+            named = dict.fromkeys(one for one in every if one not in seen)
+            self.entries.append([(f"{number:>2} {lesson.title} ", "title"), (f"({lesson.name})", "muted")])
+            self.entries += [[(f"   {one}", "text")] for one in named]
+            seen.update(named)
         self.at = 0
 
     def move(self, step: int) -> None:
@@ -727,15 +820,53 @@ class ReadingFigure(LessonFigure):
         return self.rows(width, len(self.entries))
 
     def rows(self, width: int, height: int) -> list[Row]:
-        self.at = max(0, min(self.at, len(self.entries) - height + 1))
-        shown = [[(f"{name:<10} ", "title"), (one, "text")] for name, one in self.entries[self.at : self.at + height]]
-        if (more := len(self.entries) - self.at - len(shown)) > 0:
-            shown[-1] = [(f"… ↓ {more + 1} more", "muted")]
-        return shown
+        return _from(self.entries, self, height)
+
+
+class EnginesFigure(LessonFigure):
+    """The engines that draft: what each needs, and how it drafts."""
+
+    title = "the engines: what each of them needs, and how it drafts"
+    moves = "further down"
+    of_run = False
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        self.at = 0
+
+    def move(self, step: int) -> None:
+        self.at = max(0, self.at - step)
+
+    def still(self, width: int, height: int) -> list[Row]:
+        return self._lines(width)
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        return _from(self._lines(width), self, height)
+
+    @staticmethod
+    def _lines(width: int) -> list[Row]:
+        out: list[Row] = []
+        for spec in specs():
+            either = tuple(spec.drafts_with[1].values()) if spec.drafts_with is not None else ()
+            needed = [" or ".join(either)] * bool(either) + [need for need in spec.needs if need not in either]
+            needs = f" Needs: {joined(needed)}." if needed else ""
+            for n, line in enumerate(wrap(spec.summary.rstrip(".") + "." + needs, width - 17)):
+                out.append([(f" {'' if n else spec.id:<16}", "title"), (line, "text")])
+        return out
+
+
+def _from(lines: list[Row], figure: ReadingFigure | EnginesFigure, height: int) -> list[Row]:
+    """As many lines as fit from where the reader is, who cannot go beyond the last ones."""
+    figure.at = max(0, min(figure.at, len(lines) - height + 1))
+    shown = lines[figure.at : figure.at + height]
+    if (more := len(lines) - figure.at - len(shown)) > 0:
+        shown[-1] = [(f"… ↓ {more + 1} more", "muted")]
+    return shown
 
 
 FIGURES: dict[str, type[LessonFigure]] = {
-    "cost": CostFigure, "trial": TrialFigure, "weights": BlockFigure, "noise": NoiseFigure, "trie": TrieFigure,
+    "cost": CostFigure, "trial": TrialFigure, "weights": BlockFigure, "noise": NoiseFigure,
+    "waiting": WaitingFigure, "key": KeyFigure, "engines": EnginesFigure, "trie": TrieFigure,
     "neighbours": NeighboursFigure, "cosines": CosinesFigure, "fusion": FusionFigure,
     "break-even": BreakEvenFigure, "batch": BatchFigure, "race": RaceFigure, "reading": ReadingFigure,
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from itertools import takewhile
+from math import prod
 from statistics import median
 
 from engines.core.tree import children, depths
@@ -43,6 +44,8 @@ def of_run(run: RunState) -> dict[str, Fact]:
                   "temperature": f"{started.temperature:g}", "law": one_line(started.law, 20),
                   "store": joined(one_line(name, 40) for name in started.datastores) if started.datastores else None}
         facts |= _prices(run)
+        facts |= {f"option_{name}": value for name, value in (started.options or {}).items()
+                  if isinstance(value, int | float)}
     if run.prefilled is not None:
         facts |= {"prompt": run.prefilled.prompt_tokens, "prefill": run.prefilled.seconds,
                   "opening": quoted(run.prefilled.first.piece)}
@@ -166,7 +169,7 @@ def _sought(run: RunState, event: Round) -> dict[str, Fact | None]:
     draft, found, match = event.draft, event.retrieval, _match(event)
     facts: dict[str, Fact | None] = {"match": match}
     if match:
-        facts["suffix"] = f"‹{one_line(''.join(context_tail(run, event.position, min(match, 12))), 48)}›"
+        facts["suffix"] = quoted(one_line("".join(context_tail(run, event.position, min(match, 12))), 48))
     if found is None:
         return facts
     facts |= {"hits": found.hits, "used": found.used, "lookup": found.seconds,
@@ -189,6 +192,8 @@ def _trials(event: Round) -> dict[str, Fact | None]:
         facts |= {"throws": len(trials), "thrown": quoted(event.draft.pieces[first.node]),
                   "thrown_p": first.target_prob, "thrown_draw": first.draw,
                   "then": quoted(event.draft.pieces[last.node]), "then_p": last.target_prob, "then_draw": last.draw}
+        if all(trial.draft_prob == 1 for trial in trials):  # each rejection took its token out of p
+            facts["then_first"] = last.target_prob * prod(1 - trial.target_prob for trial in trials[:-1])
     if (near := closest(event)) is not None:
         facts |= {"close": quoted(event.draft.pieces[near.node]), "close_p": near.target_prob,
                   "close_q": near.draft_prob, "close_bound": ratio(near), "close_draw": near.draw,

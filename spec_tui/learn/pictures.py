@@ -3,21 +3,53 @@
 from __future__ import annotations
 
 from engines.core.tree import chain_to
+from engines.folders import model_label
+from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import best_path
 from engines.report.wording import context_tail, quoted
 from spec_tui.learn.walk import View
-from spec_tui.present.rows import Row
+from spec_tui.present.narration import question
+from spec_tui.present.rows import Row, words_of
 from spec_tui.present.step.nodes import nodes_of, order
 from spec_tui.present.step.phases import PHASES, event_of, mask
 from spec_tui.present.text import one_line
-from spec_tui.present.token_styles import ACCEPTED, CHOSEN, REJECTED, UNJUDGED
+from spec_tui.present.token_styles import ACCEPTED, CHOSEN, HERE, REJECTED, UNJUDGED
 
 MARKS = (f"Marks: {ACCEPTED} accepted, {REJECTED} rejected, {UNJUDGED} not reached, {CHOSEN} the target's own token; "
-         "in a token · is a space, ↵ a line break.")
+         f"in a token · is a space, ↵ a line break; {HERE} the row that the line below a figure speaks of.")
+READING = (
+    "spec-tui, the program of these lessons, writes with language models and shows how. All numbers are from its "
+    "recorded runs on one machine, two cores of an x86 processor without a graphics card. Three models take part: "
+    "smollm2 (135 million weights, with a draft model of 12 million), qwen-coder (1.5 billion, with one of 0.5 "
+    "billion), and a sample model (sample_models/target, 12 million). Numbers of different models cannot be compared; "
+    "beside each picture stands which run it shows. Numbers are rounded, so a sum may be off in its last digit.",
+    "A picture of a round has the end of the text so far (… is what came before), the draft, and what the target "
+    "wrote itself. A round goes through phases: Draft, Tree (the draft and its mask), Verify (the target reads it), "
+    "Accept (what stays), Correct (the target's own token; this phase is named Bonus after a draft that was accepted "
+    "to its end, and Target where nothing was drafted) and Keep (what stays in memory). <|im_start|> and <|im_end|> "
+    "are tokens that mark where a speaker's turn begins and ends; the turn of the assistant is the model's answer.",
+)
+"""How to read lessons where there is no screen."""
 _BRANCHES = 10  # drawn at most
 _MASKED = 20  # rows of a mask, at most
 _MARKS = {"accepted": (ACCEPTED, "accepted"), "rejected": (REJECTED, "ghost"), "unreached": (UNJUDGED, "muted")}
+
+
+def caption(view: View, seen: set[str]) -> str:
+    """Which run a picture shows, and with which models; what was asked as well where it is not among ``seen``, to which
+    it is added. "" of a figure that shows no run."""
+    if view.figure is not None and not view.figure.of_run:
+        return ""
+    run = view.run.started
+    drafts = " without drafts" if drafts_nothing(run.engine) else f" with {one_line(run.engine, 40)}"
+    words = [f"Run {one_line(view.name, 40)}: the model {one_line(model_label(run.model), 40)}{drafts}, "
+             f"temperature {run.temperature:g}"]
+    if view.figure is None:
+        words.append(f"round {view.place.round} of {len(view.run.rounds)}" if view.place.round else "the prompt")
+    asked = f' It was asked: "{one_line(question(run), 300)}"' if question(run) and view.name not in seen else ""
+    seen.add(view.name)
+    return f"{', '.join(words)}.{asked}"
 
 
 def picture(view: View, width: int, height: int) -> list[Row]:
@@ -27,8 +59,7 @@ def picture(view: View, width: int, height: int) -> list[Row]:
     event = event_of(view.run, view.place.round)
     if event is None:
         return [[("prompt ", "muted"), (one_line("".join(view.run.started.prompt_pieces)[-width:], width - 8), "text")]]
-    tail = one_line("".join(context_tail(view.run, event.position, 24)), 400)[-(width - 8) :]
-    rows: list[Row] = [[("text   ", "muted"), (tail, "text")]]
+    rows: list[Row] = [[("text   ", "muted"), (_ending(context_tail(view.run, event.position, 24), width - 9), "text")]]
     judged = not view.asks and PHASES.index(view.place.phase) >= PHASES.index("accept")
     nodes, inner = nodes_of(event), set(event.draft.parents)
     first = [*event.path, *best_path(event.draft)] if judged else best_path(event.draft)
@@ -37,7 +68,11 @@ def picture(view: View, width: int, height: int) -> list[Row]:
         row: list = [("draft  " if number == 0 else " " * 7, "muted")]
         for node in (nodes[index] for index in chain_to(event.draft.parents, leaf.index)):
             mark, style = _MARKS[node.fate] if judged else ("", "text")
-            row.append((f"{mark}{quoted(node.piece)} ", style))
+            cell = f"{mark}{quoted(node.piece)} "
+            if len(words_of(row)) + len(cell) > width and len(row) > 1:
+                rows.append(row)
+                row = [(" " * 9, "muted")]
+            row.append((cell, style))
         rows.append(row)
     if len(leaves) > _BRANCHES:
         rows.append([(f"       … and {len(leaves) - _BRANCHES} more branches", "muted")])
@@ -48,6 +83,17 @@ def picture(view: View, width: int, height: int) -> list[Row]:
         rows.append([("target ", "muted"), (f"{CHOSEN}{quoted(own[-1].piece)} {own[-1].kind}", own[-1].kind)])
     rows += _trials(event) if judged else []
     return [*rows, *_mask(event)] if view.place.phase == "tree" else rows
+
+
+def _ending(pieces: list[str], room: int) -> str:
+    """The end of the text, begun with a whole token."""
+    out = ""
+    for number, piece in enumerate(reversed(pieces)):
+        longer = one_line(piece, 80) + out
+        if number and len(longer) > room:
+            break
+        out = longer
+    return f"…{out}"
 
 
 def _trials(event: Round) -> list[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import names
-from spec_tui.learn.pictures import MARKS, picture
+from spec_tui.learn.pictures import MARKS, READING, caption, picture
 from spec_tui.learn.sources import sources
 from spec_tui.learn.walk import View, Walk
 from spec_tui.present.narration import round_words
@@ -21,14 +21,13 @@ def told(walk: Walk, asks: Callable[[str], str] | None = None, notes: bool = Fal
     questions stand in the text and their answers after the last page. ``notes`` adds the presenter's."""
     number = names().index(walk.lesson.name) + 1 if walk.lesson.name in names() else 0
     yield f"Lesson {number}: {walk.lesson.title}" if number else walk.lesson.title
-    yield MARKS
-    answers = []
+    yield from (*READING, MARKS)
+    answers: list[int] = []
+    seen: set[str] = set()
     for at in range(walk.length):
         walk.at = at
         view = walk.view()
-        yield from ("", f"{walk.at + 1} of {walk.length}: {view.title}", *_shown(view), *view.paragraphs)
-        if view.figure is None and view.do:
-            yield "On the screen: " + view.do
+        yield from ("", f"{walk.at + 1} of {walk.length}: {view.title}", *_shown(view, seen), *view.paragraphs)
         if view.terms:
             yield "Words: " + " ".join(f"{term}: {explained(term)}" for term in view.terms)
         yield from ([f"Presenter: {view.note}"] if notes and view.note else [])
@@ -51,18 +50,15 @@ def told(walk: Walk, asks: Callable[[str], str] | None = None, notes: bool = Fal
         yield from ("", "Sources", *(one.words for one in cited))
 
 
-def _shown(view: View) -> Iterator[str]:
+def _shown(view: View, seen: set[str]) -> Iterator[str]:
     """What stands beside the text: the figure, or the run and its round in words and as a picture; of a question what
     is drafted."""
     event = event_of(view.run, view.place.round)
     if view.figure is not None:
         yield f"Figure: {view.figure.title}"
-    elif event is None:
-        yield f"Shown: {view.name}, the prefill"
-    elif view.asks:
-        yield f"Shown: {view.name}, round {event.index}: drafted {len(event.draft.tokens)}"
-    else:
-        yield f"Shown: {view.name}, {round_words(event)}; phase {title_of(view.run, view.place)}"
+    yield from filter(None, [caption(view, seen)])
+    if view.figure is None and event is not None and not view.asks:
+        yield f"Shown: {round_words(event)}; phase {title_of(view.run, view.place)}"
     yield from (words_of(row) for row in picture(view, WIDE, HIGH))
 
 

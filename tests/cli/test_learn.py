@@ -36,7 +36,7 @@ def test_a_handout_is_one_page_with_pictures_and_no_script(tmp_path):
     assert "Two &lt;lessons&gt;" in page and "<aside>" in page
     linked = re.sub(r'<a href="https://[^"]*">', "", page)
     assert linked != page and "http" not in linked.replace("http-equiv", ""), "only sources are linked"
-    assert "left over" in page and "<h2>Answers</h2>" in page and "<aside>" not in handout("", walks[:1])
+    assert "residual" in page and "<h2>Answers</h2>" in page and "<aside>" not in handout("", walks[:1])
     file = tmp_path / "lessons.html"
     assert learn(["export", "draft"], output=str(file)) == 0
     with pytest.raises(UsageProblem, match="exists"):

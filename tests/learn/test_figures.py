@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from engines.cost.curve import CostCurve
+from engines.methods import specs
 from engines.randomness import GumbelNoise
 from engines.report.run_state import fold_all
+from engines.report.wording import quoted
 from engines.wire import read_trace
 from spec_tui.learn.figures import (
     FIGURES,
@@ -18,12 +20,16 @@ from spec_tui.learn.figures import (
     BreakEvenFigure,
     CosinesFigure,
     CostFigure,
+    EnginesFigure,
     FusionFigure,
+    KeyFigure,
     NeighboursFigure,
     NoiseFigure,
     RaceFigure,
     TrialFigure,
     TrieFigure,
+    WaitingFigure,
+    _around_zero,
 )
 from spec_tui.learn.lesson import find, names, recorded
 from spec_tui.learn.lesson_facts import Missing, pick
@@ -116,6 +122,39 @@ def test_the_noise_is_that_of_the_run_and_its_winner_the_token_written():
     assert np.abs(figure.share - p / p.sum()).max() < 0.05 and "of 1,000 seeds" in shown(figure)
 
 
+def test_the_first_to_arrive_is_the_token_written():
+    runs = {name: run_of(name) for name in ("sampled-plain", "sampled-exact")}
+    figure = WaitingFigure(runs, runs["sampled-plain"], None)
+    for _ in range(5):
+        count = len(figure._choices())
+        arrivals = [float(row.split("│")[0].split()[-1]) for row in shown(figure).splitlines()[1 : 1 + count]]
+        written = runs["sampled-plain"].tokens[figure.places[figure.at]].emitted.token
+        assert figure._choices()[arrivals.index(min(arrivals))].token == written
+        figure.move(1)
+
+
+def test_bars_of_scores_grow_to_both_sides_of_zero():
+    low, none, high = _around_zero([-2.0, 0.0, 4.0], 31)
+    assert low.index("│") == none.index("│") == high.index("│") == 10 and len(low) == len(high) == 31
+    assert low.count("█") == 10 and set(none) == {" ", "│"} and high.count("█") == 20
+
+
+def test_the_key_is_the_state_from_which_the_root_was_chosen():
+    rows = shown(made(KeyFigure, "smollm2-dresd", "dropped")).splitlines()
+    run = run_of("smollm2-dresd")
+    event = run.rounds[pick(run, "dropped") - 1]
+    known, chosen = rows[2], rows[3]
+    assert known.index("THE KEY") < known.index("not there yet")
+    root = quoted(run.root_of(event.index - 1).piece)
+    assert root in rows[0] and root in chosen
+
+
+def test_the_engines_are_those_of_the_program():
+    words = "\n".join(words_of(row) for row in EnginesFigure({}, run_of("draft"), None).still(90, 9))
+    assert all(f" {spec.id} " in words for spec in specs())
+    assert "Needs: EAGLE head or draft model and datastore" in " ".join(words.split())
+
+
 def test_costs_and_break_even_are_by_the_measured_curve():
     run = run_of("draft")
     curve = CostCurve(run.started.price)
@@ -187,7 +226,7 @@ def test_neighbours_that_were_dropped_are_drawn_among_the_others():
 def test_the_map_has_the_state_in_the_middle_of_its_neighbours():
     figure = made(NeighboursFigure, "smollm2-dresd", "dropped")
     figure.draw()
-    drawn, words, _ = shown(figure, height=24).partition(" ◆ the present state")
+    drawn, words, _ = shown(figure, height=24).partition(" ◆ is the present state")
     rows = drawn.splitlines()
     where = {mark: (row, rows[row].index(mark)) for row in range(len(rows)) for mark in "◆123" if mark in rows[row]}
     for n, mark in enumerate("123"):
@@ -211,7 +250,7 @@ def test_a_race_ends_with_all_and_the_one_with_more_tokens_a_round_can_lose():
 
 def test_a_figure_without_its_numbers_is_refused():
     for name, kind in FIGURES.items():
-        if name not in ("cost", "break-even", "reading"):
+        if name not in ("cost", "break-even", "reading", "engines"):
             with pytest.raises(Missing):
                 made(kind, "autoregressive", "first")
     assert math.isfinite(made(CostFigure, "autoregressive").curve.at(1))

@@ -20,10 +20,12 @@ from spec_tui.learn import lesson_facts as picks
 from spec_tui.learn.glossary_entries import entries
 from spec_tui.learn.lesson import along, find, names, paths, recorded
 from spec_tui.learn.lesson_facts import Missing, of_round, of_run
+from spec_tui.learn.pictures import caption, picture
 from spec_tui.learn.sources import every_source, named_in, sources
 from spec_tui.learn.templates import PLACE, fill, paragraphs
 from spec_tui.learn.told import told
 from spec_tui.learn.walk import Walk
+from spec_tui.present.rows import words_of
 from spec_tui.present.step.phases import phases_of
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.screens.lessons import body
@@ -53,7 +55,7 @@ def test_there_is_a_lesson_on_every_subject_and_each_is_short():
     for name in names():
         assert set(find(name).tables) <= set(shipped())
         pages = find(name).pages
-        assert 4 <= len(pages) <= 9
+        assert 4 <= len(pages) <= 10
         assert sum(bool(page.choices) for page in pages) in (1, 2, 3)
         idle = [not (page.do or page.choices) for page in pages]
         assert not any(map(all, pairwise(idle))), f"{name}: nothing to do on two pages in a row"
@@ -216,6 +218,22 @@ def test_told_line_by_line_questions_come_first_and_answers_after():
     asked = []
     learner = "\n".join(told(walk("trees"), lambda words: asked.append(words) or next(given), notes=True))
     assert len(asked) == 4 and "Right." in learner and learner.count("\nAnswers\n") == 1 and "Presenter: " in learner
+
+
+def test_every_picture_names_its_run_and_a_long_draft_is_wrapped():
+    seen: set[str] = set()
+    w = walk("lookup")
+    said = []
+    for w.at in range(w.length):  # noqa: B020
+        view = w.view()
+        said.append(caption(view, seen))
+        assert view.name in said[-1] and view.run.started.model in said[-1]
+        rows = [words_of(row) for row in picture(view, 76, 12)]
+        assert all(len(row) <= 77 for row in rows) and rows[0].startswith("text   …")
+    assert sum("It was asked" in words for words in said) == len(w.runs) and len(said) > len(w.runs)
+    last = walk("choosing")
+    last.at = last.length - 1
+    assert caption(last.view(), set()) == "", "a list of papers shows no run"
 
 
 @pytest.mark.parametrize("minutes", paths())
