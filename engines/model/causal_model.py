@@ -40,7 +40,7 @@ class CausalModel:
         parameters: their number, tied ones counted once.
         native: whether its linear layers are native code.
         quantised: which linear layers are quantised, in words (``quantise``); "" for none.
-        weights: how they are quantised, in two or three words (``quantise.LABELS``); "" where they are not.
+        weights: how they are quantised, in two or three words; "" where they are not.
         fingerprint: of the weights (``loading.weights_fingerprint``); "" where it was not taken.
         context_limit: positions the model was made for.
         spans: kinds and sizes of its attention layers (``masks.spans``).

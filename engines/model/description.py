@@ -312,8 +312,8 @@ def memory(shape: ModelSizes, parameters: int | None, room: dict[str, Any]) -> t
 def laid_out_memory(
     source: ModelSource, plain: tuple[Memory, ...], stored: dict[str, int], room: dict[str, Any]
 ) -> tuple[Memory, ...]:
-    """What the model takes as it will lie in memory on the CPU: ``plain``, where every number has its dtype's size, but
-    in float32 as native code has it; and then quantised.
+    """What the model takes in native code on the CPU, at each dtype and then quantised; without a compiler ``plain``,
+    where every number has its dtype's size. GPUs are judged by that in any case.
 
     Args:
         stored: numbers by the type that they are stored in.
@@ -323,6 +323,12 @@ def laid_out_memory(
         return plain
     half = bool(stored) and set(stored) <= {"BF16", "F16"}
     first, *others = plain
+
+    def laid_out(row: Memory, kind: str, choice: str, half: bool) -> Memory:
+        weights = bytes_laid_out(model, kind, grids, half)
+        ram = {"ram": weights + (first.cache or 0) <= room["ram"]} if room["ram"] else {}
+        return replace(first, dtype=row.dtype, weights=weights, quantize=choice, fits=row.fits | ram)  # float32 keys
+
     try:
         model = hf.empty_model(load_config(source), torch.float32)
         grids = StoredGrids(source.gguf, model) if source.gguf is not None else None
@@ -333,10 +339,9 @@ def laid_out_memory(
             kind, _ = resolve_quantisation(source, choice, native=True)
             if choice == STORED or (choice != AUTO and kind in found):
                 continue  # the same as what is there
-            weights = bytes_laid_out(model, kind, grids, half)
-            there = first.fits | ({"ram": weights + (first.cache or 0) <= room["ram"]} if room["ram"] else {})
-            found[kind] = replace(first, weights=weights, quantize=choice, fits=there)
-        default, *rest = found.values()
-        return default, *others, *rest
+            found[kind] = laid_out(first, kind, choice, half)
+        as_it_is, *rest = found
+        halves = (laid_out(row, as_it_is, AUTO, half=True) for row in others)
+        return found[as_it_is], *halves, *(found[kind] for kind in rest)
     except Exception:  # code of a model's own, or a configuration that only its loading refuses
         return plain

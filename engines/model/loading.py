@@ -359,7 +359,8 @@ def wrap(
                     break
             causal.remarks += remarks
             if native and half is not None:
-                causal.weights = f"{str(half).removeprefix('torch.')} weights"
+                rounded = str(half).removeprefix("torch.")
+                causal.weights = f"other weights in {rounded}" if words else f"{rounded} weights"
             if strict and not reason:
                 causal.enable()
     except SpecError:

@@ -35,23 +35,26 @@ def tune_once(
     progress: Callable[[float], None] = lambda done: None,
 ) -> None:
     """``tune``, or what it found for this model the last time: then nothing is measured. It is kept only of a machine
-    with nothing else to do, and measured again some time later.
+    with nothing else to do, and measured again some time later. A number that the user has chosen is set.
 
     Args:
         model: a causal language model of transformers on the CPU, as it will be computed.
         forward: makes the function to measure, None where it fails; it is made only to be measured.
         facts: what its time depends on beside its configuration, as plain data.
-        threads, progress: as of ``tune``.
+        threads: the user's number; None or a negative one as of ``tune``.
+        progress: as of ``tune``.
     """
     own = own_threads()
-    file = measured_file("tunings", [settings_of(model), str(model.dtype), facts, own, threads, is_given(threads)])
+    if is_given(threads):
+        return use_threads(threads if threads and threads > 0 else own)
+    file = measured_file("tunings", [settings_of(model), str(model.dtype), facts, own, threads])
     found = kept(file)
-    if type(found) is int and 1 <= found <= (threads if threads and threads > 0 else own):
+    if type(found) is int and 1 <= found <= own:
         return use_threads(found)
     other_load = OtherLoad()
     tune(forward() or (lambda rows: model(input_ids=torch.zeros(1, rows, dtype=torch.long), use_cache=False)),
          threads, progress)
-    if is_given(threads) or other_load.quiet():
+    if other_load.quiet():
         keep(file, torch.get_num_threads(), _DAYS)
 
 
@@ -62,15 +65,13 @@ def tune(
 
     Args:
         forward: what is measured.
-        threads: a count to keep; None measures 1, 2, 4, ... up to torch's own default, as long as each gains enough
-            over the one before; unless OMP_NUM_THREADS is set. A negative number leaves so many of the default to
-            whatever else runs (a screen that draws), unless a forward is long or they gain much.
+        threads: None measures 1, 2, 4, ... up to torch's own default, as long as each gains enough over the one before.
+            A negative number leaves so many of the default to whatever else runs (a screen that draws), unless a
+            forward is long or they gain much.
         progress: told the share that is done.
     """
-    default = threads if threads and threads > 0 else own_threads()
-    if is_given(threads):
-        return use_threads(default)
-    free, counts = default + min(threads or 0, 0), _counts(default)
+    default = own_threads()
+    free, counts = default + (threads or 0), _counts(default)
     chosen, best = counts[0], None
     for number, count in enumerate(counts):
         seconds = measure(forward, count)

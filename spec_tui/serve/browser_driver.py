@@ -17,14 +17,14 @@ class BrowserDriver(WebDriver):
 
     _here: ClassVar[BrowserDriver | None] = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        BrowserDriver._here = self
+
     def run_input_thread(self) -> None:
         super().run_input_thread()
         if not self.exit_event.is_set():  # the server is gone
             self._app.post_message(messages.ExitApp())
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        BrowserDriver._here = self
 
     @classmethod
     def tell(cls, packet: Mapping[str, object]) -> None:

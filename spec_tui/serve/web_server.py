@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from engines.errors import UsageProblem
+from spec_tui.learn.class_room import ClassRoom
 from spec_tui.serve import gate as gates
 from spec_tui.serve.browser_session import AWAY, STOPPED, BrowserSession, started_by
-from spec_tui.serve.class_room import ClassRoom
 from spec_tui.serve.gate import Gate
 from spec_tui.serve.offer import FOLDERS, Offer
 

@@ -28,7 +28,7 @@ def test_the_shipped_model_as_text(cli):
     for words in (
         "LlamaForCausalLM (llama)", "12, hidden size 256, 4 heads of 64", "full: 12 layers", "1,024 tokens",
         "11.6 M, stored as BF16", "chat template yes", "trees, as far as the configuration tells",
-        "bfloat16 23.2 MB 12.3 MB 12.6 MB 35.8 MB yes: ram", "✓ sample draft 1.65 M; the same tokens",
+        "bfloat16 23.2 MB 24.6 MB 25.2 MB 48.4 MB yes: ram", "✓ sample draft 1.65 M; the same tokens",
     ):
         assert words in text
 

@@ -12,6 +12,7 @@ import torch
 
 from engines import Request, load
 from engines.errors import UsageProblem
+from engines.folders import sample_model
 from engines.hub.model_source import locate
 from engines.model import quantise
 from engines.model.description import describe
@@ -90,11 +91,16 @@ def test_an_answer_of_other_weights_is_no_bug_of_these(tiny):
         tiny.audit(other)
 
 
+def test_what_is_rounded_beside_quantised_layers_is_said_apart():
+    half = load_model(str(sample_model("target")), torch.bfloat16, torch.device("cpu"), 1, quantize="int4")
+    assert half.precision == "float32, int4 weights, other weights in bfloat16"
+
+
 @pytest.mark.parametrize("choice", some(["int4", "int8"], lambda choice: choice == "int4"))
 def test_the_sample_pair(choice):
     pair = load(quantize=choice, draft_quantize="int4", threads=1)
     assert pair.draft.weights == "int4 weights" and pair.ready.dtype == f"float32, {choice} weights"
-    layers = native_layers(pair.target.model)
+    layers = [layer for layer in native_layers(pair.target.model) if layer.quantised]
     numbers = sum(layer.in_features * layer.out_features for layer in layers)
     held = sum(layer.nbytes for layer in layers)
     assert numbers > 8_000_000 and held < (1.0 if choice == "int4" else 1.1) * numbers

@@ -62,9 +62,9 @@ def test_it_is_not_kept_of_a_busy_machine(machine, busy):
 
 
 def test_a_number_that_is_given_is_not_measured(machine):
-    measured, _, now, _ = machine
-    tune(threads=3)
-    assert not measured and now[-1] == 3
+    measured, _, now, folder = machine
+    tune(threads=3, forward=lambda: pytest.fail("nothing is to be timed"))
+    assert not measured and now[-1] == 3 and not folder.exists()
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "[]", "400", "0", "true", "2.0", '"2"', "[" * 100_000])

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from spec_tui.learn.class_room import ClassRoom
 from spec_tui.learn.lesson import chosen, recorded
 from spec_tui.learn.walk import Walk
 from spec_tui.serve.browser_driver import BrowserDriver
-from spec_tui.serve.class_room import ClassRoom
 from spec_tui.serve.gate import Gate
 from spec_tui.serve.offer import Offer
 from spec_tui.tui.recorded import class_room

@@ -281,6 +281,8 @@ def test_what_a_quantised_model_takes_is_said_before_it_is_loaded(choice, native
     loaded = load_model(
         str(sample_model("target")), torch.float32, torch.device("cpu"), 1, quantize=choice, native=native)
     if native:
+        assert {m.dtype: m.weights for m in describe("sample").memory if m.quantize == "auto"} == dict.fromkeys(
+            ("float32", "bfloat16", "float16"), said["auto"]), "a file of bfloat16 is half as wide at each dtype"
         assert set(said) == {"auto", "int8", "int4"}  # its file is on no grid
     else:
         assert set(said) == {"auto"}, "only native code multiplies whole numbers"

@@ -14,6 +14,7 @@ from textual.message import Message
 from engines.core.tree import depths
 from engines.report.events import Round
 from engines.report.wording import counted
+from spec_tui.learn.class_room import MOST
 from spec_tui.learn.walk import Walk
 from spec_tui.present.rows import Row, bar
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
@@ -26,7 +27,6 @@ from spec_tui.tui.widgets.strip_panel import title_row
 Tell = Callable[[Mapping[str, object]], None]
 """Says something to the server."""
 _STEP = 1.5  # seconds between the phases of a round that is shown
-_MOST = 9  # a vote is a digit
 
 
 class ClassNews(Message):
@@ -217,7 +217,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
 
     def action_vote(self) -> None:
         """Begin a vote, or end it and show the round."""
-        most, was = min(_MOST, max(depths(self.drafted.draft.parents))), self.stage
+        most, was = min(MOST, max(depths(self.drafted.draft.parents))), self.stage
         self.stage = "shown" if was == "vote" else "vote"
         self.counts = self.counts if self.stage == "shown" else (0,) * (most + 1)
         self._staged(self.walk.at, was)
