@@ -141,6 +141,12 @@ class Metrics:
         return None if self.accepted is None or self.drafted is None else _ratio(self.accepted, self.drafted)
 
     @property
+    def chance_accepted(self) -> float | None:
+        """How often a drafted token was accepted once those before it were, over all depths; None where none was
+        judged."""
+        return _ratio(sum(self.depth_accepted), sum(self.depth_tried))
+
+    @property
     def path_acceptance(self) -> float | None:
         """accepted / depth of the draft, averaged over the rounds that drafted."""
         return None if self.path_acceptances is None else _ratio(self.path_acceptances, self.drafting_rounds)

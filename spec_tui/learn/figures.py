@@ -568,7 +568,7 @@ class CosinesFigure(LessonFigure):
             row: list = [(f"{floor:>10.3f} ", "muted")]
             for c, rule in zip(cosines, now.attention):
                 share = max(0.0, min(1.0, (c - floor) / ((1 - low) / tall)))
-                least = level == 1  # what is below the axis keeps a foot
+                least = level == 1  # what is below the axis is drawn as its lowest block
                 cell = " ▁▂▃▄▅▆▇█"[max(int(least), round(share * 8))] * max(1, each - 1)
                 row.append((f"{cell:<{each}}", "ghost" if rule else "bar"))
             out.append(row)
@@ -579,9 +579,8 @@ class CosinesFigure(LessonFigure):
         share = 1 - left / (2 * len(cosines))
         words = (f"{left} of {2 * len(cosines)} sublayers are left out ({ABSENT}); a draft pass runs {share:.0%} "
                  f"({PRESENT}). Recorded with alpha = {layers.alpha:g}{self._rules()}. The axis begins at {low:.3f}; "
-                 "what is below keeps a foot.")
+                 "smaller cosines are drawn as its lowest block.")
         return [*out, *told(width, f"alpha = {self.alpha:.3f}:", words)]
-
 
     def _rules(self) -> str:
         """The other settings of the run, as far as they leave out or protect anything."""
@@ -663,10 +662,11 @@ class BreakEvenFigure(LessonFigure):
             raise Missing("this run has no t(n)")
         draft = CostCurve(run.started.draft_price).at(1) if run.started.draft_price else 0.0
         self.model = SpeedupModel(CostCurve(run.started.price), first=draft, each=draft)
-        self.chance = 0.5
+        self.recorded = run.metrics.chance_accepted
+        self.chance = 0.5 if self.recorded is None else self.recorded
 
     def move(self, step: int) -> None:
-        self.chance = max(0.0, min(1.0, round(self.chance + step * 0.05, 2)))
+        self.chance = max(0.0, min(1.0, round(round(self.chance / 0.05 + step) * 0.05, 2)))
 
     def rows(self, width: int, height: int) -> list[Row]:
         model, room = self.model.assuming(self.chance), max(12, width - 42)
@@ -682,8 +682,10 @@ class BreakEvenFigure(LessonFigure):
                         (drawn[:line], "bar"), ("│", "accent"), (drawn[line + 1 :], "good" if gain > 1 else "bar"),
                         (f" {gain:.2f}x", "good" if gain > 1 else "bad")])
         least = model.pays_from
-        words = "Nothing pays here." if least is None else f"Drafts of the best length pay if it is above {least:.2f}."
-        words += " gives, needs: tokens a round; what it needs is break-even."
+        words = "as in this run. " if self.chance == self.recorded else ""
+        words += ("No length pays at any chance." if least is None else
+                  f"At a chance above {least:.2f} drafts of some length pay.")
+        words += " gives, needs: tokens a round; needs is break-even."
         return [*out, *told(width, f"chance = {self.chance:.2f}.", words)]
 
 

@@ -2,7 +2,7 @@
 three nucleus answers to a prompt with T = 0.7 and top-p = 0.95).
 
 Every answer is a document whose source is its prompt. It includes its end token, so that ends can be drafted too. The
-prompt is no part of it unless that is asked for, as the writer of DReSD's authors does for REST.
+prompt is no part of it unless that is asked for; the script of DReSD's authors includes it for REST.
 """
 
 from __future__ import annotations

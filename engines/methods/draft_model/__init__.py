@@ -34,7 +34,7 @@ def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[
 SPEC = MethodSpec(
     id="draft",
     title="Draft model",
-    summary="A smaller model drafts a chain or a tree: best one with the same vocabulary.",
+    summary="A smaller model drafts a chain or a tree; one with the same vocabulary is best.",
     source="Leviathan et al. 2023; Chen et al. 2023; tree expansion: Li et al. 2024 (EAGLE-2); drawn trees: Miao et "
     "al. 2024 (SpecInfer)",
     drafter="engines.methods.draft_model.drafter:DraftModel",

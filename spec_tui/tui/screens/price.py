@@ -76,9 +76,9 @@ class PriceScreen(SpecModal[None]):
         run, _, _, outlook, *_ = self._look()
         if outlook is None:
             return
-        tried, now = sum(run.metrics.depth_tried), self.panel.assumed
+        now = self.panel.assumed
         if now is None:
-            now = sum(run.metrics.depth_accepted) / tried if outlook.forecast.chances else FIRST - step * STEP
+            now = run.metrics.chance_accepted if outlook.forecast.chances else FIRST - step * STEP
         self.panel.assumed = min(1.0, max(0.0, round(now / STEP + step) * STEP))
         self._draw()
 
