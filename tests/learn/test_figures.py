@@ -29,8 +29,8 @@ from spec_tui.learn.figures import (
     TrialFigure,
     TrieFigure,
     WaitingFigure,
-    _around_zero,
 )
+from spec_tui.learn.figures.laws import _around_zero
 from spec_tui.learn.lesson import find, names, recorded
 from spec_tui.learn.lesson_facts import Missing, pick
 from spec_tui.learn.walk import Walk

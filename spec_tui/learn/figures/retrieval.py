@@ -1,0 +1,228 @@
+"""Figures of retrieval: tries, neighbours, and two trees that become one."""
+
+from __future__ import annotations
+
+from engines.core.tree import chain_to, depths
+from engines.cost.curve import CostCurve
+from engines.report.events import Round
+from engines.report.run_state import RunState, origin_of
+from engines.report.wording import context_tail, counted, quoted
+from spec_tui.learn.figures.base import LessonFigure, Runs, told
+from spec_tui.learn.lesson_facts import Missing
+from spec_tui.present.rows import Row, bar
+from spec_tui.present.text import one_line
+from spec_tui.present.token_styles import ACCEPTED, HERE, PRUNED, REJECTED, proposer
+
+
+class TrieFigure(LessonFigure):
+    """A tree of continuations with their shares, and the cut to the c likeliest nodes."""
+
+    title = "continuations in a trie, cut to c nodes"
+    moves = "c, the nodes that are kept"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if event is None or len(event.draft.tokens) < 4 or None in event.draft.probs:
+            raise Missing("this round has no trie")
+        draft, reach = event.draft, []
+        for node, parent in enumerate(draft.parents):
+            reach.append(draft.probs[node] * (reach[parent] if parent >= 0 else 1.0))
+        self.reach, self.depth = reach, depths(draft.parents)
+        self.order = sorted(range(len(reach)), key=lambda node: (-reach[node], self.depth[node], node))
+        self.most = self.kept = len(reach)
+
+    def move(self, step: int) -> None:
+        self.kept = max(1, min(self.most, self.kept + step))
+
+    def still(self, width: int, height: int) -> list[Row]:
+        self.kept = (self.most + 1) // 2
+        return self.rows(width, height)
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        draft, kept = self.event.draft, set(self.order[: self.kept])
+        leaves = [node for node in range(len(draft.parents)) if node not in set(draft.parents)]
+        path, out = self.event.path, []
+        below = sum(1 for node in path if node in kept and all(n in kept for n in path[: path.index(node)]))
+        leaves.sort(key=lambda leaf: (
+            leaf not in path[-1:], set(chain_to(draft.parents, leaf)).isdisjoint(path), leaf))
+        said = told(width, f"c = {self.kept}: {self.kept} of the {self.most} nodes of this run's draft stay.",
+                    f"{below} of {counted(len(path), 'accepted token')} would be drafted. The pass reads "
+                    f"{self.kept + 1} rows{self._price()}. {ACCEPTED} accepted, {REJECTED} not accepted, {PRUNED} cut.")
+        for leaf in leaves[: max(1, height - len(said) - 1)]:
+            chain = chain_to(draft.parents, leaf)
+            row: list = [(" ", "text")]
+            for node in chain:
+                mark = PRUNED if node not in kept else ACCEPTED if node in path else REJECTED
+                style = "ghost" if node not in kept else "accepted" if node in path else "text"
+                row.append((f"{mark}{one_line(quoted(draft.pieces[node]), 12)} ", style))
+                row.append((f"{self.reach[node]:.3f} ", "muted"))
+            out.append(row)
+        if len(leaves) > len(out):
+            out.append([(f" … and {counted(len(leaves) - len(out), 'more branch')}", "muted")])
+        return [*out, *said]
+
+    def _price(self) -> str:
+        if self.run.started is None or not self.run.started.price:
+            return ""
+        curve, rows = CostCurve(self.run.started.price), self.kept + 1
+        guessed = "about " if rows > curve.points[-1][0] else ""  # beyond what was measured
+        return f": {guessed}{curve.at(rows) / curve.at(1):.2f} × t(1)"
+
+
+class NeighboursFigure(LessonFigure):
+    """What lay nearest to the present state: what passed the filter, and what was dropped."""
+
+    title = "the nearest states, and how they went on"
+    moves = "the neighbour"
+    draws = "the list, or the map"
+    verb = "Map"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if event is None or event.retrieval is None or not event.retrieval.passages or not event.retrieval.scores:
+            raise Missing("this round has no neighbours")
+        self.found, self.at, self.mapped = event.retrieval, 0, False
+        passages, dropped, places = self.found.passages, self.found.dropped, self.found.map
+        if len(places) != len(passages) + len(dropped):
+            raise Missing("this round has no map")
+        kept = [True] * len(passages) + [False] * len(dropped)
+        self.near = sorted(zip((*passages, *dropped), kept, places), key=lambda one: -one[0].weight)
+
+    def move(self, step: int) -> None:
+        self.at = max(0, min(len(self.near) - 1, self.at - step))
+
+    def draw(self) -> None:
+        self.mapped = not self.mapped
+
+    def still(self, width: int, height: int) -> list[Row]:
+        return [*self._list(width, height), *self._map(width, height)]
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        return self._map(width, height) if self.mapped else self._list(width, height)
+
+    def _map(self, width: int, height: int) -> list[Row]:
+        """The present state in the middle of its neighbours; a cell is twice as high as wide."""
+        said = told(width, f"{HERE} is the present state; the numbers are those of the list.",
+                    f"Neighbours marked {REJECTED} were dropped. The map shows only the two directions in which these "
+                    "keys differ most from the present one, so distances in it are rough.")
+        rows, columns = max(3, height - len(said)), width - 1
+        left, right, low, high = (limit(0.0, *(place[axis] for *_, place in self.near))
+                                  for axis in (0, 1) for limit in (min, max))
+        scale = max((right - left) / (columns - 1), (high - low) / (2 * (rows - 1)), 1e-9)
+        cells = [[(" ", "text")] * columns for _ in range(rows)]
+        marks = [(str(n) if kept else f"{REJECTED}{n}", "accent" if n == self.at + 1 else "text" if kept else "bad",
+                  place) for n, (_, kept, place) in enumerate(self.near, 1)]
+        for mark, style, (x, y) in [(HERE, "strong", (0.0, 0.0)), *marks]:
+            _put(cells[round((high - y) / (2 * scale))], round((x - left) / scale), mark, style)
+        return [*cells, *said]
+
+    def _list(self, width: int, height: int) -> list[Row]:
+        scores, text, left = self.found.scores, max(20, width - 28), max(10, (width - 28) // 3)
+        out: list[Row] = []
+        listed = sum(kept for _, kept, _ in self.near)
+        passed = (f"{counted(self.found.hits, 'near state')} passed the filter; {self.found.used} are used, the "
+                  f"nearest {listed} are listed.")
+        dropped = f"{REJECTED} went on with another token, so it is dropped." if self.found.dropped else ""
+        said = told(width, f"{passed} {dropped}".rstrip(),
+                    f"Cosines of those used: {min(scores):.3f} to {max(scores):.3f}. Before | stands the token that "
+                    "followed the key, after | what would be drafted.")
+        room = max(1, height - len(said))
+        first = max(0, self.at - room + 1)
+        for n, (passage, kept, _) in list(enumerate(self.near))[first : first + room]:
+            before = "…" + one_line(passage.before, 400)[-left + 1 :]
+            after = one_line(passage.after, 400)[: text - left - 1].rstrip("…") + "…"
+            here = n == self.at
+            out.append([(f"{n + 1:>2} {passage.weight:.3f} ", "strong" if here else "text"),
+                        (f"{bar(max(0.0, passage.weight), 12):<12} ", "bar" if kept else "muted"),
+                        (f"{' ' if kept else REJECTED} ", "bad"), (f"{before:>{left}}", "muted"), ("|", "accent"),
+                        (after, "ghost" if not kept else "strong" if here else "text")])
+        return [*out, *said]
+
+
+def _put(cells: Row, at: int, mark: str, style: str) -> None:
+    """A mark at a place of a row of cells, or at the next one to the right, else to the left, where it stands alone."""
+    size = len(mark)
+    free = [n for n in range(len(cells) - size + 1)
+            if all(not text.strip() for text, _ in cells[max(0, n - 1) : n + size + 1])]
+    for n, sign in enumerate(mark, min(free, key=lambda n: (abs(n - at), -n), default=at)):
+        cells[n] = (sign, style)
+
+
+class KeyFigure(LessonFigure):
+    """Which state is the key: the one from which the last token was chosen."""
+
+    title = "which state is the key"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if event is None or event.retrieval is None or len(ends := context_tail(run, event.position, 2)) < 2:
+            raise Missing("this round looked up no state")
+        self.read, self.root = (one_line(quoted(piece), 14) for piece in ends)
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        table = (("token", self.read, self.root, "the draft"),
+                 ("read?", "yes", "not yet: the root", ""),
+                 ("state after it", "known: THE KEY", "not there yet", ""),
+                 ("chosen from it", self.root, "what comes next", ""))
+        return [[(f" {head:<16}", "title"), *((f"{cell:<20}", "accent" if "KEY" in cell else "text") for cell in cells)]
+                for head, *cells in table]
+
+
+class FusionFigure(LessonFigure):
+    """Two trees become one, in three steps."""
+
+    title = "two trees become one"
+    moves = "the step: what was drafted, what was retrieved, both"
+    _SAYS = ("what the {} drafted", "what was retrieved, and what was pruned", "fused: shared tokens once")
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if event is None or not event.draft.also or event.retrieval is None:
+            raise Missing("this round has no fused tree")
+        self.at = 0
+        draft = event.draft
+        self.sources = [{origin_of(draft, node).source} | (
+            {draft.origins[draft.also[node]].source} if draft.also[node] >= 0 else set())
+            for node in range(len(draft.tokens))]
+
+    def move(self, step: int) -> None:
+        self.at = max(0, min(len(self._SAYS) - 1, self.at - step))
+
+    def still(self, width: int, height: int) -> list[Row]:
+        out: list[Row] = []
+        for self.at in range(len(self._SAYS)):  # noqa: B020
+            out += self.rows(width, height)
+        return out
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        draft, shown = self.event.draft, []
+        for node, who in enumerate(self.sources):
+            model = "draft" in who
+            if self.at == 2 or (model if self.at == 0 else who - {"draft"}):
+                shown.append(node)
+        inner = {draft.parents[node] for node in shown}
+        out: list[Row] = []
+        above: list[int] = []
+        for chain in sorted(chain_to(draft.parents, node) for node in shown if node not in inner):
+            row: list = [(" ", "text")]
+            for depth, node in enumerate(chain):
+                who = self.sources[node]
+                model = "draft" in who
+                style = "strong" if len(who) > 1 else "by-draft" if model else "by-retrieval"
+                sign = ("D", "R", "B" if len(who) > 1 else "D" if model else "R")[self.at]
+                cell = f"{sign}{one_line(quoted(draft.pieces[node]), 12)} "
+                row.append((" " * len(cell), "text") if above[: depth + 1] == chain[: depth + 1] else (cell, style))
+            out.append(row)
+            above = chain
+        found = self.event.retrieval
+        if self.at == 1 and found.pruned:
+            out.append([(" " + " ".join(f"{PRUNED}{one_line(quoted(piece), 12)} and {count - 1} after it" if count > 1
+                                        else f"{PRUNED}{one_line(quoted(piece), 12)}" for piece, count in found.pruned),
+                         "ghost")])
+        more = len(out) - max(1, height - 3)
+        if more > 0:
+            out = [*out[: height - 4], [(f" … and {counted(more + 1, 'more branch')}", "muted")]]
+        both = sum(len(who) > 1 for who in self.sources)
+        says = self._SAYS[self.at].format(proposer("draft", self.run))
+        marks = ("D: drafted.", "R: retrieved.", f"D: only drafted, R: only retrieved, B: both ({both}).")[self.at]
+        return [*out, *told(width, f"{self.at + 1} of 3: {says}.", f"{counted(len(shown), 'node')}. {marks}")]
