@@ -164,7 +164,7 @@ def test_truncate_beyond_the_end_is_refused():
         buffer.truncate(1)
 
 
-def test_tuning_takes_what_it_measured_and_respects_a_given_thread_count(monkeypatch):
+def test_tuning_takes_what_it_measured(monkeypatch):
     costs = {1: 4.0, 2: 3.7, 4: 1.0}
     monkeypatch.setattr(tuning, "measure", lambda forward, threads: costs[threads])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
@@ -180,7 +180,6 @@ def test_tuning_takes_what_it_measured_and_respects_a_given_thread_count(monkeyp
     assert tuned() == 1, "3.7 is not a tenth below 4: no need to try 4 threads"
     costs |= {2: 3.0, 4: 2.9}
     assert tuned() == 2, "3 is, 2.9 is not a tenth below that"
-    assert tuned(1) == 1 and tuned(4) == 4
     costs |= {n: 0.02 / n**0.5 for n in (1, 2, 4)}
     assert tuned(-1) == 2, "a core is left to others"
     costs |= {n: 0.2 / n**0.5 for n in (1, 2, 4)}
@@ -197,10 +196,12 @@ def test_a_later_model_may_have_all_threads(monkeypatch):
     monkeypatch.setattr(torch, "set_num_threads", now.append)
     monkeypatch.setattr(tuning, "measure", lambda forward, threads: forward(threads))
     small, large = (lambda threads: 1.0), (lambda threads: 1 / threads)
-    loads = (small, None, 1), (small, 1, 1), (large, None, 4), (large, 2, 2), (large, None, 4)
-    for forward, threads, expected in loads:
-        tuning.tune(forward, threads)
+    for forward, expected in ((small, 1), (large, 4)):
+        tuning.tune(forward)
         assert now[-1] == expected
+    tuning.use_threads(2)  # the user's number, for one model
+    tuning.tune(large)
+    assert now[-1] == 4
     now.append(3)  # by someone else
     tuning.tune(large)
     assert now[-1] == 3
