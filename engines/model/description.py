@@ -313,7 +313,7 @@ def laid_out_memory(
     source: ModelSource, plain: tuple[Memory, ...], stored: dict[str, int], room: dict[str, Any]
 ) -> tuple[Memory, ...]:
     """What the model takes in native code on the CPU, at each dtype and then quantised; without a compiler ``plain``,
-    where every number has its dtype's size. GPUs are judged by that in any case.
+    where every number has its dtype's size. Whether a GPU has room is judged by ``plain`` in any case.
 
     Args:
         stored: numbers by the type that they are stored in.
@@ -324,10 +324,10 @@ def laid_out_memory(
     half = bool(stored) and set(stored) <= {"BF16", "F16"}
     first, *others = plain
 
-    def laid_out(row: Memory, kind: str, choice: str, half: bool) -> Memory:
+    def laid_out(row: Memory, kind: str, choice: str, half: bool) -> Memory:  # keys and values are float32
         weights = bytes_laid_out(model, kind, grids, half)
         ram = {"ram": weights + (first.cache or 0) <= room["ram"]} if room["ram"] else {}
-        return replace(first, dtype=row.dtype, weights=weights, quantize=choice, fits=row.fits | ram)  # float32 keys
+        return replace(first, dtype=row.dtype, weights=weights, quantize=choice, fits=row.fits | ram)
 
     try:
         model = hf.empty_model(load_config(source), torch.float32)

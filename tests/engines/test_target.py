@@ -196,12 +196,12 @@ def test_a_later_model_may_have_all_threads(monkeypatch):
     monkeypatch.setattr(torch, "set_num_threads", now.append)
     monkeypatch.setattr(tuning, "measure", lambda forward, threads: forward(threads))
     small, large = (lambda threads: 1.0), (lambda threads: 1 / threads)
-    for forward, expected in ((small, 1), (large, 4)):
-        tuning.tune(forward)
+    measured, chosen = tuning.tune, tuning.use_threads
+    for set_threads, of, expected in (
+        (measured, small, 1), (chosen, 1, 1), (measured, large, 4), (chosen, 2, 2), (measured, large, 4),
+    ):
+        set_threads(of)
         assert now[-1] == expected
-    tuning.use_threads(2)  # the user's number, for one model
-    tuning.tune(large)
-    assert now[-1] == 4
     now.append(3)  # by someone else
     tuning.tune(large)
     assert now[-1] == 3

@@ -61,10 +61,15 @@ def test_it_is_not_kept_of_a_busy_machine(machine, busy):
     assert measured == [1, 2, 4, 1, 2, 4]
 
 
-def test_a_number_that_is_given_is_not_measured(machine):
+@pytest.mark.parametrize(("threads", "environment", "expected"), [
+    (1, {}, 1), (3, {}, 3), (4, {}, 4), (None, {"OMP_NUM_THREADS": "4"}, 4), (-1, {"OMP_NUM_THREADS": "4"}, 4),
+])
+def test_a_number_that_is_given_is_not_measured(machine, monkeypatch, threads, environment, expected):
     measured, _, now, folder = machine
-    tune(threads=3, forward=lambda: pytest.fail("nothing is to be timed"))
-    assert not measured and now[-1] == 3 and not folder.exists()
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    tune(threads=threads, forward=lambda: pytest.fail("nothing is to be timed"))
+    assert not measured and now[-1] == expected and not folder.exists()
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "[]", "400", "0", "true", "2.0", '"2"', "[" * 100_000])

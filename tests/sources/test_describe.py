@@ -272,6 +272,14 @@ def test_tokenizers_that_cannot_be_compared_say_so(saved, tmp_path):
     assert named.fits is None and "loading compares" in named.why
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_half_precision_takes_is_said_before_it_is_loaded(dtype):
+    name = str(dtype).removeprefix("torch.")
+    (said,) = (m for m in describe("sample").memory if m.dtype == name)
+    loaded = load_model(str(sample_model("target")), dtype, torch.device("cpu"), 1)
+    assert said.weights == pytest.approx(loaded.weight_bytes, rel=0.01)
+
+
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("choice", ["auto", "int8", "int4"])
 def test_what_a_quantised_model_takes_is_said_before_it_is_loaded(choice, native, monkeypatch):
@@ -282,7 +290,7 @@ def test_what_a_quantised_model_takes_is_said_before_it_is_loaded(choice, native
         str(sample_model("target")), torch.float32, torch.device("cpu"), 1, quantize=choice, native=native)
     if native:
         assert {m.dtype: m.weights for m in describe("sample").memory if m.quantize == "auto"} == dict.fromkeys(
-            ("float32", "bfloat16", "float16"), said["auto"]), "a file of bfloat16 is half as wide at each dtype"
+            ("float32", "bfloat16", "float16"), said["auto"]), "weights of a bfloat16 file stay as they are stored"
         assert set(said) == {"auto", "int8", "int4"}  # its file is on no grid
     else:
         assert set(said) == {"auto"}, "only native code multiplies whole numbers"
