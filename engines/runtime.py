@@ -38,7 +38,7 @@ from engines.libraries.hf import Tokenizer, text_config
 from engines.methods.drafter import Resources
 from engines.methods.shared.datastore_probe import probe
 from engines.model.causal_model import CausalModel
-from engines.model.feature_request import FeatureRequest
+from engines.model.feature_request import LEAST_RECENT, FeatureRequest
 from engines.model.load_options import LoadOptions
 from engines.model.loading import (
     LoadedDraft,
@@ -323,8 +323,9 @@ class Runtime:
 
     def _read_again(self, spec: methods.MethodSpec, wanted: FeatureRequest, prompt: Sequence[int]) -> str:
         """Why tokens that are cached are read again, "" where none are."""
-        cached, known = self.target.shared(prompt), self.target.features.known(wanted)
-        if known is None or known >= cached:
+        cached = self.target.shared(prompt)
+        known = self.target.features.reusable(cached, wanted)
+        if cached - known <= LEAST_RECENT:  # too few to wait for
             return ""
         return (f"{cached - known:,} tokens that are in the KV cache are read again: {spec.title} needs hidden states "
                 "of them, which are kept only while an engine asks for them")

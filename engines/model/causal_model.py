@@ -224,9 +224,7 @@ class CausalModel:
 
     def rewind(self, context: Sequence[int]) -> int:
         """Keep the longest cached prefix of ``context``, with at least a token left to feed. Returns its length."""
-        known = self.features.length
-        shared = self.shared(context)
-        shared = shared if known is None else min(shared, known)
+        shared = self.features.reusable(self.shared(context))
         self.truncate(shared)
         return shared
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from engines.errors import UsageProblem
-from engines.model.feature_request import COSINES, LAST, FeatureRequest, Tap
+from engines.model.feature_request import COSINES, LAST, LEAST_RECENT, FeatureRequest, Tap
 from engines.model.forward import Forward
 from engines.model.sublayers import Sublayers, UnsupportedStructure
 
@@ -74,7 +74,7 @@ class Features:
         if layers and not 1 <= min(layers) <= max(layers) <= self._count:
             raise ValueError(f"{self._name} has layers 1 to {self._count}, not {sorted(layers)}")
         self.sublayers = self._find_sublayers() if COSINES in wanted.taps else None
-        self.layers, self.last, self.every_row = layers, LAST in wanted.taps, LAST in wanted.history
+        self.layers, self.last, self.every_row = layers, LAST in wanted.taps, LAST in wanted.kept
         self.wanted, self.active = FeatureRequest(), False
         try:
             self._compute.observe(self if wanted.taps else None)
@@ -105,30 +105,29 @@ class Features:
             ValueError: not all of these rows have such states.
         """
         buffer = self._buffers.get(tap)
-        end = buffer.length + buffer.pending if buffer is not None else 0
+        end = buffer.end + buffer.pending if buffer is not None else 0
         stop = end if stop is None else stop
-        if buffer is None or buffer.store is None or not 0 <= start <= stop <= end:
+        if buffer is None or buffer.store is None or not buffer.first <= start <= stop <= end:
             raise ValueError(f"rows {start} to {stop} have no {tap!r}")
-        return buffer.store[start:stop]
+        return buffer.store[start - buffer.first : stop - buffer.first]
 
-    def mean_cosines(self, rows: int) -> tuple[list[float], list[float]]:
-        """Cosines of attention and of MLP sublayers, one a layer, averaged over the model's committed ``rows``. Raises
-        ValueError: not all of these rows were measured, or there are none."""
+    def mean_cosines(self, rows: int) -> tuple[list[float], list[float], int]:
+        """Cosines of attention and of MLP sublayers, one a layer, averaged over those of the model's committed ``rows``
+        from which on all were measured; and how many they are. Raises ValueError: the last was not measured, or there
+        are no rows."""
         buffer = self._buffers.get(COSINES)
-        if buffer is None or not 0 < buffer.length == rows:
+        if buffer is None or buffer.end != rows or not buffer.length:
             raise ValueError("these rows were not measured")
-        mean = self.rows(COSINES, 0, rows).double().mean(0).tolist()
-        return mean[0::2], mean[1::2]
+        mean = self.rows(COSINES, buffer.first, rows).double().mean(0).tolist()
+        return mean[0::2], mean[1::2], buffer.length
 
-    @property
-    def length(self) -> int | None:
-        """How many of the first rows have all that is asked for; None where nothing is asked of every row."""
-        return self.known(self.wanted)
-
-    def known(self, wanted: FeatureRequest) -> int | None:
-        """The same of what may be asked for."""
-        lengths = [self._buffer(tap).length for tap in wanted.history]
-        return min(lengths) if lengths else None
+    def reusable(self, cached: int, wanted: FeatureRequest | None = None) -> int:
+        """How many of the first ``cached`` rows need not be read again: they have all that is wanted (None: what is
+        asked for now) of them."""
+        wanted = self.wanted if wanted is None else wanted
+        history = (self._buffer(tap) for tap in wanted.history)
+        whole = min((0 if buffer.first else buffer.end for buffer in history), default=cached)
+        return min(cached, whole, *(self._buffer(tap).reusable(cached) for tap in wanted.recent))
 
     def see_layer(self, layer: int, stream: torch.Tensor) -> None:
         if layer in self.layers:
@@ -163,7 +162,7 @@ class Features:
             self._cosines = []
         for tap, states in self._shown.items():
             states = states[:rows]
-            if tap in self.wanted.history:
+            if tap in self.wanted.kept:
                 self._buffer(tap).append(states)
             if last_only:
                 self._latest[tap] = [states[-1:]]
@@ -179,9 +178,11 @@ class Features:
             start: rows that the model had committed before.
         """
         if not self.paused:
-            for tap in self.wanted.history:
+            for tap in self.wanted.kept:
                 buffer = self._buffer(tap)
-                if buffer.length == start and buffer.pending == self._pending:  # else rows before these lack it
+                if buffer.end != start and tap in self.wanted.recent:
+                    buffer.restart(start)
+                if buffer.end == start and buffer.pending == self._pending:  # else rows before these lack it
                     buffer.keep(rows)
         self.drop()
 
@@ -197,7 +198,7 @@ class Features:
         if not length:
             self._buffers = {}  # frees their memory
         for buffer in self._buffers.values():
-            buffer.length = min(buffer.length, length)
+            buffer.length = max(0, min(buffer.end, length) - buffer.first)
 
     def _compare(self) -> None:
         if self._streams:
@@ -213,12 +214,31 @@ class _RowBuffer:
     """States of rows, ``length`` committed ones, then ``pending`` ones.
 
     Attributes:
+        first: position of the first committed row.
         store: [capacity, width]; None before the first row.
     """
 
     def __init__(self) -> None:
-        self.length = self.pending = 0
+        self.first = self.length = self.pending = 0
         self.store: torch.Tensor | None = None
+
+    @property
+    def end(self) -> int:
+        """Position after the last committed row."""
+        return self.first + self.length
+
+    def reusable(self, cached: int) -> int:
+        """How many of the first ``cached`` rows can stay, if the last ``LEAST_RECENT`` of the context are to be here
+        and only rows that follow the last one can be added."""
+        end = min(self.end, cached)
+        enough = self.first == 0 or end - self.first >= LEAST_RECENT
+        return max(end if enough else 0, cached - LEAST_RECENT)
+
+    def restart(self, first: int) -> None:
+        """Forget the committed rows; the pending ones are at position ``first`` and after."""
+        if self.store is not None:
+            self.store = self.store[self.length :]
+        self.first, self.length = first, 0
 
     def append(self, states: torch.Tensor) -> None:
         """Add pending rows [rows, width]; the buffer grows geometrically."""

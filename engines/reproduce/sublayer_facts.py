@@ -59,11 +59,11 @@ def _cosines(runtime: Runtime, ids: Sequence[int]) -> tuple[list[float], list[fl
     """Attention and MLP, by layer."""
     runtime.forget()
     target = runtime.target
-    with target.features.requested(FeatureRequest(history=frozenset({COSINES}))):
+    with target.features.requested(FeatureRequest(recent=frozenset({COSINES}))):
         target.extend(list(ids))
-        found = target.features.mean_cosines(target.length)
+        attention, mlp, _ = target.features.mean_cosines(target.length)
     runtime.forget()
-    return found
+    return attention, mlp
 
 
 def _seconds(runtime: Runtime, ids: Sequence[int]) -> dict[str, float]:

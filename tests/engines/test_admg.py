@@ -275,21 +275,26 @@ def test_each_rule_has_a_switch(deep):
         assert said == any("nothing is left out" in words for words in run(deep, options={"n": n}, new=2)[0].warnings)
 
 
-def test_the_cosines_of_a_second_turn_cover_all_of_the_context(deep):
+@pytest.mark.parametrize(("least", "other_reuses"), [(1000, 0), (12, 20)])
+def test_the_cosines_of_a_second_turn(deep, monkeypatch, least, other_reuses):
+    monkeypatch.setattr("engines.model.features.LEAST_RECENT", least)
     *_, answered = run(deep, options={"alpha": 0.97})
     turns = (FIRST, ("assistant", answered.text), SECOND)
     warm = run(deep, options={"alpha": 0.97}, turns=turns)
     deep.forget()
     cold = run(deep, options={"alpha": 0.97}, turns=turns)
-    run(deep, "pld", turns=(FIRST,))
+    deep.forget()
+    run(deep, "pld", turns=turns)
     other = run(deep, options={"alpha": 0.97}, turns=turns)  # rows of another engine were not measured
     assert prefilled(warm).reused > 24 and prefilled(cold).reused == 0
-    for events in (warm, other):
-        ours, theirs = prefilled(events).layers, prefilled(cold).layers
-        assert ours.positions == theirs.positions == prefilled(cold).prompt_tokens
-        assert ours.attention_cosine == pytest.approx(theirs.attention_cosine, abs=1e-5)
-        assert ours.mlp_cosine == pytest.approx(theirs.mlp_cosine, abs=1e-5)
-        assert events[-1] == cold[-1]
+    assert prefilled(other).reused >= other_reuses and (other_reuses or not prefilled(other).reused)
+    ours, theirs = prefilled(warm).layers, prefilled(cold).layers
+    assert ours.positions == theirs.positions == prefilled(cold).prompt_tokens
+    assert prefilled(other).layers.positions == theirs.positions - prefilled(other).reused
+    for found in (ours, prefilled(other).layers) if not other_reuses else (ours,):
+        assert found.attention_cosine == pytest.approx(theirs.attention_cosine, abs=1e-5)
+        assert found.mlp_cosine == pytest.approx(theirs.mlp_cosine, abs=1e-5)
+    assert warm[-1] == cold[-1] and other[-1].text == cold[-1].text
 
 
 def test_the_exit_is_kept_for_the_conversation_but_not_where_dice_decide(deep):

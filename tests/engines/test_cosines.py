@@ -67,9 +67,11 @@ def by_hooks(name: str, tokens: list[int]) -> list[torch.Tensor]:
     return found
 
 
-def assert_mean(model: CausalModel, name: str) -> None:
-    expected = torch.stack(by_hooks(name, model.tokens)).mean(-1).T
-    found = torch.tensor(model.features.mean_cosines(model.length), dtype=torch.float64)
+def assert_mean(model: CausalModel, name: str, first: int = 0) -> None:
+    attention, mlp, rows = model.features.mean_cosines(model.length)
+    assert rows == model.length - first
+    expected = torch.stack(by_hooks(name, model.tokens))[..., first:].mean(-1).T
+    found = torch.tensor((attention, mlp), dtype=torch.float64)
     torch.testing.assert_close(found, expected, atol=2e-4, rtol=1e-3)
 
 
@@ -122,7 +124,9 @@ def test_it_covers_what_was_verified_reused_and_taken_back(name, measured):
     assert_mean(model, name)
 
 
-def test_rows_that_were_not_measured_are_read_again(measured):
+@pytest.mark.parametrize(("least", "reused", "first"), [(64, 6, 0), (14, 6, 0), (9, 11, 11), (3, 17, 17)])
+def test_of_rows_that_were_not_measured_the_last_are_read_again(least, reused, first, measured, monkeypatch):
+    monkeypatch.setattr("engines.model.features.LEAST_RECENT", least)
     model = measured("llama")
     model.extend(TEXT[:6])
     model.features.request(FeatureRequest())
@@ -131,9 +135,21 @@ def test_rows_that_were_not_measured_are_read_again(measured):
         model.features.mean_cosines(model.length)
     assert model.rewind(TEXT[:25]) == 20
     model.features.request(MEASURED)
-    assert model.rewind(TEXT[:25]) == 6
-    model.extend(TEXT[6:25])
-    assert_mean(model, "llama")
+    assert model.rewind(TEXT[:25]) == reused
+    model.extend(TEXT[reused:22])
+    model.extend(TEXT[22:25])
+    assert_mean(model, "llama", first)
+    model.forward([5, 6, 7], [-1, -1, 0])
+    model.keep([0, 2])
+    assert_mean(model, "llama", first)
+    assert model.rewind(TEXT[:24]) == 23, "what is measured stays"
+    model.extend(TEXT[23:24])
+    assert_mean(model, "llama", first)
+    text = TEXT[: reused + 2]  # from here on fewer than are wanted
+    expected = reused + 1 if not first else reused + 1 - least
+    assert model.rewind(text) == expected
+    model.extend(text[expected:])
+    assert_mean(model, "llama", 0 if not first else expected)
 
 
 def test_long_prompts_are_summed_in_parts(measured, monkeypatch):

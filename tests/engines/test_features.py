@@ -178,7 +178,7 @@ def test_what_a_model_cannot_show_is_refused(monkeypatch):
     assert not model.features.active
     with pytest.raises(UsageProblem, match="not a list of modules"):
         wrapped(UNCLEAR).features.request(EVERY)
-    with model.features.requested(FeatureRequest(history=frozenset({COSINES, 2}))):
+    with model.features.requested(FeatureRequest(history=frozenset({2}), recent=frozenset({COSINES}))):
         model.extend(TEXT[:5])
         assert model.features.rows(COSINES).shape == (5, 4) and model.features.rows(2).shape == (5, 32)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.model.modules())

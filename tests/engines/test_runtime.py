@@ -74,7 +74,9 @@ def test_the_cache_survives_a_change_of_engine_and_a_cancel(sample):
     assert ask(sample, turn, engine="pld", new=60)[-1] == ask(sample, turn, engine="autoregressive", new=60)[-1]
 
 
-def test_what_is_cached_and_read_again_is_said(tiny):
+def test_what_is_cached_and_read_again_is_said(tiny, monkeypatch):
+    monkeypatch.setattr("engines.model.features.LEAST_RECENT", 1000)  # of all rows, as heads want it
+    monkeypatch.setattr("engines.runtime.LEAST_RECENT", 0)
     question, said = ("user", "a question"), lambda events: [w for w in events[0].warnings if "are read again" in w]
     tiny.forget()
     first = ask(tiny, question, engine="pld")

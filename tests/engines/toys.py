@@ -21,7 +21,7 @@ from engines.report.events import Origin
 from engines.report.recorder import record
 
 HIDDEN = FeatureRequest(latest=frozenset({LAST}))
-MEASURED = FeatureRequest(history=frozenset({COSINES}))
+MEASURED = FeatureRequest(recent=frozenset({COSINES}))
 
 
 class ToyModel:

@@ -1,8 +1,8 @@
 """ADMG: the target drafts without the sublayers that change its residual stream least in this very context.
 
 Source: Metel et al. 2024, "Draft on the Fly: Adaptive Self-Speculative Decoding using Cosine Similarity", Algorithm 1;
-the length of drafts: Zhang et al. 2024, "Draft & Verify". Differences: C_l is the average over the whole context also
-where its beginning is reused from an earlier turn; each rule has a switch (Table 5).
+the length of drafts: Zhang et al. 2024, "Draft & Verify". Differences: C_l is the average over all of the
+conversation that was read since this engine answers it, at least its last 64 tokens; each rule has a switch (Table 5).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ADMG(SelfDraft):
         UsageProblem: the target cannot be run without some of its sublayers.
     """
 
-    features = FeatureRequest(history=frozenset({COSINES}))
+    features = FeatureRequest(recent=frozenset({COSINES}))
 
     def __init__(
         self, resources: Resources, *, preset: str, alpha: float, m: int, n: int, cosine: bool, interval: bool,
@@ -40,8 +40,8 @@ class ADMG(SelfDraft):
         return super().remark()
 
     def start(self, outcome: Outcome) -> None:
-        attention, mlp = self.model.features.mean_cosines(self.model.length)
-        measured = {"attention_cosine": tuple(attention), "mlp_cosine": tuple(mlp), "positions": self.model.length}
+        attention, mlp, rows = self.model.features.mean_cosines(self.model.length)
+        measured = {"attention_cosine": tuple(attention), "mlp_cosine": tuple(mlp), "positions": rows}
         self.layers = self._rules(replace(self._layers(), **measured))
 
     def _rules(self, layers: Layers) -> Layers:
