@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Protocol
+
+from engines.report.plain_text import one_line
 
 _WAYS = (  # what is said there, and what is done here
     (r"choose one \(ctrl\+l\), or start with --draft-model PATH", "choose one (ctrl+l)"),
@@ -11,6 +14,7 @@ _WAYS = (  # what is said there, and what is done here
     (r"give --head(?: one| a file of them)?(?: that was trained for this model)?", "choose a draft head (ctrl+l)"),
     (r"(?:give|or give) --model\b", "choose a model (ctrl+l)"),
     (r",? or --head none\b", ""),
+    (r"\b(?:started )?with --strict,?", "when spec-tui was started with the option strict,"),
     (r",? or (?:--dtype \w+|start with --[\w-]+(?: [A-Z]+)?)", ""),
 )
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
@@ -21,3 +25,18 @@ def on_screen(words: str) -> str:
     for said, done in _WAYS:
         words = re.sub(said, done, words)
     return _FLAG.sub(r"(when spec-tui is started) the option \1", words)
+
+
+class Problem(Protocol):
+    """What went wrong and what helps: an error of the engines, or its event."""
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def hint(self) -> str: ...
+
+
+def failure(problem: Problem) -> str:
+    """A problem in one line of a screen."""
+    return one_line(on_screen(": ".join(filter(None, (problem.message, problem.hint)))))

@@ -13,7 +13,7 @@ from engines.report.run_state import RunState
 from engines.request import Request
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import token_styles as marks
-from spec_tui.present.on_screen import on_screen
+from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.playback import speed_words
 from spec_tui.present.progress_text import prefill_progress, short_progress
 from spec_tui.present.speed_verdict import of_runs
@@ -232,7 +232,7 @@ def stocked(ended: Built | Refused | DatastoreList | None, session: ChatSession)
         way = "the next answers search it" if taken else "d chooses it"
         return f"{ended.name} is built: {ended.tokens:,} tokens, {in_bytes(ended.size)}; {way}"
     if isinstance(ended, Refused) and ended.do == "build":
-        return f"{ended.message}: {ended.hint}"
+        return failure(ended)
     return f"removed {ended.removed}" if isinstance(ended, DatastoreList) else ""
 
 
@@ -280,7 +280,8 @@ def same_text(session: ChatSession) -> str:
         return f"✓ its {len(turn.run.tokens)} tokens are those of autoregressive decoding"
     if at is None:
         return "✓ the same text as autoregressive decoding, token for token"
-    return verdict.parting(turn.run, at, session.load_request.strict if session.client.capabilities.ask else None)
+    strict = session.load_request.strict if session.client.capabilities.ask else None
+    return on_screen(verdict.parting(turn.run, at, strict))
 
 
 def closing(session: ChatSession, number: int) -> tuple[str, tuple[str, str] | None]:

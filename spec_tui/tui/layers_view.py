@@ -12,6 +12,7 @@ from engines.methods.admg.rules import leave_out
 from engines.methods.shared.payoff import Payoff, payoff
 from engines.report.events import Layers
 from engines.report.run_state import RunState
+from spec_tui.present.on_screen import failure
 from spec_tui.present.speed_verdict import UNMEASURED, SpeedVerdict, of_runs, seconds_alone
 from spec_tui.session.chat_session import REFUSED, ChatSession
 
@@ -119,6 +120,6 @@ def measure(session: ChatSession, typed: str) -> str:
         request = replace(settings.request(turns, session.ready), max_new_tokens=1)
         request.check()
     except SpecError as error:
-        return f"{error.message}: {error.hint}"
+        return failure(error)
     session.measure(typed or session.last.prompt, request, "layers")
     return ""

@@ -23,6 +23,7 @@ from engines.race.result import LaneRun
 from engines.report.events import Failed, Ready
 from engines.report.run_state import RunState
 from spec_tui.learn.showcase_prompts import SHOWCASES
+from spec_tui.present.on_screen import failure
 from spec_tui.present.playback import SPEEDS
 from spec_tui.present.progress_text import race_left
 from spec_tui.present.text import one_line
@@ -210,7 +211,7 @@ class RaceController:
         try:
             asked = self.setup.race(session.settings, session.ready)
         except SpecError as error:
-            return f"{error.message}: {error.hint}"
+            return failure(error)
         self.race, self.replay, self.differing = RaceState(asked), None, None
         self._began, self.left = perf_counter(), ""
         session.client.race(asked)
@@ -255,7 +256,7 @@ class RaceController:
         try:
             store.begin("races", one_line(self.setup.prompt, 60), f"{', '.join(race.labels)} on {model}", runs)
         except SpecError as error:
-            return f"{error.message}; {error.hint}"
+            return failure(error)
         return ""
 
     def show_kept(self, entry: Entry, when: str) -> str:
@@ -263,7 +264,7 @@ class RaceController:
         try:
             race = kept_race(entry.runs(), when)
         except SpecError as error:
-            return f"{error.message}: {error.hint}"
+            return failure(error)
         prompt = race.asked.request.conversation[-1][1] if race.asked.request.conversation else ""
         self.race, self.differing = race, None
         self.setup = RaceSetup(race.asked.lanes, prompt, race.asked.repeats)

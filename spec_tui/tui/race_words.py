@@ -12,6 +12,7 @@ from engines.race.lanes import Lane
 from engines.race.race_events import Compared
 from engines.report.metrics import Metrics
 from spec_tui.present import token_styles as marks
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.playback import speed_words
 from spec_tui.present.progress_text import prefill_progress
 from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence, speed_up, verdict
@@ -127,7 +128,7 @@ def difference(controller: RaceController, pair: Compared) -> str:
         run = controller.race.run(lane, repeat)
         tokens = run.state.tokens if run is not None else ()
         differing.append(f"“{visible(tokens[pair.at].piece)}”" if pair.at < len(tokens) else "the end")
-    return f"{' and '.join(differing)}: {pair_sentence(pair, controller.race.labels)}"
+    return f"{' and '.join(differing)}: {on_screen(pair_sentence(pair, controller.race.labels))}"
 
 
 def no_difference(race: RaceState) -> str:

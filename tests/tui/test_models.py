@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from textual.widgets import Input
 
-from engines.errors import ModelUnavailable
+from engines.errors import ModelUnavailable, RunFailed
 from engines.folders import sample_model
 from engines.hub import known_models, local_models
 from engines.model.loading import no_draft_fits
 from engines.progress import Loading
 from engines.report.events import DatastoreInfo, Failed, LoadedHead
-from spec_tui.present.on_screen import on_screen
+from spec_tui import tui
+from spec_tui.present.audit_words import STRICT
+from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.session import kept_settings, model_choices, settings
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.screens.models import ANOTHER, JUDGING, ModelsScreen
@@ -231,9 +235,18 @@ def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):
      "choose a draft head (ctrl+l), or choose another engine"),
     ("choose a smaller model or --dtype bfloat16", "choose a smaller model"),
     ("it exists; --allow-pickle reads it", "it exists; (when spec-tui is started) the option allow-pickle reads it"),
+    ("with --strict all engines write one text",
+     "when spec-tui was started with the option strict, all engines write one text"),
+    (STRICT, "when spec-tui was started with the option strict, every engine writes one text"),
 ])
 def test_no_flag_is_named_on_a_screen(said, shown):
     assert on_screen(said) == shown and on_screen(shown) == shown
+    assert failure(RunFailed(said, said)) == f"{shown}: {shown}"
+
+
+def test_every_screen_words_problems_by_that():
+    by_hand = re.compile(r"\.message\}.*\.hint\}|one_line\([\w.]+\.hint\)")
+    assert [path.name for path in Path(tui.__file__).parent.rglob("*.py") if by_hand.search(path.read_text())] == []
 
 
 async def test_a_known_model_that_is_not_here_says_what_it_takes_and_is_fetched(session, monkeypatch):

@@ -12,6 +12,7 @@ from textual.widgets import Static
 from engines.methods import find
 from engines.report.run_state import RunState, first_difference
 from engines.request import Request
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.step.branching import differences, future, verdict
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, FAILED, spans
@@ -135,7 +136,7 @@ class BranchScreen(HasActions, Backdrop):
     def _said(self) -> Row:
         run = self.branch.run
         if run.failed is not None:
-            hint = one_line(run.failed.hint)
+            hint = one_line(on_screen(run.failed.hint))
             return [(f" {FAILED} ", "bad"), (one_line(run.failed.message), "text"), (f"  {hint}", "muted")]
         if run.finished is None:
             return [(f" {BUSY} ", "good"), ("the other future is being written", "text"), ("  esc stops it", "muted")]

@@ -14,6 +14,7 @@ from engines.datastores.datastore_events import Estimated
 from engines.errors import SpecError, UsageProblem
 from engines.hub.download_progress import in_bytes
 from engines.methods.options import Option
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.progress_text import estimate_parts, progress_line, skipped_files
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
@@ -208,5 +209,5 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
 
 def _problem(message: str, hint: str, meant: bool = False) -> Content:
     """What is wrong, and the way out; ``meant`` if the user wanted it."""
-    words = one_line(f"{message}: {hint}" if hint else message)
+    words = one_line(on_screen(f"{message}: {hint}" if hint else message))
     return Content.styled(words, "$tok-prompt" if meant else "bold $error")

@@ -21,7 +21,7 @@ from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present import audit_words as verdict
 from spec_tui.present import price_words as price
 from spec_tui.present import token_styles as marks
-from spec_tui.present.on_screen import on_screen
+from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.served_price import ServedPrice, served_price
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening, Turn
@@ -381,7 +381,7 @@ class ChatScreen(HasActions, Screen):
         try:
             outcome = slash.execute(text, self.session.settings, self.session.ready)
         except SpecError as error:
-            self.say(f"{error.message}: {error.hint}")
+            self.say(failure(error))
             return
         self.prompt.taken(text)
         self._chosen(outcome.settings, outcome.message)
@@ -656,7 +656,7 @@ class ChatScreen(HasActions, Screen):
         except OSError as error:
             self.say(f"could not save it: {error.strerror or error}")
         except SpecError as error:
-            self.say(f"{error.message}: {error.hint}")
+            self.say(failure(error))
 
     def action_engine(self) -> None:
         from spec_tui.tui.screens.engine import EngineScreen
@@ -803,7 +803,7 @@ class ChatScreen(HasActions, Screen):
         try:
             past_answers.forget()
         except UsageProblem as problem:
-            self.say(f"{problem.message}: {problem.hint}")
+            self.say(failure(problem))
             return
         self.say(f"forgot {counted(kept.answers, 'past answer')}" if kept.size else "no past answers are kept")
 
@@ -909,7 +909,7 @@ class ChatScreen(HasActions, Screen):
         try:
             new = settings.with_option(engine, name, value)
         except UsageProblem as error:
-            self.say(f"{error.message}: {error.hint}")
+            self.say(failure(error))
             return
         off = {"alpha": "cosine", "m": "interval"}.get(name, "")
         rule_off = off and not settings.options(engine)[off]

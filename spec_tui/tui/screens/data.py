@@ -17,6 +17,7 @@ from engines.datastores.datastore_events import Built, Refused
 from engines.errors import SpecError
 from engines.hub.download_progress import in_bytes, in_time
 from engines.report.events import Ready
+from spec_tui.present.on_screen import failure
 from spec_tui.present.progress_text import amount, amount_done, rate_and_time_left
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ABSENT, BUSY, PRESENT, WAITING
@@ -373,8 +374,8 @@ class DataScreen(SpecModal[ChatSettings]):
         elif ended.do != "estimate":
             stopped = ended.kind == "cancelled"
             left = any(row.unfinished and row.name == ended.name for row in self.rows.values())
-            way = ("R continues it" if left else "nothing was built yet") if stopped else ended.hint
-            self._say(f"{ended.message}: {way}", wrong=not stopped)
+            way = "R continues it" if left else "nothing was built yet"
+            self._say(f"{ended.message}: {way}" if stopped else failure(ended), wrong=not stopped)
 
     def on_resize(self) -> None:
         self.call_after_refresh(lambda: self.row and self._draw_about(self.row))
@@ -400,7 +401,7 @@ class DataScreen(SpecModal[ChatSettings]):
         try:
             self.dismiss(self.session.settings.with_datastores(self.chosen, self.session.ready))
         except SpecError as error:
-            self._say(f"{error.message}: {error.hint}", wrong=True)
+            self._say(failure(error), wrong=True)
 
     def action_choose(self) -> None:
         row = self.row
@@ -505,7 +506,7 @@ class DataScreen(SpecModal[ChatSettings]):
                 catalog.remove(name)
                 self._say(f"removed {name}")
             except SpecError as error:
-                self._say(f"{error.message}: {error.hint}", wrong=True)
+                self._say(failure(error), wrong=True)
             self._list()
 
     def action_copy(self) -> None:

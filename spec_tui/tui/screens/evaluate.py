@@ -18,6 +18,7 @@ from engines.folders import typed_path
 from engines.report.wording import counted
 from spec_tui.export.advice_report import AdviceReport, advised, as_text_of, pastes
 from spec_tui.present.advice_words import planned
+from spec_tui.present.on_screen import failure
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.rows import bar
 from spec_tui.present.text import one_line
@@ -147,7 +148,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
             state.over = True
             self.message = "The engine is gone: esc goes back, ctrl+r there starts it again."
         if state.problem is not None:
-            self.message = f"{state.problem.message}: {state.problem.hint}"
+            self.message = failure(state.problem)
         if arrived or not state.timing:  # nothing is drawn while a lane is timed
             self.draw()
         if not state.running:
@@ -186,7 +187,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         if state is None:
             return f"{self._plan()}\n\n{_KEYS}"
         if state.problem is not None and report is None:
-            return f"{one_line(state.problem.message)}: {one_line(state.problem.hint)}"
+            return failure(state.problem)
         if self.running:
             return self._progress()
         return as_text_of(report, max(60, self.size.width - 4)) if report is not None else "Nothing was measured."
@@ -201,7 +202,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
             request = session.settings.request((("user", "x"),), session.ready)
             return planned(foresee(session.ready, asked.suite, request, self.minutes * 60.0))
         except SpecError as error:
-            return f"{error.message}: {error.hint}"
+            return failure(error)
 
     def _progress(self) -> str:
         """The rounds so far, and the standings in the one under way."""
@@ -225,7 +226,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         try:
             asked = self._prompts()
         except SpecError as error:
-            self._say(f"{error.message}: {error.hint}")
+            self._say(failure(error))
             return
         if HostAccess.here().whole:
             name = self.query_one(Input).value.strip()
@@ -293,7 +294,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
                 settings = settings.with_option(lane.engine, name, value)
             kept = kept_settings.keep(self.session.load_request, lane, "found by Evaluate")
         except SpecError as error:
-            self._say(f"{error.message}: {error.hint}")
+            self._say(failure(error))
             return
         self.session.settings = settings
         self._say(f"from now on {kept.words}")

@@ -13,6 +13,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from engines.errors import SpecError
+from spec_tui.present.on_screen import failure
 from spec_tui.present.text import one_line
 from spec_tui.session.history import SETTING, Entry, History, Kind
 from spec_tui.tui.actions import Action
@@ -98,7 +99,7 @@ class HistoryScreen(SpecModal[Entry]):
         try:
             entry.rename(event.value)
         except SpecError as error:
-            self.say(f"{error.message}: {error.hint}")
+            self.say(failure(error))
         self.query_one(OptionList).replace_option_prompt_at_index(at, _option(entry).prompt)
         self.query_one("#about", Static).update(_about(entry))
         self._end_rename()
@@ -114,7 +115,7 @@ class HistoryScreen(SpecModal[Entry]):
         try:
             self.forget(entry)
         except SpecError as error:
-            self.say(f"{error.message}: {error.hint}")
+            self.say(failure(error))
             return
         at = self.entries.index(entry)
         del self.entries[at]

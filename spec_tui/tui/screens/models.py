@@ -18,7 +18,7 @@ from engines.errors import SpecError
 from engines.folders import same_place
 from engines.heads.at_hand import AUTO
 from engines.hub.download_progress import in_bytes
-from spec_tui.present.on_screen import on_screen
+from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ABSENT, PRESENT
 from spec_tui.session import model_choices
@@ -278,7 +278,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         try:
             size = model_choices.to_download(name, self.load)
         except SpecError as error:
-            self.app.call_from_thread(self._say, f"{error.message}: {error.hint}", True)
+            self.app.call_from_thread(self._say, failure(error), True)
             return
         self.app.call_from_thread(self._found, name, role, size)
 

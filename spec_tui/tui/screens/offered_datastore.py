@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
+from spec_tui.present.on_screen import failure
 from spec_tui.present.progress_text import estimate_parts, progress_line
 from spec_tui.present.text import one_line
 from spec_tui.tui.actions import Action
@@ -61,7 +62,7 @@ class OfferedDatastore(SpecModal["BuildSpec"]):
             words = " · ".join(estimate_parts(found.estimate))
         else:
             ended = self.jobs.ended
-            words = f"{ended.message}: {ended.hint}" if ended is not None else ""
+            words = failure(ended) if ended is not None else ""
         self.query_one("#takes", Static).update(Content.styled(one_line(words), "bold"))
 
     def action_build(self) -> None:

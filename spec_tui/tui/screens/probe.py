@@ -13,6 +13,7 @@ from engines.datastores.datastore_events import Probed, ProbeDraft, Refused
 from engines.methods.options import Option
 from engines.report.events import Emitted, Round
 from engines.report.run_state import Log, RunState, TokenState
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
 from spec_tui.tui.actions import Action
@@ -56,7 +57,7 @@ class ProbePanel(StripPanel):
         if found is None:
             return [[(line, "text")] for text in EMPTY for line in wrap(text, width) or [""]]
         if isinstance(found, Refused):
-            texts = one_line(f"{found.message}."), one_line(found.hint)
+            texts = one_line(f"{found.message}."), one_line(on_screen(found.hint))
             return [[(line, "bad")] for text in texts for line in wrap(text, width)]
         return [row for draft in found.drafts for row in self._draft(found, draft, width)]
 

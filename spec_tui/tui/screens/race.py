@@ -16,6 +16,7 @@ from textual.widgets import Static
 from engines.errors import SpecError
 from engines.race.lanes import Lane, parse_lanes
 from spec_tui.present import token_styles
+from spec_tui.present.on_screen import failure
 from spec_tui.present.playback import speed_words
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Happening
@@ -281,7 +282,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         try:
             self.controller.change(**changes)
         except SpecError as error:
-            message = f"{error.message}: {error.hint}"
+            message = failure(error)
         self.lane = min(self.lane, len(self.controller.setup.lanes) - 1)
         self.changed(message)
 
@@ -331,7 +332,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
                     settings = self.controller.session.settings.with_sampling("max_new_tokens", given)
                     self.controller.change(most=settings.max_new_tokens)
             except SpecError as error:
-                self.say(f"{error.message}: {error.hint}")
+                self.say(failure(error))
                 return
             self.query_one(PromptBox).put(self.controller.setup.prompt)
             self.set_focus(None)
@@ -434,7 +435,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         except OSError as error:
             self.say(f"could not save the race: {error.strerror or error}")
         except SpecError as error:
-            self.say(f"could not save the race: {error.message}: {error.hint}")
+            self.say(f"could not save the race: {failure(error)}")
 
     def action_history(self) -> None:
         from spec_tui.tui.screens.history_list import HistoryScreen, when
@@ -455,7 +456,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         try:
             asked = race.asked if race is not None else self.controller.setup.race(session.settings, session.ready)
         except SpecError as error:
-            self.say(f"{error.message}: {error.hint}")
+            self.say(failure(error))
             return
         self.app.copy_to_clipboard(compare_line(asked, session.load_request))
         self.say("copied the command line" + (": it races fairly, as it always does" if asked.live else ""))

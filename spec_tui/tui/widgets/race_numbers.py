@@ -7,6 +7,7 @@ from itertools import zip_longest
 from textwrap import wrap
 
 from engines.race.result import LaneFigures
+from spec_tui.present.on_screen import on_screen
 from spec_tui.present.race_text import COLUMNS, pair_mark
 from spec_tui.present.tables import share
 from spec_tui.present.text import one_line
@@ -102,7 +103,7 @@ class RaceTable(StripPanel):
             rows += [BLANK, *_beside(pairs, by_depth(race, width - left), left)]
         else:
             rows += [*([BLANK, *pairs] if pairs else []), *([BLANK, *depths] if depths else [])]
-        said = [line for note in race.notes() for line in _wrapped(note, width)]
+        said = [line for note in race.notes() for line in _wrapped(on_screen(note), width)]
         if len(rows) + 1 + len(said) > height:
             rows = [row for row in rows if row is not BLANK]
         gap = [BLANK] if said and len(rows) + len(said) < height else []
