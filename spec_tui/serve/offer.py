@@ -35,7 +35,7 @@ _SYSTEM = (
     "/etc/ld.so.conf.d", "/etc/localtime", "/etc/ssl", "/etc/mime.types", "/etc/nsswitch.conf", "/etc/alternatives",
     "/etc/hosts", "/etc/resolv.conf", "/etc/host.conf", "/etc/gai.conf",
 )
-_MEASURED = ("costs", "tunings", "native", "selftests")  # in the cache folder
+_MADE = ("costs", "tunings", "native", "selftests", "gguf")  # in the cache folder
 FOLDERS = "spec-tui-serve-"
 """How the name of a server's folder begins, in which its sessions have theirs."""
 _FETCH = "fetch it first: spec-tui run Hello --model {}"
@@ -163,8 +163,8 @@ def variables(offer: Offer, folder: Path) -> dict[str, str]:
 
 
 def furnish(folder: Path) -> None:
-    """Make a session's folder, with links to the models that have a name here, and with what was measured on this
-    machine: times of forward passes and numbers of threads. Raises OSError."""
+    """Make a session's folder, with links to the models that have a name here, and with what was made on this
+    machine: times of forward passes, numbers of threads, native code, tokenizers of GGUF files. Raises OSError."""
     for name in ("tmp", "data", "cache", "state"):
         (folder / name).mkdir(parents=True, mode=0o700)
     for model in (file for known in KNOWN.values() for file in known.files):
@@ -173,6 +173,6 @@ def furnish(folder: Path) -> None:
             place.parent.mkdir(parents=True)
             with suppress(OSError):  # Windows
                 place.symlink_to(model.path.resolve())
-    for kind in _MEASURED:
+    for kind in _MADE:
         if (folders.cache() / kind).is_dir():
-            shutil.copytree(folders.cache() / kind, folder / "cache" / kind)
+            shutil.copytree(folders.cache() / kind, folder / "cache" / kind, ignore=shutil.ignore_patterns("tmp*"))

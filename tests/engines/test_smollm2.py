@@ -59,10 +59,24 @@ def test_engines_with_datastores_and_trees_do_too(smollm2, engine, options):
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("engine, options", [
+    ("eagle", {}), ("medusa", {}), ("rasd", {"drafter": "eagle"}), ("rasd", {"drafter": "eagle", "budget": "paper"}),
+    ("hybrid", {"n_min": 1, "budget": "paper"}),
+])
+def test_engines_with_heads_do_too(engine, options):
+    runtime = load(str(SMOLLM2), threads=2)
+    add_datastores("smollm2-texts", runtime)
+    for kw in ({"temperature": 0.0}, {"temperature": 0.8}):
+        wanted = answer(runtime, new=60, seed=3, **kw)
+        assert answer(runtime, engine, options, new=60, seed=3, **kw).tokens == wanted.tokens, kw
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1800)
 @torch.no_grad()
-def test_two_thousand_tokens_into_a_text_its_logits_are_those_of_transformers(smollm2):
+@pytest.mark.parametrize("length", [2000, 6000])
+def test_far_into_a_text_its_logits_are_those_of_transformers(smollm2, length):
     """Read in pieces and, at the end, token by token as an answer is."""
-    length = 2000
     exact = load(str(SMOLLM2), threads=2, arithmetic="float32").target
     text = "\n".join(path.read_text("utf-8") for path in sorted((Path(__file__).parents[2] / "docs").glob("*.md")))
     ids = smollm2.tokenizer(text, add_special_tokens=False).input_ids[:length]

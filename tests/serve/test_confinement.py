@@ -12,11 +12,13 @@ import pytest
 
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import sample_model, sample_traces
+from engines.hub import gguf_file, gguf_folder
 from engines.model.native.native_code import compiler
 from spec_tui.serve import offer as offers
 from spec_tui.serve.confinement import version
 from spec_tui.serve.offer import Offer, confinement, found, furnish, variables
 from spec_tui.session.engine_commands import LoadRequest
+from tests.conftest import SMOLLM2
 
 TRY = """
 import json, os, socket, sys, msgspec
@@ -97,6 +99,20 @@ def test_a_session_compiles_and_measures_nothing_that_its_host_has_kept(sample, 
     assert "loading the tokenizer" in done.stdout and "compiling" not in done.stdout
     assert kept_in(tmp_path / "1", *kinds) == kept, "nothing is compiled or tested again"
     assert kept_in(tmp_path / "1", "costs").keys() == prices.keys(), "a price that has become less may be corrected"
+
+
+@pytest.mark.skipif(not SMOLLM2.is_file(), reason="smollm2 is not here")
+def test_a_session_finds_the_tokenizers_of_gguf_files(tmp_path, monkeypatch):
+    file = gguf_file.read(SMOLLM2)
+    made = gguf_folder.prepared(file)
+    other = made.parent / "tmp-of-another-process"
+    other.mkdir(exist_ok=True)
+    furnish(tmp_path / "1")
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path / "1" / "cache"))
+    monkeypatch.setattr(gguf_folder, "_write", lambda *_: pytest.fail("it is there"))
+    found = gguf_folder.prepared(file)
+    assert found.is_relative_to(tmp_path) and found.name == made.name
+    assert other.name not in {folder.name for folder in found.parent.iterdir()}
 
 
 def test_the_environment_is_made_of_what_is_allowed(tmp_path, monkeypatch):
