@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from textual.events import Paste
@@ -147,7 +148,7 @@ async def test_an_action_or_an_event_that_fails_keeps_the_session(session, conta
         assert len(s.app.faults) == 2 and "changed in" in s.app.faults[1]
         await s.ask("two")
         assert len(s.chat.session.turns) == 2 and "The two indices walk" in s.shown
-        assert "one" not in contained.read_text().replace("in one", ""), "the log holds no prompt"
+        assert not re.search(r"\bone\b", contained.read_text().replace("in one", "")), "the log holds no prompt"
 
 
 def test_the_log_is_where_doctor_looks():

@@ -77,7 +77,14 @@ struct Rounded {
   int16_t *sum_16, *sum_32;  // where 256 do: sums of so many numbers [in / 32 or in / 64][width][2]
 };
 
-inline float to_half(float number) { return float(_Float16(number)); }
+// Not float(_Float16(number)) where it can be helped: GCC 12 leaves both conversions out of vectors in AVX512-FP16.
+inline float to_half(float number) {
+#ifdef __F16C__
+  return _cvtsh_ss(_cvtss_sh(number, _MM_FROUND_TO_NEAREST_INT));
+#else
+  return float(_Float16(number));
+#endif
+}
 
 // The numbers nearest to x [count] * factor, which lie between -127 and 127; four of them each `apart` from the next.
 inline void nearest(const float* x, float factor, int count, int8_t* out, int64_t apart) {
