@@ -73,6 +73,8 @@ TRACES = {
     "smollm2-tree": ask("Sum of a list", "draft", 48, shape="tree"),
     "smollm2-drawn": ask("The mouse and the cat", "draft", 40, 0.8, "rejection"),
     "smollm2-drawn-tree": ask("The mouse and the cat", "draft", 32, 0.8, "rejection", shape="tree"),
+    "smollm2-drawn-siblings": ask("The mouse and the cat", "draft", 32, 0.8, "rejection", shape="tree",
+                                  draw="independent", budget="paper", top_k=4, depth=2, total_nodes=12),
     "smollm2-sampled-plain": ask("The mouse and the cat", "autoregressive", 40, 0.8),
     "smollm2-sampled-exact": ask("The mouse and the cat", "draft", 40, 0.8),
     "smollm2-pld-in-vain": ask("The fox", "pld", 48),

@@ -288,10 +288,15 @@ def _fused(event: Round) -> int:
 
 
 def _choice(event: Round) -> float | None:
-    """How many first tokens the draft had, where both models' probabilities are known."""
-    below = children(event.draft.parents).get(-1, ())
-    known = bool(event.verified) and all(event.draft.probs[node] is not None for node in below)
-    return len({event.draft.tokens[node] for node in below}) if known and len(below) > 1 else None
+    """How many first tokens the draft had, where both models' probabilities are known; of as many, how much of both
+    distributions they are."""
+    below = {event.draft.tokens[node]: node for node in children(event.draft.parents).get(-1, ())}
+    if len(below) < 2 or not event.verified:
+        return None
+    shares = [(event.verified[node + 1].drafted, event.draft.probs[node]) for node in below.values()]
+    if any(None in pair for pair in shares):
+        return None
+    return len(below) + 0.99 * min(map(sum, zip(*shares)))
 
 
 PICKS: dict[str, Score] = {

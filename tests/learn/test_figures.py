@@ -20,6 +20,7 @@ from spec_tui.learn.figures import (
     BreakEvenFigure,
     CosinesFigure,
     CostFigure,
+    CountsFigure,
     EnginesFigure,
     FusionFigure,
     KeyFigure,
@@ -85,6 +86,24 @@ def test_a_block_makes_up_for_a_token_and_keeps_no_less():
         figure.move(1)
         said.add(shown(figure))
     assert figure.at == 0 and len(said) > 3 and any("nothing is made up" in text for text in said)
+
+
+def test_what_followed_the_last_tokens_is_counted():
+    figure = made(CountsFigure, "qwen-coder-pld", "corrected")
+    run, event = figure.run, figure.event
+    before = "".join([*run.started.prompt_pieces, *(token.piece for token in run.tokens)][: event.position])
+    for _ in range(3):
+        end, followers = figure.found[figure.at]
+        assert before.endswith(end) and sum(count for _, count in followers) <= before.count(end)
+        for piece, count in followers:
+            assert before.count(end + piece) >= count > 0
+        assert f"{followers[0][1]} of {sum(count for _, count in followers)}" in shown(figure)
+        figure.move(1)
+    assert [len(followers) for _, followers in figure.found[:2]] == [5, 1], "two tokens say more than one"
+    figure.move(99)
+    assert figure.at == len(figure.found) - 1 and "it never did" in shown(figure)
+    figure.move(-99)
+    assert figure.at == 0
 
 
 def test_the_law_draws_p_whatever_q_is():

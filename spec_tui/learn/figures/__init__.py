@@ -11,11 +11,11 @@ from spec_tui.learn.figures.cosines import CosinesFigure
 from spec_tui.learn.figures.cost import BatchFigure, BreakEvenFigure, CostFigure, RaceFigure
 from spec_tui.learn.figures.laws import BlockFigure, NoiseFigure, TrialFigure, WaitingFigure
 from spec_tui.learn.figures.lists import EnginesFigure, ReadingFigure
-from spec_tui.learn.figures.retrieval import FusionFigure, KeyFigure, NeighboursFigure, TrieFigure
+from spec_tui.learn.figures.retrieval import CountsFigure, FusionFigure, KeyFigure, NeighboursFigure, TrieFigure
 
 FIGURES: dict[str, type[LessonFigure]] = {
     "cost": CostFigure, "trial": TrialFigure, "weights": BlockFigure, "noise": NoiseFigure,
-    "waiting": WaitingFigure, "key": KeyFigure, "engines": EnginesFigure, "trie": TrieFigure,
+    "waiting": WaitingFigure, "key": KeyFigure, "engines": EnginesFigure, "counts": CountsFigure, "trie": TrieFigure,
     "neighbours": NeighboursFigure, "cosines": CosinesFigure, "fusion": FusionFigure,
     "break-even": BreakEvenFigure, "batch": BatchFigure, "race": RaceFigure, "reading": ReadingFigure,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from engines.core.tree import chain_to, depths
 from engines.cost.curve import CostCurve
 from engines.report.events import Round
@@ -67,6 +69,60 @@ class TrieFigure(LessonFigure):
         curve, rows = CostCurve(self.run.started.price), self.kept + 1
         guessed = "about " if rows > curve.points[-1][0] else ""  # beyond what was measured
         return f": {guessed}{curve.at(rows) / curve.at(1):.2f} × t(1)"
+
+
+class CountsFigure(LessonFigure):
+    """What followed the last tokens wherever they occurred before in the conversation, and how often."""
+
+    title = "what followed the last tokens of the text so far, counted"
+    moves = "how many last tokens are looked for"
+    _FOLLOWERS = 5  # that are listed
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        if event is None or run.started is None or not run.started.prompt:
+            raise Missing("this round's text is not known")
+        written = run.tokens[: event.position - len(run.started.prompt)]
+        tokens = (*run.started.prompt, *(token.emitted.token for token in written))
+        pieces = (*run.started.prompt_pieces, *(token.piece for token in written))
+        self.found: list[tuple[str, list[tuple[str, int]]]] = []  # by how many: they, and what followed how often
+        while True:
+            count = len(self.found) + 1
+            end = tokens[-count:]
+            places = [at for at in range(count, len(tokens)) if tokens[at - count : at] == end]
+            if not places:
+                break
+            self.found.append(("".join(pieces[-count:]), Counter(pieces[at] for at in places).most_common()))
+        if not self.found:
+            raise Missing("the last token of this round's text is new")
+        self.at = 0
+
+    def move(self, step: int) -> None:
+        self.at = max(0, min(len(self.found) - 1, self.at + step))
+
+    def still(self, width: int, height: int) -> list[Row]:
+        out: list[Row] = []
+        for self.at in range(min(2, len(self.found))):  # noqa: B020
+            out += self.rows(width, height)
+        self.at = 0
+        return out
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        end, followers = self.found[self.at]
+        times, most = sum(count for _, count in followers), followers[0][1]
+        listed = followers[: self._FOLLOWERS]
+        out: list[Row] = []
+        for piece, count in listed:
+            style = "accent" if count == most else "bar"
+            out.append([(f" {one_line(quoted(piece), 15):<16}", "text"), (f"{bar(count / times, 24):<24}", style),
+                        (f" {count} of {times} = {count / times:.2f}", "text")])
+        rest = len(followers) - len(listed)
+        longer = self.at + 1 < len(self.found)
+        return [*out, *told(width, f"The last {counted(self.at + 1, 'token') if self.at else 'token'}, "
+                            f"{one_line(quoted(end), 30)}, occurred {counted(times, 'time')} before.",
+                            f"{counted(rest, 'other token')} followed, too. " * bool(rest)
+                            + ("More last tokens occur less often, but say more." if longer else
+                               "With one more last token it never did."))]
 
 
 class NeighboursFigure(LessonFigure):
