@@ -1,4 +1,4 @@
-"""What is known of a race before it begins: how long it takes at most, and whether llama.cpp can be a lane of it."""
+"""What is known of a race before it begins: about how long it takes, and whether llama.cpp can be a lane of it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ LETTERS = 3
 _PREFILL_ROWS = 64  # of a forward pass that reads a prompt
 
 
-def longest(runs: int, lanes: int, prompt_tokens: int, new_tokens: int, ready: Ready | None) -> float | None:
-    """Seconds that a race takes where no draft is accepted and no answer ends early: about the most that it can, and
-    several times too much where drafts gain. None where t(n) is not known.
+def expected_seconds(runs: int, lanes: int, prompt_tokens: int, new_tokens: int, ready: Ready | None) -> float | None:
+    """Seconds that a race takes on an idle machine where drafts neither gain nor cost anything and no answer ends
+    early: too many where drafts gain, too few where they cost or another program is slower. None where t(n) is not
+    known.
 
     Args:
         runs: those that are measured; ``lanes`` are warmed up before.

@@ -15,7 +15,7 @@ from typer import Option
 from engines import methods
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_time
-from engines.race.forecast import LETTERS, longest
+from engines.race.forecast import LETTERS, expected_seconds
 from engines.race.lanes import Lane, Race, make_lane, parse_lane, parse_lanes
 from engines.race.peers import Peers, addresses
 from engines.race.race_events import LaneFinished, LaneStarted
@@ -182,13 +182,14 @@ def runnable(asked: Race, ready: Ready) -> Race:
 
 
 def _forecast(asked: Race, racer: Peers) -> None:
-    """How long it will take at most, where that is more than some seconds."""
+    """About how long it will take, where that is more than some seconds."""
     prompts = [turn for turns in asked.prompts for turn in turns] or [asked.request.conversation[-1][1]]
     length = sum(map(len, prompts)) // len(prompts) // LETTERS
     runs = len(asked.lanes) * asked.repeats * len(prompts)
-    seconds = longest(runs, len(asked.lanes), length, asked.request.max_new_tokens, racer.ready)
+    seconds = expected_seconds(runs, len(asked.lanes), length, asked.request.max_new_tokens, racer.ready)
     if seconds is not None and seconds >= _SAID_FROM:
-        narrate(f"{counted(runs, 'run')}, at most {in_time(seconds)}; less where drafts gain or answers end early")
+        narrate(f"{counted(runs, 'run')}, about {in_time(seconds)}; less where drafts gain or answers end early, more "
+                "on a busy machine")
 
 
 def tell_addresses(lanes: tuple[Lane, ...]) -> None:

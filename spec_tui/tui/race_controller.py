@@ -16,7 +16,7 @@ from typing import Any
 from engines import methods
 from engines.errors import SpecError, UsageProblem
 from engines.folders import model_label
-from engines.race.forecast import LETTERS, has_llama_cpp, longest
+from engines.race.forecast import LETTERS, expected_seconds, has_llama_cpp
 from engines.race.lanes import Lane, Race, labels
 from engines.race.race_events import Compared, LaneStarted
 from engines.race.result import LaneRun
@@ -78,7 +78,7 @@ class RaceSetup:
 
     def seconds(self, settings: ChatSettings, ready: Ready | None) -> float | None:
         """How long it takes at most; None where that is not known."""
-        return longest(len(self.lanes) * self.repeats, len(self.lanes), len(self.prompt) // LETTERS,
+        return expected_seconds(len(self.lanes) * self.repeats, len(self.lanes), len(self.prompt) // LETTERS,
                        self.new_tokens(settings), ready)
 
     def short(self, settings: ChatSettings, ready: Ready | None) -> RaceSetup:

@@ -201,7 +201,7 @@ def _resting(controller: RaceController) -> Row:
         return [("   ", "muted"), ("stopped before anything was complete", "text"),
                 ("  enter starts again", "muted")]
     seconds = controller.seconds
-    takes = f", at most {in_time(seconds)}" if seconds is not None and seconds >= 5 else ""
+    takes = f", about {in_time(seconds)}" if seconds is not None and seconds >= 5 else ""
     return [("   ", "muted"), (f"enter starts{takes}", "text"),
             ("  i prompt · + adds a lane · - removes it · * repeats · f live", "muted")]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engines.race.forecast import longest
+from engines.race.forecast import expected_seconds
 from engines.race.lanes import Lane
 from engines.report.events import Ready
 from spec_tui.session.settings import ChatSettings
@@ -16,10 +16,11 @@ READY = Ready("m", "float32", "cpu", 10, 100, 512, True)
 LANES = tuple(Lane(engine) for engine in ("autoregressive", "pld", "draft", "recycling", "suffix"))
 
 
-def test_the_longest_is_a_pass_for_each_token_and_those_of_the_prompt():
+def test_a_race_takes_a_pass_for_each_token_and_those_of_the_prompt():
     ready = replace(READY, price=((1, 0.1), (64, 0.64)))
-    assert longest(6, 2, 10, 100, ready) == pytest.approx(6 * (10 * 0.01 + 100 * 0.1) + 2 * (10 * 0.01 + 32 * 0.1))
-    assert longest(6, 2, 10, 100, READY) is None is longest(6, 2, 10, 100, None)
+    prefill = 10 * 0.01
+    assert expected_seconds(6, 2, 10, 100, ready) == pytest.approx(6 * (prefill + 100 * 0.1) + 2 * (prefill + 32 * 0.1))
+    assert expected_seconds(6, 2, 10, 100, READY) is None is expected_seconds(6, 2, 10, 100, None)
 
 
 @pytest.mark.parametrize(("pass_of_one", "repeats", "most"), [

@@ -41,7 +41,7 @@ async def test_before_a_race_it_is_said_how_long_it_takes_and_max_makes_it_short
         r.controller.session.ready = replace(r.controller.session.ready, price=((1, 0.1), (64, 0.8)))
         await r.settle()
         r.screen.changed()
-        assert "enter starts, at most 5 min" in r.said, r.said
+        assert "enter starts, about 5 min" in r.said, r.said
         await r.press("i")
         r.screen.query_one("#race-prompt").put("/max 32")
         await r.press("enter")
