@@ -21,6 +21,7 @@ class Option:
         help: what it means, one sentence.
         low, high: inclusive range of numbers, None where open.
         choices: the allowed words of a str option.
+        several: words of theirs may be joined by "+", each once and not with the default.
         lossy: those of them that change what the target would write: marked LOSSY where choices are shown.
         paper: the published default, taken with ``budget=paper``; None where it is ``default``, or there is none.
         lane: it is set for a lane of a race only, and offered nowhere else.
@@ -32,6 +33,7 @@ class Option:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    several: bool = False
     lossy: tuple[str, ...] = ()
     paper: int | float | bool | str | None = None
     lane: bool = False
@@ -44,7 +46,8 @@ class Option:
     def range(self) -> str:
         """The allowed values in words."""
         if self.choices:
-            return " | ".join(f"{word} LOSSY" if word in self.lossy else word for word in self.choices)
+            words = " | ".join(f"{word} LOSSY" if word in self.lossy else word for word in self.choices)
+            return f"{words}, or several of them joined by +" if self.several else words
         if isinstance(self.default, bool):
             return "true | false"
         if self.low is None or self.high is None:
@@ -61,12 +64,17 @@ class Option:
             parsed = self._convert(value)
         except (TypeError, ValueError, OverflowError):
             raise self._bad(value, f"is no {_KINDS[self.type]}") from None
-        if self.choices and parsed not in self.choices:
+        if self.choices and not self._chosen(parsed):
             raise self._bad(value)
         below = self.low is not None and not parsed >= self.low  # "not >=" also catches nan
         if below or (self.high is not None and not parsed <= self.high):
             raise self._bad(value)
         return parsed
+
+    def _chosen(self, word: str) -> bool:
+        words = word.split("+") if self.several else [word]
+        alone = len(words) == 1 or (self.default not in words and len(set(words)) == len(words))
+        return alone and set(words) <= set(self.choices)
 
     def _convert(self, value: Any) -> int | float | bool | str:
         if isinstance(self.default, bool):

@@ -126,7 +126,7 @@ class Peers:
             raise no_gguf(ready.model)
         if ready.draft_model is not None and not options[DRAFT]:
             draft = gguf_file(ready.draft_model)
-            if draft is None and options["spec"] == DRAFT:
+            if draft is None and "draft-simple" in options["spec"].split("+"):
                 raise no_gguf(ready.draft_model, "--draft-model")
         progress = unless(cancelled, lambda step: None)
         return start(file, draft, ready.threads, ready.context_limit, options, progress)

@@ -13,7 +13,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from engines.methods.llama_cpp import DRAFT, EAGLE3
+from engines.methods.llama_cpp import MODELS
 
 
 def main() -> None:
@@ -51,26 +51,26 @@ def _serve(asked: SimpleNamespace) -> Any:
 def _speculate(speculative: Any, asked: SimpleNamespace) -> None:
     import xllamacpp
 
-    kinds, way = xllamacpp.common_speculative_type, asked.spec
-    name = {DRAFT: "draft-simple", EAGLE3: "draft-eagle3"}.get(way, way)
-    if way != "none":
-        kind = getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{name.replace('-', '_').upper()}", None)
-        if kind is None:
-            raise ValueError(f"this build of llama.cpp has no {name}")
-        speculative.types = [kind]
-    most, ngram = asked.most, asked.ngram
-    if way in (DRAFT, EAGLE3):
-        draft = speculative.draft
-        draft.mparams.path, draft.p_min = asked.draft, asked.p_min
-        draft.n_max = most or draft.n_max
-        draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = asked.threads
-    elif way == "ngram-mod":
-        found = speculative.ngram_mod
-        found.n_match, found.n_max = ngram or found.n_match, most or found.n_max
-        found.n_min = min(found.n_min, found.n_max)
-    elif way in ("ngram-simple", "ngram-map-k", "ngram-map-k4v"):
-        found = getattr(speculative, way.replace("-", "_"))
-        found.size_n, found.size_m = ngram or found.size_n, most or found.size_m
+    kinds, ways = xllamacpp.common_speculative_type, asked.spec.split("+")
+    if asked.spec != "none":
+        found = {way: getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{way.replace('-', '_').upper()}", None) for way in ways}
+        if missing := [way for way, kind in found.items() if kind is None]:
+            raise ValueError(f"this build of llama.cpp has no {missing[0]}")
+        speculative.types = list(found.values())
+    for way in ways:
+        if way in MODELS:
+            draft = speculative.draft
+            draft.mparams.path, draft.p_min = asked.draft, asked.p_min
+            draft.n_max, draft.n_min = asked.most or draft.n_max, asked.least or draft.n_min
+            draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = asked.threads
+        elif way == "ngram-mod":
+            mod = speculative.ngram_mod
+            mod.n_match, mod.n_max = asked.ngram or mod.n_match, asked.most or mod.n_max
+            mod.n_min = min(asked.least or mod.n_min, mod.n_max)
+        elif way in ("ngram-simple", "ngram-map-k", "ngram-map-k4v"):
+            table = getattr(speculative, way.replace("-", "_"))
+            table.size_n, table.size_m = asked.ngram or table.size_n, asked.most or table.size_m
+            table.min_hits = asked.hits or table.min_hits
 
 
 if __name__ == "__main__":

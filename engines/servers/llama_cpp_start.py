@@ -21,7 +21,7 @@ from typing import Any
 from engines import methods
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.machine import processors
-from engines.methods.llama_cpp import DRAFT, EAGLE3, KEEPING, NGRAMS, SPEC
+from engines.methods.llama_cpp import DRAFT, KEEPING, MODELS, NGRAMS, OWN_FILE, SPEC
 from engines.report.events import Loading, Prefilling, PriceMeasured, RunEvent
 from engines.request import Request
 from engines.servers.connection import Connection
@@ -31,7 +31,6 @@ from engines.servers.start_cancelled import unless
 
 _PATIENCE = 600.0  # seconds that a large file may take to load
 _LOOK = 0.1  # seconds between two looks at whether the loading was stopped
-_DRAFTERS = {DRAFT: "draft model", EAGLE3: "EAGLE-3 head"}  # ways of drafting that read a file of their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,9 @@ class Settings:
     threads: int
     spec: str
     most: int
+    least: int
     ngram: int
+    hits: int
     p_min: float
     draft: str
     context: int
@@ -162,7 +163,7 @@ class OwnLlamaCpp(ServedModel):
         self._model = self._open(SPEC.parse(options or {}), progress)
         super().__init__(self._model.connection, SPEC)
         self.ready = self._model.ready
-        self.ways = tuple({"spec": way} for way in (*NGRAMS, *([DRAFT] if draft is not None else [])))
+        self.ways = tuple({"spec": way} for way in (*NGRAMS, *(["draft-simple"] if draft is not None else [])))
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
@@ -182,7 +183,7 @@ class OwnLlamaCpp(ServedModel):
     ) -> PriceMeasured | None:
         """As ``LlamaCppModel.measure_price``, without a model that drafts: it would read each prompt, too. The next
         answer starts the server with it again."""
-        if self._model.options["spec"] in _DRAFTERS:
+        if set(self._model.options["spec"].split("+")) & set(MODELS):
             without = SPEC.parse({**self._model.options, "spec": "none"})
             self._model = self._open(without, unless(cancelled, lambda step: progress(0.0)))
         found = self._model.measure_price(cancelled, progress)
@@ -195,7 +196,7 @@ class OwnLlamaCpp(ServedModel):
 
     def forget_acceptance(self) -> None:
         """A server that drafts from earlier answers is ended; the next answer starts it anew."""
-        if self._settings is not None and self._settings.spec in KEEPING:
+        if self._settings is not None and set(self._settings.spec.split("+")) & KEEPING:
             self.close()
 
     def close(self) -> None:
@@ -218,16 +219,18 @@ class OwnLlamaCpp(ServedModel):
         return found
 
     def _wanted(self, options: dict[str, Any]) -> Settings:
-        way, draft = options["spec"], options[DRAFT]
-        if way == DRAFT and not draft and self._draft is not None:
+        ways, draft = options["spec"].split("+"), options[DRAFT]
+        if "draft-simple" in ways and not draft and self._draft is not None:
             draft = str(self._draft)
-        if way in _DRAFTERS and not draft:
-            raise UsageProblem(f"llama.cpp has no {_DRAFTERS[way]} to draft with",
+        files = [OWN_FILE[way] for way in ways if way in OWN_FILE]
+        if files and not draft:
+            raise UsageProblem(f"llama.cpp has no {files[0]} to draft with",
                                "give one as a GGUF file: draft=FILE.gguf")
         context = min(options["context"], self._context or options["context"])
-        unused = {} if way in _DRAFTERS else {DRAFT: "", "p_min": 0.0}
+        computes = bool(set(ways) & set(MODELS))
+        unused = {DRAFT: draft if files else "", "p_min": options["p_min"] if computes else 0.0}
         return Settings(file=str(self._file), threads=self._threads,
-                        **{**options, DRAFT: draft, "context": context, **unused})
+                        **{**options, "context": context, **unused})
 
 
 def _threads(processors: int, left: int) -> int:

@@ -11,6 +11,7 @@ import pytest
 from engines import Request, UsageProblem
 from engines.cost.interleaved import ROWS
 from engines.errors import ModelUnavailable, RunFailed
+from engines.methods.llama_cpp import SPEC
 from engines.race.lanes import Race, parse_lanes
 from engines.race.peers import Peers
 from engines.race.race_events import Compared
@@ -177,17 +178,28 @@ def test_another_setting_starts_it_anew_and_the_text_stays(file, tmp_path):
     plain, text, told = answer(spec="none")
     assert plain.options["spec"] == "none" and plain.lossless is None and "tiny.gguf" in told[0].stage
     assert answer()[1] == text, "its drafts change nothing"
-    for way, missing in (("draft", "no draft model"), ("eagle3", "no EAGLE-3 head")):
+    for way, missing in (("draft-simple", "no draft model"), ("draft-eagle3", "no EAGLE-3 head"),
+                         ("ngram-mod+draft-dflash", "no DFlash model")):
         with pytest.raises(UsageProblem, match=missing):
             answer(spec=way)
     head = Tiny("llama", "F32").write_head(tmp_path / "head.gguf")
     counted = totals(own._server.connection.address, own._server.key)
-    assert answer(spec="eagle3", draft=str(head), most=3)[1] == text and counted == (0, 0, 0)
+    assert answer(spec="draft-eagle3", draft=str(head), most=3)[1] == text and counted == (0, 0, 0)
     _, drafted, accepted = totals(own._server.connection.address, own._server.key)
     assert drafted > accepted >= 0, "a head drafts"
     process = own._server._process
     own.close()
     assert process.poll() is not None, "it ends with us"
+
+
+def test_ways_of_drafting_are_joined_each_once():
+    spec = next(option for option in SPEC.options if option.name == "spec")
+    for right in ("none", "ngram-mod", "ngram-mod+draft-simple", "ngram-map-k+ngram-cache+draft-mtp"):
+        assert spec.parse(right) == right
+    for wrong in ("", "draft", "ngram-mod,draft-simple", "none+ngram-mod", "ngram-mod+ngram-mod", "ngram-mod+"):
+        with pytest.raises(UsageProblem, match="out of range") as refused:
+            spec.parse(wrong)
+        assert "draft-dflash | draft-dspark | draft-mtp, or several of them joined by +" in refused.value.hint
 
 
 def test_it_is_started_anew_where_it_died_in_the_middle_of_an_answer(tmp_path, monkeypatch):

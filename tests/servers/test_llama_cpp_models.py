@@ -26,7 +26,8 @@ from tests.tiers import some
 
 pytest.importorskip("xllamacpp", reason="llama.cpp is not here to ask")
 NGRAMS = [{"spec": way, "ngram": 2, "most": 4} for way in ("ngram-simple", "ngram-map-k", "ngram-map-k4v")]
-WAYS = [{"spec": "draft"}, {"spec": "draft", "most": 6, "p_min": 0.5}, *NGRAMS, {"spec": "ngram-cache"}]
+WAYS = [{"spec": "draft-simple"}, {"spec": "draft-simple", "most": 6, "p_min": 0.5}, *NGRAMS,
+        {"spec": "ngram-simple+draft-simple", "ngram": 3}, {"spec": "ngram-cache"}]
 NGRAMS_OF_ANSWERS = [*NGRAMS, {"spec": "ngram-mod", "ngram": 4, "most": 8}]
 ALWAYS = [WAYS[0], NGRAMS[0], WAYS[-1]]
 PROMPTS = [
@@ -91,7 +92,7 @@ def test_rounds_are_as_it_counts_them_and_the_text_is_the_model_s(own, sample, w
 
 def test_a_draft_model_is_accepted_more_often_than_a_random_one(own):
     """The exported draft model is the one that was trained for the target, not merely one that loads."""
-    _, (_, drafted, accepted), _ = answered(own, PROMPTS[0], {"spec": "draft"}, 60)
+    _, (_, drafted, accepted), _ = answered(own, PROMPTS[0], {"spec": "draft-simple"}, 60)
     assert accepted / drafted > 0.4
 
 
@@ -111,7 +112,7 @@ def test_what_is_forgotten_does_not_draft_another_answer(own, way):
     assert rounds() == first
 
 
-@pytest.mark.parametrize("way", [{"spec": "draft"}, NGRAMS[0]], ids=lambda way: way["spec"])
+@pytest.mark.parametrize("way", [{"spec": "draft-simple"}, NGRAMS[0]], ids=lambda way: way["spec"])
 def test_smollm2_is_counted_as_it_counts_itself(real, smollm2, way):
     events, ours, theirs = answered(real, REPEATS, way, 24)
     assert ours == theirs and ours.accepted > 0
@@ -130,7 +131,7 @@ def told(model, *lanes):
 def test_what_is_in_no_gguf_file_is_named_with_the_command_that_writes_one(sample, sample_gguf, monkeypatch):
     assert "spec-tui model export sample --gguf writes one; then --model FILE.gguf" in told(sample, "llama.cpp")
     monkeypatch.setattr(sample, "ready", replace(sample.ready, model=str(sample_gguf[0])))
-    words = told(sample, "llama.cpp:spec=draft")
+    words = told(sample, "llama.cpp:spec=draft-simple")
     assert "spec-tui model export sample-draft --gguf writes one; then --draft-model FILE.gguf" in words
 
 
@@ -147,7 +148,7 @@ def test_so_is_what_cannot_be_started(sample_gguf, capsys, more, words):
 
 def test_written_files_race_on_the_command_line(sample_gguf, capsys):
     target, draft = sample_gguf
-    lanes = f"autoregressive,llama.cpp,llama.cpp:spec=draft:draft={draft}"
+    lanes = f"autoregressive,llama.cpp,llama.cpp:spec=draft-simple:draft={draft}"
     asked = ["compare", PROMPTS[0][0][1], "--model", str(target), "--engines", lanes, "--max-new-tokens", "24"]
     assert call([*asked, "--repeats", "1", "--threads", "1", "--format", "json"]) == 0
     result = json.loads(capsys.readouterr().out)

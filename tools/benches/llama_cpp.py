@@ -19,7 +19,7 @@ MODEL, THREADS, NEW_TOKENS = "smollm2", 2, 120
 OURS = ("autoregressive", "pld", "suffix", "recycling", "draft", "hybrid")
 THEIRS = (
     "llama.cpp", "llama.cpp:spec=ngram-simple:ngram=3:most=8", "llama.cpp:spec=ngram-mod:ngram=8:most=16",
-    "llama.cpp:spec=draft",
+    "llama.cpp:spec=draft-simple",
 )
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 from engines.methods.options import Option
 from engines.methods.spec import MethodSpec
 
-DRAFT = "draft"  # the way of drafting with a draft model, and the option with its file
-EAGLE3 = "eagle3"  # the way of drafting with an EAGLE-3 head, in a file of its own
-NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")  # the ways that need no file
+# The ways of drafting, by llama.cpp's names.
+OWN_FILE = {"draft-simple": "draft model", "draft-eagle3": "EAGLE-3 head", "draft-dflash": "DFlash model",
+            "draft-dspark": "DSpark model"}  # that read a file beside the model's, and what is in it
+MODELS = (*OWN_FILE, "draft-mtp")  # that compute: the last by layers of the model's own file
+NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")  # that need no file
 KEEPING = frozenset({"ngram-mod"})  # those that draft from earlier answers, too, as long as the server lives
+DRAFT = "draft"  # the option with the file
 
 SPEC = MethodSpec(
     id="llama.cpp",
@@ -21,15 +24,20 @@ SPEC = MethodSpec(
     drafter="engines.methods.drafter:Drafter",
     explanation="engines.methods.server.explain",
     options=(
-        Option("spec", "none", "How it drafts: not at all, after an n-gram that occurred before, with a draft model,"
-               " with an EAGLE-3 head.",
-               choices=("none", *NGRAMS, DRAFT, EAGLE3)),
-        Option("most", 0, "Tokens that it drafts at most; 0: as llama.cpp has it (3 with a draft model or a head, 48"
-               " after an n-gram, ngram-mod 64).", low=0, high=256),
+        Option("spec", "none", "How it drafts: not at all; after an n-gram that occurred before; with a draft model, an"
+               " EAGLE-3 head, DFlash, DSpark, or the MTP layers of the model's own file. Several may be joined by +:"
+               " where one finds nothing, another drafts.",
+               choices=("none", *NGRAMS, *MODELS), several=True),
+        Option("most", 0, "Tokens that it drafts at most; 0: as llama.cpp has it (3 where a model drafts, 48 after an"
+               " n-gram, ngram-mod 64).", low=0, high=256),
+        Option("least", 0, "Fewer drafted tokens are not verified, where a model or ngram-mod drafts; 0: as llama.cpp"
+               " has it (none; ngram-mod 48).", low=0, high=256),
         Option("ngram", 0, "Tokens of the n-gram that it looks for; 0: as llama.cpp has it (12, ngram-mod 24).",
                low=0, high=256),
-        Option("p_min", 0.0, "A draft model or a head stops where its token is less probable.", low=0, high=1),
-        Option(DRAFT, "", "GGUF file of the draft model, or of the EAGLE-3 head; empty: the loaded draft model's."),
+        Option("hits", 0, "How often an n-gram must have occurred before ngram-simple or an ngram-map drafts; 0: as"
+               " llama.cpp has it (1).", low=0, high=256),
+        Option("p_min", 0.0, "A model that drafts stops where its token is less probable.", low=0, high=1),
+        Option(DRAFT, "", "GGUF file of the model that drafts, or of its head; empty: the loaded draft model's."),
         Option("context", 4096, "Tokens that its context holds, where the model's own is not shorter.", low=64,
                high=1 << 20),
     ),

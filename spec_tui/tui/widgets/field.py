@@ -17,7 +17,7 @@ from spec_tui.tui.widgets.styled_widget import marked
 
 
 class Field(Horizontal):
-    """Edits an option: a choice by a select, a yes or no by a switch, the rest as text.
+    """Edits an option: one of its choices by a select, a yes or no by a switch, the rest as text.
 
     ``value`` raises UsageProblem where it is out of range.
     """
@@ -49,7 +49,7 @@ class Field(Horizontal):
         self.option, self.default = option, option.default if default is None else default
         self._complaint = ""
         self.editor: Input | Select | Switch
-        if option.choices:
+        if option.choices and not option.several:
             offered = [(marked(f"{word} {LOSSY}" if word in option.lossy else word), word) for word in option.choices]
             self.editor = Select(offered, value=value, allow_blank=False, compact=True)
         elif isinstance(option.default, bool):
