@@ -1,4 +1,4 @@
-"""Lessons as a page to print: texts, pictures, questions, and their answers at the end of each lesson."""
+"""Lessons as a page to print: texts, pictures, questions, and their answers after the last lesson."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from spec_tui.learn.sources import Source, sources
 from spec_tui.learn.walk import Walk
 from spec_tui.present.rows import Row
 from spec_tui.present.styles import STYLES
+from spec_tui.present.text import capital
 
 _WIDE, _HIGH = 96, 16  # of a picture
 
 _LAYOUT = """
 pre{overflow-x:auto;border:1px solid var(--border);border-radius:.3rem;padding:.6rem;font-size:12px;line-height:1.35}
-section{break-inside:avoid} h1{break-before:page} h1:first-of-type{break-before:auto} ol{margin-top:0}
+pre{break-inside:avoid} h1,h2{break-after:avoid} h1{break-before:page} h1:first-of-type{break-before:auto}
+ol{margin-top:0}
 aside{border-left:3px solid var(--accent);padding-left:.8rem} dt{font-weight:700} dd{margin:0 0 .4rem 1rem}
-@media print{body{font-size:11px;max-width:none;padding:0} pre{font-size:8.5px;white-space:pre} a{color:inherit}}
+@page{@bottom-center{content:counter(page)}}
+@media print{body{font-size:11px;max-width:none;padding:0} pre{font-size:10px;white-space:pre} a{color:inherit}
+a:not([href^="#"])::after{content:" (" attr(href) ")"}}
 """
 
 
@@ -28,42 +32,50 @@ def handout(title: str, walks: Sequence[Walk], notes: bool = False) -> str:
     contents = "".join(f'<li><a href="#{text_of(walk.lesson.name)}">{text_of(walk.lesson.title)}</a></li>'
                        for walk in walks)
     body = [f"<h1>{text_of(title)}</h1>\n<ol>{contents}</ol>\n"] if len(walks) > 1 else []
-    body.append("".join(f"<p>{text_of(words)}</p>\n" for words in READING))
+    body.append("".join(f"<p>{text_of(words)}</p>\n" for words in (*READING, MARKS)))
     seen: set[str] = set()
-    for walk in walks:
-        body += _lesson(walk, notes, seen)
+    answers: list[str] = []
+    for number, walk in enumerate(walks, 1):
+        name = f"Lesson {number}: {walk.lesson.title}" if len(walks) > 1 else walk.lesson.title
+        body += _lesson(walk, name, notes, seen)
+        answers += _answers(walk, name)
+    if answers:
+        body.append(f"<h1>Answers</h1>\n{''.join(answers)}")
     words = sorted({term for walk in walks for page in walk.pages for term in page.terms}, key=str.lower)
     entries = "".join(f"<dt>{text_of(word)}</dt><dd>{text_of(explained(word))}</dd>\n" for word in words)
     return document(title, "".join([*body, f"<h1>Words</h1>\n<dl>{entries}</dl>\n"]), _LAYOUT + rules)
 
 
-def _lesson(walk: Walk, notes: bool, seen: set[str]) -> Iterator[str]:
+def _lesson(walk: Walk, name: str, notes: bool, seen: set[str]) -> Iterator[str]:
     lesson = walk.lesson
-    yield f'<h1 id="{text_of(lesson.name)}">{text_of(lesson.title)}</h1>\n<p>{text_of(lesson.about)}</p>\n'
-    yield f'<p class="muted">{text_of(MARKS)}</p>\n'
-    answers = []
+    yield f'<h1 id="{text_of(lesson.name)}">{text_of(name)}</h1>\n<p>{text_of(capital(lesson.about))}.</p>\n'
     for number in range(walk.length):
         walk.at = number
         view = walk.view()
         yield f"<section>\n<h2>{number + 1}. {text_of(view.title)}</h2>\n"
         title = f"{view.figure.title}. " if view.figure is not None else ""
-        yield f'<p class="muted">{text_of(title[:1].upper() + title[1:] + caption(view, seen))}</p>\n'
+        yield f'<p class="muted">{text_of(capital(title) + caption(view, seen))}</p>\n'
         yield f"<pre>{_rows(picture(view, _WIDE, _HIGH))}</pre>\n"
         yield "".join(f"<p>{text_of(words)}</p>\n" for words in view.paragraphs)
         if view.options:
             yield f"<ol>{''.join(f'<li>{text_of(words)}</li>' for words in view.options)}</ol>\n"
-            page, right = walk.pages[number], walk.right(walk.pages[number])
-            answers.append(f"<p><b>{number + 1}. {text_of(view.title)}</b> {right}. "
-                           f"{text_of(walk.filled(page, page.choices[right - 1].why))}</p>\n")
         if notes and view.note:
             yield f"<aside>{text_of(view.note)}</aside>\n"
         if view.see:
             yield f'<p class="muted">→ {text_of(view.see)}</p>\n'
         yield "</section>\n"
-    if answers:
-        yield f"<section>\n<h2>Answers</h2>\n{''.join(answers)}</section>\n"
     if cited := sources(lesson):
         yield f"<section>\n<h2>Sources</h2>\n<ul>{''.join(map(_source, cited))}</ul>\n</section>\n"
+
+
+def _answers(walk: Walk, name: str) -> Iterator[str]:
+    asking = [(number, page) for number, page in enumerate(walk.pages, 1) if page.choices]
+    if asking:
+        yield f"<h2>{text_of(name)}</h2>\n"
+    for number, page in asking:
+        right = walk.right(page)
+        why = text_of(walk.filled(page, page.choices[right - 1].why))
+        yield f"<p><b>Page {number}, {text_of(page.title)}</b> Answer {right}. {why}</p>\n"
 
 
 def _source(one: Source) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from spec_tui.present.text import capital
 from spec_tui.present.token_styles import GLYPHS
 
 FILE = Path(__file__).parent / "glossary.toml"
@@ -61,7 +62,7 @@ def entries() -> Mapping[str, GlossaryEntry]:
 def meaning(entry: GlossaryEntry) -> str:
     """What an entry means, without markup, as a sentence."""
     words = entry.short or _MARKUP.sub(lambda found: found[1] or found[2] or found[3] or "", entry.means)
-    return words[:1].upper() + words[1:] + ("" if words.endswith((".", "!", "?", ":")) else ".")
+    return capital(words) + ("" if words.endswith((".", "!", "?", ":")) else ".")
 
 
 def explained(name: str) -> str:

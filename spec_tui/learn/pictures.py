@@ -10,14 +10,15 @@ from engines.report.run_state import best_path
 from engines.report.wording import context_tail, quoted
 from spec_tui.learn.walk import View
 from spec_tui.present.narration import question
-from spec_tui.present.rows import Row, words_of
+from spec_tui.present.rows import Row, struck, words_of
 from spec_tui.present.step.nodes import nodes_of, order
 from spec_tui.present.step.phases import PHASES, event_of, mask
 from spec_tui.present.text import one_line
-from spec_tui.present.token_styles import ACCEPTED, CHOSEN, HERE, REJECTED, UNJUDGED
+from spec_tui.present.token_styles import ACCEPTED, CHOSEN, HERE, PRUNED, REJECTED, UNJUDGED
 
-MARKS = (f"Marks: {ACCEPTED} accepted, {REJECTED} rejected, {UNJUDGED} not reached, {CHOSEN} the target's own token; "
-         f"in a token · is a space, ↵ a line break; {HERE} the row that the line below a figure speaks of.")
+MARKS = (f"Marks: {ACCEPTED} accepted, {REJECTED} rejected, {UNJUDGED} not reached, {PRUNED} cut off, {CHOSEN} the "
+         "target's own token; in a token · is a space, ↵ a line break; ~ is estimated between or beyond measured sizes;"
+         f" {HERE} is the row that the line below a figure is about; in a mask █ is what a row may read.")
 READING = (
     "spec-tui, the program of these lessons, generates text with language models and shows each step. All numbers are "
     "from its recorded runs on two cores of an x86 processor without a graphics card. Three models take part: smollm2 "
@@ -73,7 +74,7 @@ def picture(view: View, width: int, height: int) -> list[Row]:
             if len(words_of(row)) + len(cell) > width and len(row) > 1:
                 rows.append(row)
                 row = [(" " * 9, "muted")]
-            row.append((cell, style))
+            row += struck(mark, cell[len(mark) :]) if style == "ghost" else [(cell, style)]
         rows.append(row)
     if len(leaves) > _BRANCHES:
         rows.append([(f"       … and {len(leaves) - _BRANCHES} more branches", "muted")])

@@ -12,7 +12,7 @@ from engines.race.result import Disturbance, LaneFigures, RaceResult
 from engines.report.events import Failed, Started
 from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, of_interval
 from spec_tui.present.tables import Rows, interval, length, memory, milliseconds, number, share
-from spec_tui.present.text import lossy
+from spec_tui.present.text import capital, lossy
 
 NOT_COMPARABLE = "live: drawing took time from the lanes, so these numbers are not comparable"
 MEMORY = "weights and KV rows, computed; datastores not included"
@@ -215,7 +215,7 @@ def connections(begun: Iterable[tuple[LaneFigures, Started]], labels: Sequence[s
 
 def failure_sentences(failed: Failed) -> str:
     """A failure as two sentences: what happened, and what to do."""
-    return " ".join(f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in (failed.message, failed.hint) if part)
+    return " ".join(f"{capital(part).rstrip('.')}." for part in (failed.message, failed.hint) if part)
 
 
 def notes(result: RaceResult, labels: Sequence[str], before: Sequence[str] = (), pairs: Sequence[str] | None = None,

@@ -19,6 +19,12 @@ def bar(share: float, width: int) -> str:
     return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
 
 
+def struck(mark: str, word: str) -> list[Span]:
+    """A word with a line through it, and a mark and blanks without: the line would hide them."""
+    own = word.rstrip()
+    return [(mark, "bad"), (own, "ghost"), (word[len(own) :], "text")]
+
+
 def taps(reads: HeadReads, width: int) -> Row:
     """What a head reads of the target: a mark for each layer, and for the final norm where that is read; in words
     where the layers are too many for the width."""

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from engines.report.plain_text import LOSSY, one_line, sanitise, visible
 
-__all__ = ["LOSSY", "lossy", "one_line", "sanitise", "visible"]
+__all__ = ["LOSSY", "capital", "lossy", "one_line", "sanitise", "visible"]
+_KEPT = re.compile(r"\S*/|[b-z]\b")  # a path, the id of a model; a symbol: p, t(n)
+
+
+def capital(words: str) -> str:
+    """A sentence's beginning with a capital letter, unless it is no word."""
+    return words if _KEPT.match(words) else words[:1].upper() + words[1:]
 
 
 def lossy(bias: float | None) -> str:

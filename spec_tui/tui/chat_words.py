@@ -17,7 +17,7 @@ from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.playback import speed_words
 from spec_tui.present.progress_text import prefill_progress, short_progress
 from spec_tui.present.speed_verdict import of_runs
-from spec_tui.present.text import LOSSY, lossy, one_line
+from spec_tui.present.text import LOSSY, capital, lossy, one_line
 from spec_tui.session.chat_session import PURPOSES, ChatSession, Turn
 from spec_tui.session.datastore_jobs import DatastoreJob
 from spec_tui.session.replay_client import ReplayClient
@@ -253,16 +253,11 @@ def problem(session: ChatSession) -> str:
     """The last failure: what went wrong, and the way out."""
     failed = session.problem
     message, hint = (one_line(on_screen(words)).rstrip(".") for words in (failed.message, failed.hint))
-    text = f"{marks.FAILED} {_capital(message)}.\n  "
+    text = f"{marks.FAILED} {capital(message)}.\n  "
     if hint:
-        text += f"{_capital(hint)}.\n  "
+        text += f"{capital(hint)}.\n  "
     ways = {"dead": "ctrl+r restarts the engine; the conversation is kept.", "failed": "ctrl+r tries again."}
     return text + ways.get(session.phase, "esc closes this.")
-
-
-def _capital(text: str) -> str:
-    """A sentence's beginning; the id of a model and a path are no words."""
-    return text if "/" in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
 def same_text(session: ChatSession) -> str:

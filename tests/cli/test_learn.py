@@ -36,7 +36,11 @@ def test_a_handout_is_one_page_with_pictures_and_no_script(tmp_path):
     assert "Two &lt;lessons&gt;" in page and "<aside>" in page
     linked = re.sub(r'<a href="https://[^"]*">', "", page)
     assert linked != page and "http" not in linked.replace("http-equiv", ""), "only sources are linked"
-    assert "residual" in page and "<h2>Answers</h2>" in page and "<aside>" not in handout("", walks[:1])
+    assert "residual" in page and "<aside>" not in handout("", walks[:1])
+    assert page.index("<h1>Answers</h1>") > page.rindex("<pre>")
+    assert f"<h1 id=\"chance\">Lesson 1: {find('chance').title}</h1>" in page and page.count("Answer ") > 4
+    struck = set(re.findall(r'<span class="s-ghost">([^<]*)</span>', page))
+    assert struck and all(word == word.strip() and word[0] in "‹r" for word in struck), "a line is only through words"
     file = tmp_path / "lessons.html"
     assert learn(["export", "draft"], output=str(file)) == 0
     with pytest.raises(UsageProblem, match="exists"):

@@ -44,7 +44,7 @@ class CosinesFigure(LessonFigure):
                 share = max(0.0, min(1.0, (c - floor) / ((1 - low) / tall)))
                 least = level == 1  # what is below the axis is drawn as its lowest block
                 cell = " ▁▂▃▄▅▆▇█"[max(int(least), round(share * 8))] * max(1, each - 1)
-                row.append((f"{cell:<{each}}", "ghost" if rule else "bar"))
+                row.append((f"{cell:<{each}}", "bad" if rule else "bar"))
             out.append(row)
         for name, rules in (("attention", now.attention), ("MLP", now.mlp)):
             marks = "".join(f"{ABSENT if rule else PRESENT:<{each}}" for rule in rules)

@@ -11,7 +11,7 @@ from engines.report.run_state import RunState, origin_of
 from engines.report.wording import context_tail, counted, quoted
 from spec_tui.learn.figures.base import LessonFigure, Runs, told
 from spec_tui.learn.lesson_facts import Missing
-from spec_tui.present.rows import Row, bar
+from spec_tui.present.rows import Row, bar, struck
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ACCEPTED, HERE, PRUNED, REJECTED, proposer
 
@@ -55,8 +55,9 @@ class TrieFigure(LessonFigure):
             row: list = [(" ", "text")]
             for node in chain:
                 mark = PRUNED if node not in kept else ACCEPTED if node in path else REJECTED
-                style = "ghost" if node not in kept else "accepted" if node in path else "text"
-                row.append((f"{mark}{one_line(quoted(draft.pieces[node]), 12)} ", style))
+                word = f"{one_line(quoted(draft.pieces[node]), 12)} "
+                row += struck(mark, word) if node not in kept else [
+                    (mark + word, "accepted" if node in path else "text")]
                 row.append((f"{self.reach[node]:.3f} ", "muted"))
             out.append(row)
         if len(leaves) > len(out):
@@ -272,9 +273,11 @@ class FusionFigure(LessonFigure):
             above = chain
         found = self.event.retrieval
         if self.at == 1 and found.pruned:
-            out.append([(" " + " ".join(f"{PRUNED}{one_line(quoted(piece), 12)} and {count - 1} after it" if count > 1
-                                        else f"{PRUNED}{one_line(quoted(piece), 12)}" for piece, count in found.pruned),
-                         "ghost")])
+            row = []
+            for piece, count in found.pruned:
+                row += [(" ", "text"), *struck(PRUNED, one_line(quoted(piece), 12)),
+                        (f" and {count - 1} after it" * (count > 1), "muted")]
+            out.append(row)
         more = len(out) - max(1, height - 3)
         if more > 0:
             out = [*out[: height - 4], [(f" … and {counted(more + 1, 'more branch')}", "muted")]]
