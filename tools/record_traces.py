@@ -2,15 +2,17 @@
 
     python tools/record_traces.py [NAME]...
 
-Those that begin with the name of a known model need that here (``spec-tui model get NAME``); without names, those of
-models that are not here are left as they are. Each is run once to warm up, then recorded from empty caches, with what
-the target has at every row (``Request.detail``). The same weights write the same texts; the times are this machine's:
-record where nothing else runs, and those that a lesson compares in one go.
+Those that begin with the name of a known model need that here (``spec-tui model get NAME``), and qwen-coder-rest the
+datastore of ``spec-tui datastore build python-stdlib --from python-stdlib --model qwen-coder --limit 2000000``. Without
+names, those of models that are not here are left as they are. Each is run once to warm up, then recorded from empty
+caches, with what the target has at every row (``Request.detail``). The same weights write the same texts; the times are
+this machine's: record where nothing else runs, and those that a lesson compares in one go.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,8 +73,9 @@ TRACES = {
     "smollm2-recycling": ask("Copy a notice", "recycling", 40),
     "smollm2-draft": ask("Sum of a list", "draft", 48),
     "smollm2-tree": ask("Sum of a list", "draft", 48, shape="tree"),
-    "smollm2-drawn": ask("The mouse and the cat", "draft", 40, 0.8, "rejection"),
-    "smollm2-drawn-tree": ask("The mouse and the cat", "draft", 32, 0.8, "rejection", shape="tree"),
+    "smollm2-drawn": ask("The mouse and the cat", "draft", 40, 0.8, "rejection", budget="paper"),
+    "smollm2-drawn-tree": ask("The mouse and the cat", "draft", 32, 0.8, "rejection", shape="tree", budget="paper",
+                              top_k=3, depth=3, total_nodes=8),
     "smollm2-drawn-siblings": ask("The mouse and the cat", "draft", 32, 0.8, "rejection", shape="tree",
                                   draw="independent", budget="paper", top_k=4, depth=2, total_nodes=12),
     "smollm2-sampled-plain": ask("The mouse and the cat", "autoregressive", 40, 0.8),
@@ -98,7 +101,9 @@ def model_of(trace: str) -> str:
 
 
 def record(runtime: Runtime, name: str, request: Request) -> None:
-    """Write one trace, audited. Raises SystemExit where it came out too large or not as the target would write it."""
+    """Write one trace, audited. It drafts from no past answer, as that of the warm-up is the same. Raises SystemExit
+    where it came out too large or not as the target would write it."""
+    request = replace(request, keeps=False)
     list(runtime.run(request))
     runtime.forget()
     runtime.forget_acceptance()

@@ -260,12 +260,15 @@ class Budget:
     def affords(self, source: str) -> bool:
         """Whether one of several sources of copies is to search in this round: not where its searches took more time
         than they won, beyond a small share of all. Each does where the rounds' own times may not be learned from."""
-        return not self.timed or self.acceptance.to_search.setdefault(source, _AT_FIRST) > 0
+        return not self.timed or self._to_search(source) > 0
 
     def searched(self, source: str, seconds: float, won: float) -> None:
         """What a search of such a source took, and what it ``won``."""
         if self.timed:
-            self.acceptance.to_search[source] += won - seconds / self._verify(1)
+            self.acceptance.to_search[source] = self._to_search(source) + won - seconds / self._verify(1)
+
+    def _to_search(self, source: str) -> float:
+        return self.acceptance.to_search.setdefault(source, _AT_FIRST)
 
     def won(self, accepted: int, rows: int) -> float:
         """Passes of one row that a round saved which verified so many drafted rows and accepted so many of them."""

@@ -299,6 +299,23 @@ def _choice(event: Round) -> float | None:
     return len(below) + 0.99 * min(map(sum, zip(*shares)))
 
 
+def followers(run: RunState, event: Round, count: int) -> list[tuple[str, int]]:
+    """Labels of what followed the last ``count`` tokens before a round wherever they had occurred before, and how
+    often, the most frequent first; [] where they had not, or the text is not known."""
+    if run.started is None or not run.started.prompt:
+        return []
+    written = run.tokens[: event.position - len(run.started.prompt)]
+    tokens = (*run.started.prompt, *(token.emitted.token for token in written))
+    pieces = (*run.started.prompt_pieces, *(token.piece for token in written))
+    end = tokens[-count:]
+    return Counter(pieces[at] for at in range(count, len(tokens)) if tokens[at - count : at] == end).most_common()
+
+
+def _open(run: RunState, event: Round) -> float | None:
+    """How many tokens followed the last one, where one followed the last two."""
+    return len(followers(run, event, 1)) if len(followers(run, event, 2)) == 1 else None
+
+
 PICKS: dict[str, Score] = {
     "first": lambda run, event: -event.index,
     "last": lambda run, event: event.index,
@@ -321,4 +338,5 @@ PICKS: dict[str, Score] = {
     "several draws": _several,
     "close draw": _close,
     "made up for": _made_up,
+    "two tokens say more": _open,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -299,3 +300,12 @@ def test_a_head_is_a_part_where_there_is_one(tiny):
     assert all("eagle" not in e.note["scores"] for e in events if isinstance(e, Round))
     with_head, without = (tiny.memory("hybrid", {"model": on}, 10) for on in (True, False))
     assert with_head > without
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_it_can_be_stepped_through(sample, keeps):
+    """With what the target has at every row each source searches, whatever its searches have won."""
+    sample.forget_acceptance()
+    asked = Request(TURN, "hybrid", {"n_min": 1}, max_new_tokens=12, keeps=keeps)
+    plain, detailed = (list(sample.run(replace(asked, detail=detail))) for detail in (False, True))
+    assert detailed[-1] == plain[-1] and all(e.verified for e in detailed if isinstance(e, Round))

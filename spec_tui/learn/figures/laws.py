@@ -25,7 +25,7 @@ AT_ONCE = 1000  # random draws for one press of a key
 class TrialFigure(LessonFigure):
     """p, q and what a rejection leaves, and the law drawing from them."""
 
-    title = "p, q, what a rejection leaves, and what the law has written"
+    title = "p, q, what a rejection leaves, and what the law wrote"
     moves = "q: how much the drafter is like the target"
     draws = f"the law draws {AT_ONCE:,} times"
     _MIXES = (-0.8, -0.4, 0.0, 0.4, 0.8, 1.0)
@@ -107,7 +107,7 @@ class BlockFigure(LessonFigure):
     """A drawn chain: the chance that its beginnings stay, token by token and as a block. Each is the chance given the
     tokens up to there and no later one, so that of a block may rise from row to row."""
 
-    title = "the chance that the tokens up to a row stay, whatever is drafted after them"
+    title = "the chance that the tokens up to a row stay, on average over what follows them"
     moves = "the chain"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
@@ -136,9 +136,10 @@ class BlockFigure(LessonFigure):
                         (f" {weight:.3f}", "strong" if made_up else "text")])
         (alone, weight), last = chances[-1], len(chances)
         words = ("Here nothing is made up for." if not any(block > one + 0.0005 for one, block in chances) else
-                 "A token with p above q makes up for those before it. Row by row one more drafted token is known: a "
-                 "weight of an earlier row is an average over all that may come after it.")
-        return [*out, *told(width, f"Round {event.index}: all {last} stay with {alone:.3f} or {weight:.3f}.", words)]
+                 "A token with p above q makes up for those before it. A weight is an average over what may follow its "
+                 "row.")
+        chance = f"{alone:.3f} " + ("either way" if alone == weight else f"token by token, {weight:.3f} as a block")
+        return [*out, *told(width, f"Round {event.index}, all {last}: {chance}.", words)]
 
     def still(self, width: int, height: int) -> list[Row]:
         return self.rows(width, len(kept_chances(self.chains[self.at])) + 4)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from engines.core.tree import chain_to, depths
 from engines.cost.curve import CostCurve
 from engines.report.events import Round
 from engines.report.run_state import RunState, origin_of
 from engines.report.wording import context_tail, counted, quoted
 from spec_tui.learn.figures.base import LessonFigure, Runs, told
-from spec_tui.learn.lesson_facts import Missing
+from spec_tui.learn.lesson_facts import Missing, followers
 from spec_tui.present.rows import Row, bar, struck
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ACCEPTED, HERE, PRUNED, REJECTED, proposer
@@ -81,21 +79,11 @@ class CountsFigure(LessonFigure):
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        if event is None or run.started is None or not run.started.prompt:
-            raise Missing("this round's text is not known")
-        written = run.tokens[: event.position - len(run.started.prompt)]
-        tokens = (*run.started.prompt, *(token.emitted.token for token in written))
-        pieces = (*run.started.prompt_pieces, *(token.piece for token in written))
-        self.found: list[tuple[str, list[tuple[str, int]]]] = []  # by how many: they, and what followed how often
-        while True:
-            count = len(self.found) + 1
-            end = tokens[-count:]
-            places = [at for at in range(count, len(tokens)) if tokens[at - count : at] == end]
-            if not places:
-                break
-            self.found.append(("".join(pieces[-count:]), Counter(pieces[at] for at in places).most_common()))
-        if not self.found:
-            raise Missing("the last token of this round's text is new")
+        if event is None or not (first := followers(run, event, 1)):
+            raise Missing("the last token of this round's text is new, or not known")
+        self.found = [first]  # by how many last tokens: what followed how often
+        while more := followers(run, event, len(self.found) + 1):
+            self.found.append(more)
         self.at = 0
 
     def move(self, step: int) -> None:
@@ -109,15 +97,15 @@ class CountsFigure(LessonFigure):
         return out
 
     def rows(self, width: int, height: int) -> list[Row]:
-        end, followers = self.found[self.at]
-        times, most = sum(count for _, count in followers), followers[0][1]
-        listed = followers[: self._FOLLOWERS]
+        found, end = self.found[self.at], "".join(context_tail(self.run, self.event.position, self.at + 1))
+        times, most = sum(count for _, count in found), found[0][1]
+        listed = found[: self._FOLLOWERS]
         out: list[Row] = []
         for piece, count in listed:
             style = "accent" if count == most else "bar"
             out.append([(f" {one_line(quoted(piece), 15):<16}", "text"), (f"{bar(count / times, 24):<24}", style),
                         (f" {count} of {times} = {count / times:.2f}", "text")])
-        rest = len(followers) - len(listed)
+        rest = len(found) - len(listed)
         longer = self.at + 1 < len(self.found)
         return [*out, *told(width, f"The last {counted(self.at + 1, 'token') if self.at else 'token'}, "
                             f"{one_line(quoted(end), 30)}, occurred {counted(times, 'time')} before.",
