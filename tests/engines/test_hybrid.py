@@ -307,5 +307,5 @@ def test_it_can_be_stepped_through(sample, keeps):
     """With what the target has at every row each source searches, whatever its searches have won."""
     sample.forget_acceptance()
     asked = Request(TURN, "hybrid", {"n_min": 1}, max_new_tokens=12, keeps=keeps)
-    plain, detailed = (list(sample.run(replace(asked, detail=detail))) for detail in (False, True))
+    detailed, plain = (list(sample.run(replace(asked, detail=detail))) for detail in (True, False))
     assert detailed[-1] == plain[-1] and all(e.verified for e in detailed if isinstance(e, Round))
