@@ -190,6 +190,8 @@ def test_costs_and_break_even_are_by_the_measured_curve():
     costs = (4 * draft + curve.at(5)) / curve.at(1)
     assert model.speed_up(4) > before and model.needs(4) == pytest.approx(costs)
     assert model.expected(4) == pytest.approx(sum(figure.chance ** k for k in range(5)))
+    figure.move(-4)
+    assert "as in this run" in shown(figure), "the way back leads there again"
 
 
 def test_a_batch_costs_the_rows_of_all_its_answers_and_drafting_stops_to_pay():

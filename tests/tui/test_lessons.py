@@ -87,6 +87,21 @@ async def test_a_whole_lesson_page_by_page(presenter):
         assert "✓" in str(app.screen.query_one("#list").get_option_at_index(names().index("trees")).prompt)
 
 
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_lesson_that_is_left_at_its_end_has_its_mark(answered):
+    async with learning() as (app, pilot):
+        app.screen.chosen(names().index("greedy"))
+        await pilot.pause()
+        walk = app.screen.walk
+        walk.at = walk.length - 1
+        app.screen.turned()
+        assert walk.view().asks
+        await pilot.press(*["1"] * answered, "escape")
+        await pilot.pause()
+        assert isinstance(app.screen, LessonsScreen) and finished_lessons() == ({"greedy"} if answered else set())
+        assert app.screen.query_one("#list").highlighted == 0, "where it was"
+
+
 async def test_a_choice_answers_at_once_and_nothing_is_told_before():
     async with learning("draft", (120, 40)) as (app, pilot):
         screen = app.screen

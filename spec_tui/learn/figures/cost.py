@@ -67,9 +67,11 @@ class BreakEvenFigure(LessonFigure):
         self.model = SpeedupModel(CostCurve(run.started.price), first=draft, each=draft)
         self.recorded = run.metrics.chance_accepted
         self.chance = 0.5 if self.recorded is None else self.recorded
+        self._chances = sorted({*(n / 20 for n in range(21)), self.chance})
 
     def move(self, step: int) -> None:
-        self.chance = max(0.0, min(1.0, round(round(self.chance / 0.05 + step) * 0.05, 2)))
+        at = self._chances.index(self.chance) + step
+        self.chance = self._chances[max(0, min(len(self._chances) - 1, at))]
 
     def rows(self, width: int, height: int) -> list[Row]:
         model, room = self.model.assuming(self.chance), max(12, width - 42)

@@ -67,15 +67,16 @@ class LessonsScreen(ListScreen[None]):
         self.app.show_papers(self.lessons[self.options.highlighted or 0].tables[:1])
 
     def _open(self, walk: Walk) -> None:
-        self.app.push_screen(LessonScreen(walk), lambda finished: self._done(walk.lesson.name, finished))
+        self.app.push_screen(LessonScreen(walk), lambda went_on: self._done(walk.lesson.name, went_on))
 
-    def _done(self, name: str, finished: bool | None) -> None:
-        if not finished or name not in names():
+    def _done(self, name: str, went_on: bool | None) -> None:
+        if went_on is False or name not in names():
             return
         kept_settings.finish_lesson(name)
         number = names().index(name)
         self.options.replace_option_prompt_at_index(number, _line(number + 1, self.lessons[number], True))
-        self.options.highlighted = min(number + 1, len(self.lessons) - 1)
+        if went_on:
+            self.options.highlighted = min(number + 1, len(self.lessons) - 1)
 
 
 def _line(number: int, lesson: Lesson, finished: bool) -> Content:
@@ -220,7 +221,7 @@ def _draws(lesson: LessonScreen) -> bool:
 
 
 class LessonScreen(StepScreen, inherit_bindings=False):
-    """Goes through a lesson. Gives back whether it was gone through to its end.
+    """Goes through a lesson. Gives back True to go on after its end, None where it was left there, False before.
 
     Args:
         walk: the lesson and its runs.
@@ -309,12 +310,15 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         left = [(" spec-tui ", "title"), (" lesson ", "strong"), (self.run_title, "text")]
         self.query_one("#step-top", SplitLine).show(left, [(f"{view.name}{here} ", "muted")])
 
+    @property
+    def _at_end(self) -> bool:
+        return self.walk.at + 1 == self.walk.length and not self.walk.view().asks
+
     def turned(self) -> None:
         """Another page, or an answer: the step view goes where it points; what a question asks for is hidden."""
         view, text = self.walk.view(), self.query_one(LessonText)
         self.player.run, self.player.place = view.run, view.place
-        last = self.walk.at + 1 == self.walk.length and not view.asks
-        self.message = "" if not last else _END if self.walk.lesson.name in names() else "The end."
+        self.message = "" if not self._at_end else _END if self.walk.lesson.name in names() else "The end."
         text.scrolled, text.shows = 0, "text"
         self.query_one(LessonExplaining).scrolled = self.query_one(Doing).scrolled = 0
         self.refresh_bindings()
@@ -391,7 +395,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         elif self.has_class("presenting") and not self.begins_presenting:
             self.action_present()
         else:
-            self.dismiss(False)
+            self.dismiss(None if self._at_end else False)
 
     def on_timeline_picked(self, event: Timeline.Picked) -> None:
         if _free(self):
