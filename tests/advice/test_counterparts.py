@@ -49,6 +49,8 @@ def test_every_setting_that_is_tried_has_its_counterparts(spec):
 @pytest.mark.parametrize("engine, given", [("draft", {}), ("draft", {"stop": "top", "confidence": 0.5}), ("pld", {})])
 def test_the_line_for_llama_cpp_starts_it(sample_gguf, engine, given):
     xllamacpp = pytest.importorskip("xllamacpp", reason="llama.cpp is not here to start")
+    from tests.sources.llama_cpp import served
+
     target, draft = (model_files(str(file)) for file in sample_gguf)
     line = pasted(methods.find(engine), given, DraftSetup(3, target, draft))["llama.cpp"].paste
     program, *words = shlex.split(line)
@@ -66,7 +68,7 @@ def test_the_line_for_llama_cpp_starts_it(sample_gguf, engine, given):
         for part in path:
             there = getattr(there, part)
         setattr(there, name, type(getattr(there, name))(value))
-    server = xllamacpp.Server(settings)
+    server = served(settings)
     asked = urllib.request.Request(
         f"{server.listening_address}/completion",
         json.dumps({"prompt": "one two one two", "n_predict": 8, "temperature": 0, "ignore_eos": True}).encode(),

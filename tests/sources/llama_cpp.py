@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import urllib.request
 from collections.abc import Sequence
@@ -10,6 +11,14 @@ from pathlib import Path
 import pytest
 
 xllamacpp = pytest.importorskip("xllamacpp", reason="llama.cpp is not here to compare with")
+
+
+def served(settings: xllamacpp.CommonParams) -> xllamacpp.Server:
+    """A server that lives as long as this process: to end one waits for its thread with the interpreter locked, now and
+    then for ever."""
+    server = xllamacpp.Server(settings)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+    return server
 
 
 class LlamaCpp:
@@ -22,7 +31,7 @@ class LlamaCpp:
         settings.cpuparams.n_threads = 1
         settings.cache_type_k = settings.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         settings.verbosity = -1
-        self.server = xllamacpp.Server(settings)
+        self.server = served(settings)
 
     def tokens(self, text: str) -> list[int]:
         """A text's tokens."""
