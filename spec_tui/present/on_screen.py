@@ -14,7 +14,7 @@ _WAYS = (  # what is said there, and what is done here
     (r"give --head(?: one| a file of them)?(?: that was trained for this model)?", "choose a draft head (ctrl+l)"),
     (r"(?:give|or give) --model\b", "choose a model (ctrl+l)"),
     (r",? or --head none\b", ""),
-    (r"\b(?:started )?with --strict,?", "when spec-tui was started with the option strict,"),
+    (r"\b(?:started )?with --strict,?", "started with the option strict,"),
     (r",? or (?:--dtype \w+|start with --[\w-]+(?: [A-Z]+)?)", ""),
 )
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")

@@ -160,7 +160,7 @@ async def test_where_the_baseline_parts_the_audit_gives_the_same_explanation(ses
         await s.settle()
         assert "differs at token 41 ≠" in s.shown
         assert "≠ differs from autoregressive decoding at token 41" in s.status and "F6 says whether" in s.status
-        assert "--strict" in s.status
+        assert "started with the option strict" in s.status
         s.client.finds = ("tie", 41, 0.0012)
         await s.pilot.press("f6")
         s.client.feed()

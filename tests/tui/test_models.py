@@ -236,8 +236,8 @@ def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):
     ("choose a smaller model or --dtype bfloat16", "choose a smaller model"),
     ("it exists; --allow-pickle reads it", "it exists; (when spec-tui is started) the option allow-pickle reads it"),
     ("with --strict all engines write one text",
-     "when spec-tui was started with the option strict, all engines write one text"),
-    (STRICT, "when spec-tui was started with the option strict, every engine writes one text"),
+     "started with the option strict, all engines write one text"),
+    (STRICT, "started with the option strict, every engine writes one text"),
 ])
 def test_no_flag_is_named_on_a_screen(said, shown):
     assert on_screen(said) == shown and on_screen(shown) == shown

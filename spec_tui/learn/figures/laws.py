@@ -79,7 +79,8 @@ class TrialFigure(LessonFigure):
         return self.rows(width, height)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        q, left, total = self.q, residual(self.p, self.q), int(self.drawn.sum())
+        q, total, sure = self.q, int(self.drawn.sum()), self.accepted > 0.9995
+        left = [None] * len(q) if sure else residual(self.p, q)  # without a rejection there is none
         drawn = self.drawn / total if total else None
         label = 11
         room = max(3, (width - label) // 4 - 8)
@@ -96,9 +97,9 @@ class TrialFigure(LessonFigure):
             out.append(row)
         n, kept = int(np.argmax(self.p - q)), self.accepted
         drawn = f" ({self.kept / total:.3f} of the draws)" if total else ""
-        return [
-            *out, *told(width, f"A draft is kept with probability {kept:.3f}{drawn}."),
-            *told(width, f"{one_line(self.names[n], label)}:", f"kept {min(self.p[n], q[n]):.3f} + rejected "
+        out += told(width, f"A draft is kept with probability {kept:.3f}{drawn}.")
+        return [*out, *told(width, "No draft is rejected: q is p.")] if sure else [
+            *out, *told(width, f"{one_line(self.names[n], label)}:", f"kept {min(self.p[n], q[n]):.3f} + rejected "
                   f"(1 - {kept:.3f}) × residual {left[n]:.3f} = {self.p[n]:.3f} = p."),
         ]
 

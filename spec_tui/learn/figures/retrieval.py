@@ -110,7 +110,7 @@ class CountsFigure(LessonFigure):
         return [*out, *told(width, f"The last {counted(self.at + 1, 'token') if self.at else 'token'}, "
                             f"{one_line(quoted(end), 30)}, occurred {counted(times, 'time')} before.",
                             f"{counted(rest, 'other token')} followed, too. " * bool(rest)
-                            + ("More last tokens occur less often, but say more." if longer else
+                            + ("A longer match is rarer, but predicts better." if longer else
                                "With one more last token it never did."))]
 
 
@@ -166,7 +166,7 @@ class NeighboursFigure(LessonFigure):
         out: list[Row] = []
         listed = sum(kept for _, kept, _ in self.near)
         passed = (f"{counted(self.found.hits, 'near state')} passed the filter; {self.found.used} are used, the "
-                  f"nearest {listed} are listed.")
+                  f"nearest {listed} are listed, with those that were dropped.")
         dropped = f"{REJECTED} went on with another token, so it is dropped." if self.found.dropped else ""
         said = told(width, f"{passed} {dropped}".rstrip(),
                     f"Cosines of those used: {min(scores):.3f} to {max(scores):.3f}. Before | stands the token that "
