@@ -52,7 +52,7 @@ def layers(count: int, dice: random.Random) -> str:
 
 
 def asked(dice: random.Random) -> Request:
-    """What is to be written, without an engine. Below temperature 0 every lossless law writes the target's text; above,
+    """What is to be written, without an engine. At temperature 0 every lossless law writes the target's text; above,
     the law that shares its noise does."""
     turns = dice.choice(known().cases).turns[: dice.choice((1, 1, 2))]
     said = [pair for turn in turns for pair in (("user", turn), ("assistant", "I see. Please go on."))][:-1]

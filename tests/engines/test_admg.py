@@ -294,7 +294,7 @@ def test_the_cosines_of_a_second_turn(deep, monkeypatch, least, other_reuses):
     for found in (ours, prefilled(other).layers) if not other_reuses else (ours,):
         assert found.attention_cosine == pytest.approx(theirs.attention_cosine, abs=1e-5)
         assert found.mlp_cosine == pytest.approx(theirs.mlp_cosine, abs=1e-5)
-    assert warm[-1] == cold[-1] and other[-1].text == cold[-1].text
+    assert warm[-1] == other[-1] == cold[-1]
 
 
 def test_the_exit_is_kept_for_the_conversation_but_not_where_dice_decide(deep):
