@@ -319,4 +319,4 @@ def where(transcript: Transcript, session: ChatSession) -> str:
         run = session.turns[turn].run
         number = run.tokens[index].round
         return f"token {index} · " + (f"round {run.rounds[number].index}" if number >= 0 else "prefill")
-    return "following" if transcript.following else "end follows"
+    return "following" if transcript.following else "press End to follow"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textual.events import Paste
+from textual.events import MouseScrollUp, Paste
 
 from engines.methods import specs
 from engines.report.events import Failed, Finished, Loading
@@ -531,6 +531,20 @@ async def test_a_reader_who_scrolled_up_is_left_alone(session):
         s.client.feed()
         await s.settle()
         assert transcript.scroll_offset.y == transcript.max_scroll_y
+
+
+async def test_the_title_says_at_once_that_the_wheel_left_the_end(session):
+    async with session(size=(100, 30), client=FakeClient(ANSWER * 4)) as s:
+        await s.ask("one")
+        title = s.chat.query_one("#answer-title")
+        assert "following" in title.text_rows()[0]
+        wheel = dict(delta_x=0, delta_y=-1, button=0, shift=False, meta=False, ctrl=False)
+        s.chat.transcript.post_message(MouseScrollUp(s.chat.transcript, 5, 5, **wheel))
+        await s.settle()
+        assert "press End to follow" in title.text_rows()[0]
+        s.chat.transcript.focus()
+        await s.pilot.press("end")
+        assert "following" in title.text_rows()[0]
 
 
 async def test_copy(session):

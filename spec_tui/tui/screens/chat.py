@@ -131,7 +131,7 @@ class ChatScreen(HasActions, Screen):
         self.set_class(self.app.presenter, "presenting")
         self.prompt.focus()
         self._letter_due = self.set_interval(self.TYPING or 1, self._act_on_letter, pause=True)
-        self._draw_title()
+        self.watch(self.transcript, "following", self._draw_title)
         self._draw_notice()
         self.query_one("#top", SplitLine).show([(" spec-tui ", "title"), (" " + words.model(self.session), "muted")])
         self.call_after_refresh(self._begin)

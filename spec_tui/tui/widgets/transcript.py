@@ -18,6 +18,7 @@ from textual.color import Color
 from textual.events import Click
 from textual.geometry import Region, Size
 from textual.message import Message
+from textual.reactive import var
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
@@ -76,6 +77,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     }
     """
     JUMP = 4  # lines scrolled at a time while following: fewer full repaints
+    following: var[bool] = var(True)  # the end of the text, as it grows
 
     class Selected(Message):
         """The token cursor moved (None: there is no cursor any more)."""
@@ -97,7 +99,6 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         self.view = marks.OUTCOME
         self.show_ghosts = True
         self.cursor: tuple[int, int] | None = None
-        self.following = True
         self._wrap = Wrapper(80)
         self._strips: dict[int, Strip] = {}
         self._width = 0
