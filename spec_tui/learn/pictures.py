@@ -14,7 +14,7 @@ from spec_tui.present.rows import Row, struck, words_of
 from spec_tui.present.step.nodes import nodes_of, order
 from spec_tui.present.step.phases import PHASES, event_of, mask
 from spec_tui.present.text import one_line
-from spec_tui.present.token_styles import ACCEPTED, CHOSEN, HERE, PRUNED, REJECTED, UNJUDGED
+from spec_tui.present.token_styles import ACCEPTED, CHOSEN, FATE_MARKS, HERE, PRUNED, REJECTED, UNJUDGED
 
 MARKS = (f"Marks: {ACCEPTED} accepted, {REJECTED} rejected, {UNJUDGED} not reached, {PRUNED} cut off, {CHOSEN} the "
          "target's own token; in a token · is a space, ↵ a line break; ~ is estimated between or beyond measured sizes;"
@@ -35,7 +35,6 @@ READING = (
 """How to read lessons where there is no screen."""
 _BRANCHES = 10  # drawn at most
 _MASKED = 20  # rows of a mask, at most
-_MARKS = {"accepted": (ACCEPTED, "accepted"), "rejected": (REJECTED, "ghost"), "unreached": (UNJUDGED, "muted")}
 
 
 def caption(view: View, seen: set[str]) -> str:
@@ -69,7 +68,7 @@ def picture(view: View, width: int, height: int) -> list[Row]:
     for number, leaf in enumerate(leaves[:_BRANCHES]):
         row: list = [("draft  " if number == 0 else " " * 7, "muted")]
         for node in (nodes[index] for index in chain_to(event.draft.parents, leaf.index)):
-            mark, style = _MARKS[node.fate] if judged else ("", "text")
+            mark, style = FATE_MARKS[node.fate] if judged else ("", "text")
             cell = f"{mark}{quoted(node.piece)} "
             if len(words_of(row)) + len(cell) > width and len(row) > 1:
                 rows.append(row)

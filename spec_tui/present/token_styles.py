@@ -32,6 +32,7 @@ INKED_BLANKS = frozenset(
 )
 
 ACCEPTED, REJECTED, UNJUDGED, ROOT, CHOSEN, PRUNED = "●✗○◌◐✂"
+FATE_MARKS = {"accepted": (ACCEPTED, "accepted"), "rejected": (REJECTED, "ghost"), "unreached": (UNJUDGED, "muted")}
 PRESENT, ABSENT = "■□"
 HERE, BOOKMARK = "◆▼"
 BUSY, WAITING, FAILED, UNKNOWN = "▶…!—"

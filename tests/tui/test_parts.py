@@ -173,7 +173,7 @@ def test_a_chain_is_one_line_and_shows_what_the_target_chose():
     assert "round   7" in rows[0] and rows[1] == "◌ So"
     assert rows[2] == "└─● ·a .90D "
     assert rows[3] == "  ├─◐ ·z .62T target instead"
-    assert rows[4] == "  └─✗ ·b .80D ✗ ·c P "
+    assert rows[4] == "  └─✗ ·b .80D ○ ·c P "
     assert rows[-2].split() == ["3", "drafted", "1", "accepted", "depth", "3"] and rows[-1].strip() == "match 3"
 
 

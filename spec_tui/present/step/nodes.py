@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,17 +50,24 @@ def order(parents: tuple[int, ...], first: Sequence[int] = ()) -> list[int]:
     return out[1:]
 
 
+def fate_of(parents: Sequence[int], path: Container[int], node: int) -> Fate:
+    """What became of a drafted node, where ``path`` was accepted."""
+    if node in path:
+        return "accepted"
+    return "rejected" if parents[node] < 0 or parents[node] in path else "unreached"
+
+
 def nodes_of(event: Round) -> list[TreeNode]:
     """The nodes of a round in the order drafted."""
     draft, visited, depth = event.draft, dict(zip([-1, *event.path], event.emitted)), depths(event.draft.parents)
     nodes, tried = [], [trial for emitted in event.emitted for trial in emitted.trials]
     for index, parent in enumerate(draft.parents):
         above = visited.get(parent)
-        fate: Fate = "accepted" if index in event.path else "rejected" if above is not None else "unreached"
         choice, noise = _here(event, index, visited.get(index))
         nodes.append(TreeNode(
-            index=index, depth=depth[index], piece=draft.pieces[index], fate=fate, q=draft.probs[index],
-            p=_target(event, index, above), trials=tuple(trial for trial in tried if trial.node == index),
+            index=index, depth=depth[index], piece=draft.pieces[index],
+            fate=fate_of(draft.parents, event.path, index), q=draft.probs[index], p=_target(event, index, above),
+            trials=tuple(trial for trial in tried if trial.node == index),
             choice=choice, noise=noise, origins=tuple(origins_of(event, index)),
         ))
     return nodes

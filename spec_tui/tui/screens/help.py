@@ -23,7 +23,8 @@ MARKS = (
     ("bonus", "bold uu $tok-bonus", "the whole draft was accepted; one more token, from the same forward pass"),
     ("rejected", "strike $tok-ghost", "drafted, not accepted; after the text as it is written, and kept in it by v"),
 )
-GLYPHS = "● accepted   ✗ rejected   ◐ what the target chose   ◌ where the tree grows from   ✂ retrieved, but pruned"
+GLYPHS = ("● accepted   ✗ rejected   ○ not reached   ◐ what the target chose   ◌ the tree's root   "
+          "✂ retrieved, but pruned")
 LAYERS = ("■ drafts run it   ▣ one of the last n   left out: c cosine, i interval, b both, s search   "
           "next: + runs, C goes")
 LETTERS = ("D draft model   P copied from the prompt   O copied from the answer   H copied from past answers   "

@@ -31,8 +31,6 @@ BLANK: Row = [("", "text")]
 REST: Row = [("… page down for the rest", "muted")]
 _WIDE = 72  # columns from which on there is room for long labels
 _NOISE = 56  # and for the noise of a choice
-_FATES = {"accepted": (marks.ACCEPTED, "accepted"), "rejected": (marks.REJECTED, "ghost"),
-          "unreached": (marks.UNJUDGED, "muted")}
 _TEXT_ROWS = ((26, 12), (16, 5), (0, 2))  # from so many rows on, at most so many of the text above what happens
 _ENDLESS = 10_000  # rows: all of a panel fits
 
@@ -398,7 +396,7 @@ def _accept(run: RunState, place: StepPosition, event: Round, width: int, height
                         (told if cells(told) <= width - wide - 18 else told.partition(",")[0], "muted")]]
     visited = dict(zip([-1, *event.path], event.emitted))
     for node in _reading(event, tried or event.path):
-        mark, style = _FATES[node.fate]
+        mark, style = marks.FATE_MARKS[node.fate]
         trial = node.trials[-1] if node.trials else None
         row: list[Span] = _label(node, wide, style, mark)
         row += _both(trial.draft_prob, trial.target_prob) if trial is not None else _both(node.q, node.p)

@@ -10,9 +10,10 @@ from engines.methods import remarks
 from engines.report.events import Draft, Round
 from engines.report.run_state import RunState, origin_of
 from spec_tui.present.rows import taps
+from spec_tui.present.step.nodes import fate_of
 from spec_tui.present.text import LOSSY, one_line, visible
 from spec_tui.present.token_facts import budget_words
-from spec_tui.present.token_styles import LETTERS, spans
+from spec_tui.present.token_styles import FATE_MARKS, LETTERS, UNJUDGED, spans
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, title_row
@@ -38,8 +39,8 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
     """A round's tree, chains folded onto one line, the accepted path first; below it what was looked up for it."""
 
     word_here = "draft tree"
-    HELP = ("The draft tree of a round: ● accepted, ✗ rejected, ◐ what the target chose instead, ◌ its root, "
-            "✂ retrieved, but pruned; and the passages that were retrieved.")
+    HELP = ("The draft tree of a round: ● accepted, ✗ rejected, ○ not reached, ◐ what the target chose instead, "
+            "◌ its root, ✂ retrieved, but pruned; and the passages that were retrieved.")
     ACTIONS = (
         Action(id="tree.back", run="screen.round(-1)", keys="left_square_bracket", label="Round",
                help="The round before"),
@@ -201,10 +202,11 @@ def _node(pen: _Pen, node: int) -> list[Span]:
     if both:
         letter += LETTERS[draft.origins[draft.also[node]].source]
     if pen.judged:
-        mark = [("● " if good else "✗ ", "accepted" if good else "muted"),
+        fate = fate_of(draft.parents, pen.accepted, node)
+        mark = [(f"{FATE_MARKS[fate][0]} ", "accepted" if good else "muted"),
                 (_label(draft.pieces[node]), "accepted" if good else "ghost")]
     else:
-        mark = [("○ ", "muted"), (_label(draft.pieces[node]), "text")]
+        mark = [(f"{UNJUDGED} ", "muted"), (_label(draft.pieces[node]), "text")]
     return [
         *mark,
         (f" {_p(prob) if prob is not None else ''}{letter} ", "accent" if both else "muted"),
