@@ -77,7 +77,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     }
     """
     JUMP = 4  # lines scrolled at a time while following: fewer full repaints
-    following: var[bool] = var(True)  # the end of the text, as it grows
+    following: var[bool] = var(True)  # whether the view stays at the end as the text grows
 
     class Selected(Message):
         """The token cursor moved (None: there is no cursor any more)."""
