@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.folders import data, sample_heads, typed_path
-from engines.heads.shape import EAGLE_HEAD, MEDUSA_HEADS
+from engines.heads.shape import EAGLE, EAGLE3, EAGLE_HEAD, MEDUSA, MEDUSA_HEADS
 from engines.hub import gguf_config, gguf_file
 from engines.hub.safetensors_headers import names, stored
 from engines.hub.untrusted_json import is_count, object_in, read_object
@@ -32,7 +32,7 @@ class HeadAtHand:
 
     Attributes:
         name: of its folder.
-        kind: of ``shape``.
+        family, kind: of ``shape``.
         ships: it comes with the program.
         target_fingerprint, target: the model that it was trained for, by its weights and by name.
         width, vocabulary: sizes of that model's hidden states and vocabulary; None where its file does not say.
@@ -40,7 +40,7 @@ class HeadAtHand:
     """
 
     name: str
-    kind: str
+    family: str
     folder: Path
     ships: bool
     target_fingerprint: str
@@ -48,6 +48,15 @@ class HeadAtHand:
     width: int | None
     vocabulary: int | None
     stored: Mapping[str, int]
+
+    @property
+    def kind(self) -> str:
+        return MEDUSA_HEADS if self.family == MEDUSA else EAGLE_HEAD
+
+    @property
+    def title(self) -> str:
+        """What it is, in words."""
+        return MEDUSA_HEADS if self.family == MEDUSA else f"{self.family} head"
 
     def differs(self, target: Path) -> str:
         """What keeps it from drafting for the model of a folder or file, as far as files tell, else ""."""
@@ -70,14 +79,14 @@ def at_hand() -> list[HeadAtHand]:
     for home, ships in ((trained_heads(), False), (sample_heads(), True)):
         for folder in sorted(home.iterdir()) if home is not None and home.is_dir() else ():
             try:
-                config, counts, kind = read_object(folder / CONFIG), stored(folder / WEIGHTS), kind_of_head(folder)
+                config, counts, family = read_object(folder / CONFIG), stored(folder / WEIGHTS), family_of_head(folder)
             except (OSError, ValueError):
                 continue
             inner = object_in(config, "transformer_layer_config") or config
             verifier = object_in(object_in(config, "speculators_config"), "verifier")
             target = verifier.get("name_or_path") or config.get("base_model_name_or_path", "")
             found.append(HeadAtHand(
-                name=folder.name, kind=kind, folder=folder, ships=ships, target=str(target), stored=counts,
+                name=folder.name, family=family, folder=folder, ships=ships, target=str(target), stored=counts,
                 target_fingerprint=str(object_in(config, OWN).get("target_fingerprint", "")),
                 width=_count(config, "target_hidden_size") or _count(inner, "hidden_size"),
                 vocabulary=_count(inner, "vocab_size"),
@@ -96,9 +105,12 @@ def may_be_on_hub(name: str) -> bool:
     return not (typed_path(name).is_absolute() or name.startswith((".", "~")) or name.count("/") != 1)
 
 
-def kind_of_head(folder: Path) -> str:
-    """The kind of a head in safetensors, by the names of its tensors alone. Raises OSError, ValueError."""
-    return MEDUSA_HEADS if is_medusa(names(folder / WEIGHTS)) else EAGLE_HEAD
+def family_of_head(folder: Path) -> str:
+    """The family of a head in safetensors, by the names of its tensors alone. Raises OSError, ValueError."""
+    tensors = tuple(names(folder / WEIGHTS))
+    if is_medusa(tensors):
+        return MEDUSA
+    return EAGLE3 if any(name.endswith("hidden_norm.weight") for name in tensors) else EAGLE
 
 
 def is_medusa(tensors: Iterable[str]) -> bool:

@@ -99,7 +99,7 @@ def as_read(file: HeadFile, reading: HeadReading, folder: Path) -> HeadFile:
 
 def _of_eagle(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> Iterator[HeadReading]:
     shape, count = head.shape, text_config(target.model.config).num_hidden_layers
-    layerings = [shape.layers or (LAST,)]
+    layerings = [shape.layers]
     for shift in (1, -1) if shape.layers else ():
         moved = tuple(layer + shift for layer in shape.layers)
         if min(moved) >= 1 and max(moved) <= count:
@@ -110,8 +110,7 @@ def _of_eagle(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> It
     for layers in layerings:
         read = _tapped(target, texts, layers)
         for normed, theta in product(orders, thetas):
-            tried = replace(shape, layers=layers if shape.layers else (), norm_before_residual=normed,
-                            rope_theta=theta)
+            tried = replace(shape, layers=layers, norm_before_residual=normed, rope_theta=theta)
             named = f"layers {', '.join(map(str, tried.layers))}, " if tried.layers else ""
             yield HeadReading(
                 choices={"layers": tried.layers, "norm_before_residual": normed, "rope_theta": theta},

@@ -48,9 +48,7 @@ def eagle_head(
 
 
 def eagle_tensors(file: HeadFile) -> dict[str, torch.Tensor]:
-    """A head in the layout of vLLM's speculators. Raises ValueError: that layout has no place for it."""
-    if file.shape.family != EAGLE3:
-        raise ValueError("it is of EAGLE-1 or EAGLE-2, and the layout is EAGLE-3's")
+    """A head in the layout of vLLM's speculators, or of EAGLE-1 and 2 in SafeAILab's. A bias of zeros is left out."""
     inner = {name: "self_attn." for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
     inner |= {name: "mlp." for name in ("gate_proj", "up_proj", "down_proj")}
     tensors = {}
@@ -58,6 +56,8 @@ def eagle_tensors(file: HeadFile) -> dict[str, torch.Tensor]:
         if name == "tap_norm":
             parts = tensor.chunk(len(file.shape.layers)) if file.shape.tap_norm == "each" else ()
             tensors |= {f"fc_norm.{i}.weight": part for i, part in enumerate(parts)} or {"input_norm.weight": tensor}
+            continue
+        if name == "fc.bias" and not tensor.any():
             continue
         own, dot, _ = name.partition(".")
         outside = own in ("fc", "norm")
@@ -73,6 +73,14 @@ def eagle_tensors(file: HeadFile) -> dict[str, torch.Tensor]:
 
 def eagle_config(shape: HeadShape, target: str) -> dict[str, Any]:
     """The configuration beside them."""
+    layer = {
+        "model_type": "llama", "hidden_size": shape.width, "intermediate_size": shape.mlp,
+        "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim,
+        "num_hidden_layers": 1, "hidden_act": "silu", "vocab_size": shape.vocabulary, "rms_norm_eps": shape.eps,
+        "rope_theta": shape.rope_theta, "attention_bias": shape.attention_bias,
+    }
+    if shape.family != EAGLE3:
+        return {"architectures": ["LlamaForCausalLM"], **layer, "base_model_name_or_path": target}
     return {
         "architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3",
         "draft_vocab_size": shape.draft_vocabulary, "target_hidden_size": shape.target_width,
@@ -85,12 +93,7 @@ def eagle_config(shape: HeadShape, target: str) -> dict[str, Any]:
             "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 4}],
             "verifier": {"name_or_path": target, "architectures": []},
         },
-        "transformer_layer_config": {
-            "model_type": "llama", "hidden_size": shape.width, "intermediate_size": shape.mlp,
-            "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim,
-            "num_hidden_layers": 1, "hidden_act": "silu", "vocab_size": shape.vocabulary, "rms_norm_eps": shape.eps,
-            "rope_theta": shape.rope_theta, "attention_bias": shape.attention_bias,
-        },
+        "transformer_layer_config": layer,
     }
 
 

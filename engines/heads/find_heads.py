@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engines.errors import ModelUnavailable, SpecError
 from engines.heads.at_hand import AUTO, NONE, at_hand, may_be_on_hub, place_of
 from engines.heads.checkpoint import names_needed, read
-from engines.heads.shape import MEDUSA_HEADS
+from engines.heads.shape import FAMILIES, MEDUSA_HEADS
 from engines.libraries.hf import text_config
 from engines.progress import Loading
 
@@ -24,8 +24,9 @@ def heads_for(
     name: str | None, target: CausalModel, allow_pickle: bool = False,
     progress: Callable[[Loading], None] = lambda event: None,
 ) -> tuple[dict[str, Head], tuple[str, ...]]:
-    """The heads for a target, loaded, by kind: that of this name (a folder, a hub id, or the name of one at hand), and
-    of every other kind the first at hand that was trained for the target. Also what the user should know.
+    """The heads for a target, loaded, by kind: that of this name (a folder, a hub id, the name of one at hand, or a
+    family: the first at hand of it for this target), and of every other kind the first at hand that was trained for the
+    target. Also what the user should know.
 
     Raises:
         ModelUnavailable: the named head is missing or cannot be read.
@@ -34,15 +35,17 @@ def heads_for(
     found: dict[str, Head] = {}
     if name == NONE:
         return found, ()
-    said = []
-    if name not in (None, AUTO):
+    said, ours = [], [one for one in at_hand() if one.target_fingerprint == target.fingerprint != ""]
+    if (family := FAMILIES.get((name or "").lower())) is not None:
+        ours.sort(key=lambda one: one.family != family)
+    elif name not in (None, AUTO):
         head = _loaded(name, _folder(name, allow_pickle, progress), target, allow_pickle)
         found[head.shape.kind] = head
         if head.file.made_for and head.file.made_for != target.fingerprint:
             said.append(f"the head {name} was trained for other weights than those of {target.name}: its drafts may be "
                         "accepted less often")
-    for one in at_hand():
-        if one.target_fingerprint == target.fingerprint != "" and one.kind not in found:
+    for one in ours:
+        if one.kind not in found:
             try:
                 found[one.kind] = _loaded(one.name, one.folder, target, False)
             except SpecError as error:

@@ -48,10 +48,10 @@ def rows_for(file: HeadFile, target: CausalModel) -> torch.Tensor:
 
 
 def standing_alone(file: HeadFile, target: CausalModel) -> HeadFile:
-    """The head with what it shares with the target: the rows of the language modelling head, of EAGLE the embeddings
-    too. Medusa heads get a row for every token, zero for those that they don't draft: vLLM (0.32) loads no
-    ``token_map``."""
-    rows, embeddings = rows_for(file, target), file.embeddings
+    """The head with what it shares with the target: the rows of the language modelling head (vLLM takes the target's
+    for a head of EAGLE-1 and 2), of EAGLE the embeddings too. Medusa heads get a row for every token, zero for those
+    that they don't draft: vLLM (0.32) loads no ``token_map``."""
+    rows, embeddings = None if file.shape.family == EAGLE else rows_for(file, target), file.embeddings
     if file.shape.family == MEDUSA:
         if file.ids is None:
             return replace(file, rows=rows)

@@ -17,7 +17,7 @@ from engines.heads.head_file import HeadFile
 from engines.heads.medusa_network import MedusaNetwork
 from engines.heads.medusa_student import MedusaStudent
 from engines.heads.network import HeadNetwork
-from engines.heads.shape import EAGLE3, MEDUSA, HeadShape, MedusaShape, usual_layers
+from engines.heads.shape import EAGLE, EAGLE3, MEDUSA, HeadShape, MedusaShape, usual_layers
 from engines.heads.tap_cache import TapCache, Text, size_on_disk
 from engines.heads.training import (
     HELD_OUT,
@@ -41,8 +41,8 @@ _UPDATES = 3  # that it measures
 class HeadSpec:
     """Attributes:
     name: of the head.
-    family: EAGLE-3, or Medusa (``shape``).
-    vocabulary: most tokens that it can draft.
+    family: EAGLE (1 and 2), EAGLE-3 or Medusa (``shape``).
+    vocabulary: most tokens that it can draft; a head of EAGLE-1 and 2 drafts all.
     layers: EAGLE-3: those that it reads; empty for the usual ones.
     heads: Medusa: how many.
     recipe: how it is trained.
@@ -83,13 +83,15 @@ class TrainingEstimate:
     each_pass: float
 
 
-def shape_for(target: CausalModel, spec: HeadSpec, draft_vocabulary: int) -> HeadShape | MedusaShape:
+def shape_for(target: CausalModel, spec: HeadSpec) -> HeadShape | MedusaShape:
     """The shape of a head for a target: of EAGLE the sizes of one of its layers. Raises UsageProblem."""
-    config = text_config(target.model.config)
+    config, draft_vocabulary = text_config(target.model.config), min(spec.vocabulary, target.vocab_size)
     if spec.family == MEDUSA:
         return MedusaShape(heads=spec.heads, blocks=1, width=config.hidden_size, vocabulary=target.vocab_size,
                            draft_vocabulary=draft_vocabulary)
     layers = spec.layers or usual_layers(config.num_hidden_layers)
+    if spec.family == EAGLE:
+        layers, draft_vocabulary = (), target.vocab_size
     if len(set(layers)) != len(layers) or not all(1 <= layer <= config.num_hidden_layers for layer in layers):
         raise UsageProblem(
             f"a head cannot read layers {', '.join(map(str, layers))} of {config.num_hidden_layers}",
@@ -97,7 +99,7 @@ def shape_for(target: CausalModel, spec: HeadSpec, draft_vocabulary: int) -> Hea
         )
     heads = config.num_attention_heads
     return HeadShape(
-        family=EAGLE3, width=config.hidden_size, target_width=config.hidden_size, mlp=config.intermediate_size,
+        family=spec.family, width=config.hidden_size, target_width=config.hidden_size, mlp=config.intermediate_size,
         heads=heads, kv_heads=getattr(config, "num_key_value_heads", None) or heads,
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads, vocabulary=target.vocab_size,
         draft_vocabulary=draft_vocabulary, layers=tuple(layers), eps=getattr(config, "rms_norm_eps", 1e-5),
@@ -107,7 +109,7 @@ def shape_for(target: CausalModel, spec: HeadSpec, draft_vocabulary: int) -> Hea
 def estimate(target: CausalModel, spec: HeadSpec, texts: Sequence[Text], answers: int) -> TrainingEstimate:
     """What training on so many answers takes, by some of them: the target reads a few, and the head is trained on these
     for a few updates, which are then forgotten. Raises UsageProblem: as ``make_head``."""
-    shape = shape_for(target, spec, min(spec.vocabulary, target.vocab_size))
+    shape = shape_for(target, spec)
     with torch.device("meta"):
         network = MedusaNetwork(shape) if isinstance(shape, MedusaShape) else HeadNetwork(shape)
     tokens = round(sum(len(text.tokens) for text in texts) / len(texts) * answers)
@@ -154,12 +156,12 @@ def make_head(
     Raises:
         UsageProblem: too few texts, layers that the target does not have, a ``work`` folder of something else.
     """
-    shape = shape_for(target, spec, min(spec.vocabulary, target.vocab_size))
+    shape = shape_for(target, spec)
     cache = TapCache(work / "taps", target, shape.layers, texts)
     if not cache.fill(reading, stop):
         return None
     read, parts = cache.read(), parts_of(target)
-    ids = frequent(read, spec.vocabulary, target.vocab_size)
+    ids = frequent(read, shape.draft_vocabulary, target.vocab_size)
     student = MedusaStudent(shape) if isinstance(shape, MedusaShape) else EagleStudent(shape, parts.embeddings)
     trainer = HeadTrainer(student, parts, read, ids, spec.recipe, work)
     if not trainer.train(training, stop):
@@ -168,8 +170,8 @@ def make_head(
     progress = trainer.progress
     trained, held = split(read)
     write(HeadFile(
-        name=spec.name, folder=out, shape=shape, weights=trainer.best(), ids=ids, rows=None, embeddings=None,
-        layers_said=shape.layers, made_for=target.fingerprint, card={
+        name=spec.name, folder=out, shape=shape, weights=trainer.best(), rows=None, embeddings=None,
+        ids=None if shape.family == EAGLE else ids, layers_said=shape.layers, made_for=target.fingerprint, card={
             "answers": len(trained), "answer_tokens": sum(len(text) - text.start for text in trained),
             "held_out_answers": len(held), "tokens_trained_on": progress.tokens, "updates": progress.updates,
             "minutes": round(progress.minutes, 1), "agreement": [round(a, 3) for a in progress.agreement],

@@ -7,6 +7,8 @@ from typing import ClassVar
 
 EAGLE, EAGLE3, MEDUSA = "EAGLE", "EAGLE-3", "Medusa"
 """Families: EAGLE-1 and EAGLE-2 have the same weights and read the last feature; EAGLE-3 reads several layers."""
+FAMILIES = {family.lower(): family for family in (EAGLE, EAGLE3, MEDUSA)}
+"""Families by the names that users type."""
 
 EAGLE_HEAD, MEDUSA_HEADS = "EAGLE head", "Medusa heads"
 HEADS = (EAGLE_HEAD, MEDUSA_HEADS)

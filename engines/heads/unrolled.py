@@ -1,13 +1,14 @@
-"""EAGLE-3's training-time test (Li et al. 2025): the head's own steps unrolled over a whole text at once, and the head
-under that training.
+"""EAGLE-3's training-time test (Li et al. 2025, 3.2): the head's own steps unrolled over a whole text at once, and the
+head under that training, of EAGLE-1 and 2 too.
 
 Step i of column t reads the token i + 1 places after t and the head's own output of step i - 1, and attends to the true
 columns up to t and to its own earlier steps: what the drafter's i-th step does when it starts at column t.
 
 What is done otherwise than in the paper, for small heads and little time: the residual stream of a target has channels
 a thousand times larger than others, so taps are divided by their root mean square, channel by channel, which the saved
-``fc`` contains again. ``fc`` begins as the least-squares map from the taps of a token to the state of the next one, and
-what the layer adds begins at zero, so that the first step already predicts.
+``fc`` contains again. ``fc`` begins as the least-squares map from what it reads at a token to the state of the next,
+and what the layer adds begins at zero, so that the first step already predicts. A head of EAGLE-1 and 2 gets this
+training in place of its paper's (Li et al. 2024, 4.1: one step, noise on the features, which are regressed too).
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class EagleStudent(Student):
         self.network, self._embeddings = HeadNetwork(shape), embeddings
         self._rotation = Rotation(shape.rope_theta, shape.head_dim, embeddings)
         self.register_buffer("scale", torch.ones(max(1, len(shape.layers)) * shape.target_width))
+        if self.network.fc.bias is not None:  # vLLM's head of EAGLE-1 and 2 has none
+            self.network.fc.bias.requires_grad_(False)
 
     @torch.no_grad()
     def begin(self, texts: Sequence[TappedText], parts: TargetParts) -> None:
@@ -47,18 +50,23 @@ class EagleStudent(Student):
                 parameter.normal_(std=0.02)
         network.o_proj.weight.zero_()
         network.down_proj.weight.zero_()
-        network.norm.copy_(parts.norm)
         sampled = texts[:: max(1, sum(map(len, texts)) // _FIT)]
-        taps = torch.cat([text.taps[:-1] for text in sampled]).float()
-        self.scale.copy_(taps.square().mean(0).sqrt().clamp_min(1e-6))
-        taps /= self.scale
-        states = torch.cat([text.final[1:] for text in sampled]).float() / parts.norm
-        covariance = taps.T @ taps
-        covariance.diagonal().add_(_RIDGE * len(taps))
-        network.fc.weight.copy_(torch.linalg.solve(covariance, taps.T @ states).T)
+        read = torch.cat([self._features(text)[:-1] for text in sampled])
+        states = torch.cat([text.final[1:] for text in sampled]).float()
+        if network.shape.layers:
+            network.norm.copy_(parts.norm)
+            states /= parts.norm
+            self.scale.copy_(read.square().mean(0).sqrt().clamp_min(1e-6))
+            read /= self.scale
+        else:
+            network.fc.bias.zero_()
+            read = torch.cat([self._embeddings[torch.cat([text.tokens[1:] for text in sampled])], read], -1)
+        covariance = read.T @ read
+        covariance.diagonal().mul_(1 + _RIDGE)
+        network.fc.weight.copy_(torch.linalg.solve(covariance, read.T @ states).T)
 
     def states(self, batch: Batch, steps: int) -> Iterator[torch.Tensor]:
-        taps = pad_sequence([text.taps for text in batch.texts], batch_first=True).float() / self.scale
+        taps = pad_sequence([self._features(text) for text in batch.texts], batch_first=True) / self.scale
         first = max(0, min(text.start for text in batch.texts) - 1 - steps)
         outputs = unrolled(self.network, self._rotation, taps, self._embeddings[batch.ids], steps, first)
         for step, output in enumerate(outputs):
@@ -66,8 +74,13 @@ class EagleStudent(Student):
 
     def weights(self) -> dict[str, torch.Tensor]:
         found = super().weights()
-        found["fc.weight"] /= self.scale
+        if self.network.shape.layers:
+            found["fc.weight"] /= self.scale
         return found
+
+    def _features(self, text: TappedText) -> torch.Tensor:
+        """What the head reads of the target, [tokens, taps * width]."""
+        return (text.taps if self.network.shape.layers else text.final).float()
 
 
 def unrolled(

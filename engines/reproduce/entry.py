@@ -121,6 +121,8 @@ class RowOf(_Plain):
         published: what the published figures of this row have in their fields (``engines.bench.published.Figure``);
             the engine of the lane goes without saying. Without any, the lane has to decode as published.
         ours: it is no row of the paper's, and stands beside none of its figures.
+        head: the family of the head that the paper's row drafts with; a head of another family that runs here is added
+            to the name.
     """
 
     name: str
@@ -129,6 +131,7 @@ class RowOf(_Plain):
     part: str = ""
     published: dict[str, Any] = msgspec.field(default_factory=dict)
     ours: bool = False
+    head: str = ""
 
 
 class Claim(_Plain):
@@ -212,6 +215,21 @@ class PaperEntry(_Plain):
         return msgspec.structs.replace(
             self, prompts=asked, repeats=self.repeats if repeats is None else repeats,
             max_new_tokens=self.max_new_tokens if max_new_tokens is None else max_new_tokens,
+        )
+
+    @property
+    def head(self) -> str:
+        """The family of the paper's head; "" where none drafts."""
+        return next((row.head for row in self.rows if row.head), "")
+
+    def drafted_by(self, family: str) -> PaperEntry:
+        """The same where a head of this family drafts: rows for which the paper takes another one say so."""
+        names = {row.name: f"{row.name}, {family} head" for row in self.rows if row.head and row.head != family}
+        replace = msgspec.structs.replace
+        return replace(
+            self, rows=tuple(replace(row, name=names.get(row.name, row.name)) for row in self.rows),
+            claims=tuple(replace(claim, rising=tuple(names.get(name, name) for name in claim.rising))
+                         for claim in self.claims),
         )
 
     def made_quick(self) -> PaperEntry:

@@ -16,7 +16,7 @@ from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
 from engines.heads.at_hand import NONE
-from engines.heads.shape import EAGLE3, MEDUSA
+from engines.heads.shape import EAGLE, EAGLE3, MEDUSA
 from engines.progress import BuildProgress
 from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, narrate
@@ -44,11 +44,12 @@ if TYPE_CHECKING:
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-_TRAINED = (EAGLE3, MEDUSA)
+_TRAINED = (EAGLE, EAGLE3, MEDUSA)
 Dtype = StrEnum("Dtype", ["bfloat16", "float16", "float32"])
 Family = StrEnum("Family", [family.lower() for family in _TRAINED])
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,63}")
+_OF_A_PART = Only(lambda given: given["family"] != EAGLE.lower(), f"--family {EAGLE3.lower()} or {MEDUSA.lower()}")
 _OF_EAGLE = Only(lambda given: given["family"] == EAGLE3.lower(), f"--family {EAGLE3.lower()}")
 _OF_MEDUSA = Only(lambda given: given["family"] == MEDUSA.lower(), f"--family {MEDUSA.lower()}")
 _PROMPTS = "Prompts, one per line or lines of JSON; the model answers them greedily. Repeatable with --answers."
@@ -68,10 +69,10 @@ def list_(format: OutputFormat = Format.text) -> int:
 
     heads = at_hand()
     if format is Format.json:
-        rows = [{**asdict(head), "folder": str(head.folder)} for head in heads]
+        rows = [{**asdict(head), "kind": head.kind, "folder": str(head.folder)} for head in heads]
         print(json.dumps(rows, indent=2))
         return 0
-    words = [(head.name, f"{head.kind} for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}")
+    words = [(head.name, f"{head.title} for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}")
              for head in heads]
     console().print(table(words) if words else "no heads are at hand: spec-tui head train makes one")
     return 0
@@ -190,22 +191,20 @@ def export(
     *,
     models: WithoutHead,
 ) -> int:
-    """Write a head in the layout that vLLM loads: vllm-project/speculators' for EAGLE-3, vLLM's own for Medusa heads.
+    """Write a head in the layout that vLLM loads: vllm-project/speculators' for EAGLE-3, SafeAILab's for EAGLE-1 and 2,
+    vLLM's own for Medusa heads.
 
     Heads that ship, or were trained here, do not hold what they share with the target: the rows of its language
     modelling head and its embeddings. They are added.
     """
-    from engines.heads.at_hand import CONFIG
     from engines.heads.fit import standing_alone
-    from engines.hub.untrusted_json import read_object
 
     _check_new(out)
     runtime = _with_head(name, models)
     head = _named(runtime, name)
     whole = replace(standing_alone(head.file, runtime.target), folder=out)
     _write(whole, target_name or runtime.target.name, weights)
-    config = read_object(out / CONFIG)
-    method = config.get("speculators_model_type") or config["model_type"]
+    method = head.shape.family.lower().replace("-", "")
     setting = {"method": method, "model": str(out.resolve()), "num_speculative_tokens": 3}
     print(f"written to {out}\nvllm serve {shlex.quote(one_line(target_name or runtime.target.name))} "
           f"--speculative-config {shlex.quote(json.dumps(setting))}")
@@ -236,10 +235,12 @@ def train(
     name: Annotated[str, Argument(metavar="NAME", help="Name of the head.")],
     prompts: Annotated[list[Path] | None, Option(metavar="FILE", help=_PROMPTS)] = None,
     answers: Annotated[list[Path] | None, Option(metavar="FILE", help=_ANSWERS)] = None,
-    family: Annotated[Family, Option(help="What it is: a head that drafts step by step, or heads side by side.")
-                      ] = Family[EAGLE3.lower()],
+    family: Annotated[Family, Option(
+        help="What it is: a head that drafts step by step, as in EAGLE-1 and 2 or as in EAGLE-3, or heads side by side."
+    )] = Family[EAGLE3.lower()],
     minutes: Annotated[float, Option(metavar="N", min=0.05, help="Minutes of training.")] = 60.0,
-    vocabulary: Annotated[int, Option(metavar="N", min=16, help="Most tokens that the head can draft.")] = 8192,
+    vocabulary: Annotated[int, Option(metavar="N", min=16, help="EAGLE-3, Medusa: most tokens that the head can draft."
+                                      ), _OF_A_PART] = 8192,
     layers: Annotated[str, Option(metavar="A,B,C", help="EAGLE-3: layers that it reads, from 1."), _OF_EAGLE] = "",
     heads: Annotated[int, Option(metavar="N", min=1, max=16, help="Medusa: how many heads."), _OF_MEDUSA] = 4,
     max_new_tokens: Annotated[int, Option(metavar="N", min=8, help="Length of the answers made here."), Only(
@@ -252,7 +253,7 @@ def train(
     *,
     models: TargetOptions,
 ) -> int:
-    """Train an EAGLE-3 head or Medusa heads for a model, on the model's own answers to prompts or on a file of them.
+    """Train an EAGLE head or Medusa heads for a model, on the model's own answers to prompts or on a file of them.
 
     ctrl+c keeps what was done, and the same command goes on from there. The best weights on answers held out are kept.
     A head that was trained for a model is taken whenever that model is loaded.

@@ -34,8 +34,9 @@ def complete_model(incomplete: str) -> list[str]:
 def complete_head(incomplete: str) -> list[str]:
     """Names of heads at hand that begin so, for the shell."""
     from engines.heads.at_hand import AUTO, NONE, at_hand
+    from engines.heads.shape import FAMILIES
 
-    return [name for name in (*(head.name for head in at_hand()), AUTO, NONE) if name.startswith(incomplete)]
+    return [name for name in (*(head.name for head in at_hand()), *FAMILIES, AUTO, NONE) if name.startswith(incomplete)]
 
 
 def complete_datastore(incomplete: str) -> list[str]:
@@ -132,8 +133,8 @@ class ModelOptions:
     )] = None
     head: Annotated[str | None, Option(
         metavar="DIR|HUB_ID", autocompletion=complete_head,
-        help="Draft head, kept for the target; or none; or auto, the default where none is kept: of each kind one at "
-             "hand that was trained for it.",
+        help="Draft head, kept for the target; or eagle, eagle-3 or medusa: one of that family at hand; or none; or "
+             "auto, the default where none is kept: of each kind one at hand that was trained for it.",
     )] = None
     revision: Annotated[str | None, Option(
         metavar="REV", help="Branch, tag or commit of the target on the hub. Default: main."

@@ -14,6 +14,7 @@ from typer import Argument, Option
 from engines.bench.bench_results import BenchResults
 from engines.bench.bench_runner import BenchRunner, able, facts, fitting
 from engines.errors import RunFailed, SpecError, UsageProblem
+from engines.heads.shape import EAGLE_HEAD
 from engines.hub.known_models import KNOWN
 from engines.race.lanes import Lane, Race
 from spec_tui.cli.bench import PAUSE
@@ -78,8 +79,9 @@ def reproduce(
     for name, _ in runnable if out is not None else ():
         _check_folder(out / name)
     runtime, loaded, codes = None, None, []
-    for name, entry in sorted(runnable, key=lambda found: _model(found[1])):
-        load = replace(models.load, model=models.load.model or _model(entry) or None)
+    for name, entry in sorted(runnable, key=lambda found: (_model(found[1]), found[1].head)):
+        asked = models.load
+        load = replace(asked, model=asked.model or _model(entry) or None, head=asked.head or entry.head.lower() or None)
         if runtime is None or load != loaded:
             runtime = None  # before the next one is loaded
             runtime, loaded = load_decoder(load), load
@@ -88,6 +90,8 @@ def reproduce(
         if len(runnable) > 1:
             narrate(f"{name}: {entry.title}")
         small = entry.made_quick() if quick else entry
+        if (head := runtime.heads.get(EAGLE_HEAD)) is not None:
+            small = small.drafted_by(head.shape.family)
         run = EntryRun(runtime, name, small.with_sizes(repeats, limit, max_new_tokens), quick)
         try:
             codes.append(run.run())

@@ -147,7 +147,7 @@ def heads(target: ModelChoice) -> tuple[ModelChoice, ...]:
         its = head.target in (target.name, target.title) or (
             target.folder is not None and same_place(head.target, target.folder))
         most = max(head.stored, key=head.stored.__getitem__, default=None)
-        facts = {"type": head.kind, "parameters": sum(head.stored.values()), "dtype": most, "target": head.target}
+        facts = {"type": head.title, "parameters": sum(head.stored.values()), "dtype": most, "target": head.target}
         origin = "ships with the program" if head.ships else "trained here"
         judged.append(ModelChoice(head.name, head.name, origin, head.folder, facts, False if differs else its or None,
                                   f"{differs}; {made}" if differs else made))

@@ -149,9 +149,10 @@ def texts(target):
     return found
 
 
-def test_training_goes_on_where_it_was_stopped_and_learns(target, texts, tmp_path):
-    spec = HeadSpec(name="tiny", vocabulary=40, layers=(2, 3, 4), recipe=HeadRecipe(minutes=0.1, steps=3, single=0.0,
-                                                                                 batch_tokens=256), dtype="float32")
+@pytest.mark.parametrize(("family", "drafted"), [(EAGLE3, 40), (EAGLE, 260)])
+def test_training_goes_on_where_it_was_stopped_and_learns(target, texts, tmp_path, family, drafted):
+    recipe = HeadRecipe(minutes=0.1, steps=3, single=0.0, batch_tokens=256)
+    spec = HeadSpec(name="tiny", family=family, vocabulary=40, layers=(2, 3, 4), recipe=recipe, dtype="float32")
     reports = []
 
     def stop():
@@ -167,7 +168,7 @@ def test_training_goes_on_where_it_was_stopped_and_learns(target, texts, tmp_pat
     assert reports[3][0] == 4 and ended.updates > 10  # no update is made twice
     assert ended.losses[0] < reports[0][1]
     head = DraftHead(read("tiny", out, 7, 32), target)
-    assert head.shape.draft_vocabulary == 40
+    assert (head.shape.family, head.shape.draft_vocabulary) == (family, drafted)
     with pytest.raises(UsageProblem, match="another target"):
         TapCache(work / "taps", target, (2, 3, 5), texts)
 

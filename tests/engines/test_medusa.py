@@ -14,7 +14,7 @@ from engines.core.lossless_laws import Exact
 from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.errors import ModelUnavailable, UsageProblem
-from engines.heads.at_hand import kind_of_head
+from engines.heads.at_hand import family_of_head
 from engines.heads.checkpoint import read, write
 from engines.heads.make_head import HeadSpec, estimate, make_head
 from engines.heads.medusa_heads import MedusaHeads
@@ -237,7 +237,7 @@ def test_written_heads_are_read_as_they_were(target, tmp_path, draft_tokens):
     write(file, "tiny-target", "float32")
     found = read("tiny-medusa", tmp_path, 2, 32)
     assert (found.shape, found.made_for, found.card) == (file.shape, target.fingerprint, file.card)
-    assert kind_of_head(tmp_path) == MEDUSA_HEADS and (found.rows is None) == (file.rows is None)
+    assert family_of_head(tmp_path) == MEDUSA and (found.rows is None) == (file.rows is None)
     assert torch.equal(found.weights["weight"], file.weights["weight"])
 
 

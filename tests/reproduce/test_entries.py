@@ -138,6 +138,17 @@ def test_a_quick_entry_has_no_more_answers_written_than_a_slow_model_writes_in_h
     assert quick == 512 and whole > 6000
 
 
+def test_a_row_of_the_paper_s_head_says_which_other_head_drafts():
+    entry = shipped()["rasd-ablation"]
+    assert entry.drafted_by(entry.head) == entry, "the paper's own"
+    other = entry.drafted_by("EAGLE-3")
+    assert [row.name for row in other.rows] == [
+        "Autoregressive", "REST", "EAGLE-2, EAGLE-3 head", "w/o p", "w/o tf", "RASD (REST)"]
+    assert [row.lane for row in other.rows] == [row.lane for row in entry.rows]
+    assert other.claims[-2].rising == ("EAGLE-2, EAGLE-3 head", "RASD (REST)")
+    assert not any(entry.head for entry in shipped().values() if entry.paper == "DReSD")
+
+
 def test_the_example_of_the_document_is_an_entry():
     page = (Path(__file__).parents[2] / "docs" / "papers.md").read_text("utf-8")
     entry = parse(page.partition("```toml\n")[2].partition("```")[0].encode(), "papers.md")
