@@ -1,7 +1,7 @@
 """The same method in other programs: what to paste there. Each method says in its own room which have it.
 
-Names of options are those of vLLM 0.32 (``--speculative-config``), llama.cpp b11434 (``llama-server``) and
-transformers 5.23 (``generate``).
+Names of options are those of vLLM 0.32 (``--speculative-config``), SGLang's documentation of 2026
+(``--speculative-algorithm``), llama.cpp b11434 (``llama-server``) and transformers 5.23 (``generate``).
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ class Counterpart:
 FIXED = "the size of a draft, which here follows cost and acceptance"
 CHAIN = "the tree, of which a chain is left"
 STOP = "the rule by which a draft ends early"
+NOT_TRIED = "not tried: it needs a GPU"
 
 
 def size(options: Mapping[str, Any], setup: DraftSetup) -> int:
@@ -112,10 +113,10 @@ def least_probability(options: Mapping[str, Any]) -> tuple[float | None, tuple[s
     return (options["confidence"], ()) if rule == TOP else (None, (STOP,) if rule != NONE else ())
 
 
-def losses(options: Mapping[str, Any], *others: str) -> str:
-    """What does not carry over of these options, beside what ``others`` say."""
+def losses(options: Mapping[str, Any], *others: str, trees: bool = False) -> str:
+    """What does not carry over of these options, beside what ``others`` say. ``trees``: the program verifies them."""
     said = [FIXED] if options.get("budget") == "auto" else []
-    said += [CHAIN] if options.get("shape") == "tree" or options.get("num_candidates", 1) > 1 else []
+    said += [CHAIN] if not trees and (options.get("shape") == "tree" or options.get("num_candidates", 1) > 1) else []
     return "; ".join([*said, *others])
 
 
@@ -126,6 +127,27 @@ def vllm(setup: DraftSetup, lost: str = "", before: Sequence[str] = (), **config
     written, model = setup.target.as_folder()
     command = shlex.join(["vllm", "serve", model, "--speculative-config", json.dumps(given)])
     return Counterpart("vLLM", "\n".join([*written, *before, command]), lost)
+
+
+def sglang(
+    setup: DraftSetup, algorithm: str, lost: str = "", before: Sequence[str] = (), **flags: Any
+) -> Counterpart:
+    """SGLang's server with these flags, whose names begin with "speculative"; underscores stand for dashes. ``before``
+    as of ``vllm``."""
+    written, model = setup.target.as_folder()
+    words = ["python", "-m", "sglang.launch_server", "--model-path", model, "--speculative-algorithm", algorithm]
+    for name, value in flags.items():
+        words += [f"--speculative-{name.replace('_', '-')}", f"{value}"]
+    return Counterpart("SGLang", "\n".join([*written, *before, shlex.join(words)]), "; ".join(filter(None, [
+        lost, NOT_TRIED])))
+
+
+def sglang_tree(options: Mapping[str, Any], setup: DraftSetup) -> dict[str, int]:
+    """The sizes of a draft as SGLang's flags: its nodes have the root in them."""
+    tree = options.get("shape") == "tree"
+    steps = size(options, setup)
+    return {"num_steps": steps, "eagle_topk": options["top_k"] if tree else 1,
+            "num_draft_tokens": 1 + (options["total_nodes"] if tree else steps)}
 
 
 def llama_cpp(

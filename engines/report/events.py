@@ -519,6 +519,7 @@ class ServerTotals:
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): drafts of which a token was judged
             there; those that it was accepted of.
         drafts: rounds that had one.
+        steps: rounds, where the messages are none.
         drafted_by_round: for each round the tokens of its draft; empty where it is not known which round had one.
     """
 
@@ -528,6 +529,7 @@ class ServerTotals:
     depth_tried: tuple[int, ...] = ()
     depth_accepted: tuple[int, ...] = ()
     drafts: int | None = None
+    steps: int | None = None
     drafted_by_round: tuple[int, ...] = ()
 
 

@@ -89,8 +89,10 @@ class Metrics:
             known["rows"] = _count({}, [1 + drafted for drafted in totals.drafted_by_round])
         # a message with two steps looks like one that accepted one token more
         hidden = max(0, (self.accepted or 0) - totals.accepted) if totals.accepted is not None else 0
-        return replace(self, **known, new_tokens=totals.tokens or self.new_tokens,
-                       target_forwards=self.target_forwards + hidden)
+        known["target_forwards"] = self.target_forwards + hidden
+        if totals.steps is not None:
+            known |= {"target_forwards": totals.steps, "messages": 0}
+        return replace(self, **known, new_tokens=totals.tokens or self.new_tokens)
 
     def _add_round(self, r: Round) -> Metrics:
         whole, step = r.known == "all", r.known != "text"

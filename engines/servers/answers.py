@@ -142,9 +142,23 @@ class ChunkMetrics(Struct):
     speculative_decoding: SpeculativeDecoding | None = None
 
 
+class SpecTokensDetails(Struct):
+    """SGLang's, of an answer. ``spec_correct_drafts_histogram``: steps by how many drafted tokens they kept, from 0."""
+
+    spec_verify_ct: Count | None = None
+    spec_num_proposed_drafts: Count | None = None
+    spec_num_correct_drafts: Count | None = None
+    spec_correct_drafts_histogram: Counts | None = None
+
+
+class SglExt(Struct):
+    spec_tokens_details: SpecTokensDetails | None = None
+
+
 class Chunk(Error):
-    """A message of an answer."""
+    """A message of an answer. ``metrics``: of vLLM; ``sglext``: of SGLang."""
 
     choices: Annotated[list[ChunkChoice], _MANY] | None = None
     usage: Usage | None = None
     metrics: ChunkMetrics | None = None
+    sglext: SglExt | None = None

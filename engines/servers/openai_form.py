@@ -3,7 +3,8 @@
 Of vLLM a message is one verification step, whose tokens are the accepted ones and one more (measured with vLLM 0.32,
 ``return_token_ids``); how many drafted tokens were rejected it says at the end of an answer, where it was started with
 ``--per-request-spec-decode-metrics``, and in ``/metrics`` of all answers together. Of any other server a message is
-some text. Times are those at which messages arrive, so the network's is in them.
+some text; SGLang says at the end of an answer how many steps it took, and how many tokens were drafted and accepted
+(``return_spec_tokens_details``, sglang#33518). Times are those at which messages arrive, so the network's is in them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
@@ -38,6 +40,8 @@ from engines.servers.answers import (
     ListedModel,
     LogProbs,
     Models,
+    SglExt,
+    SpecTokensDetails,
     SpeculativeDecoding,
     Tokens,
     Usage,
@@ -112,6 +116,7 @@ class OpenAIFormModel(ServedModel):
         self._counts = self._speculative = None
         self._counted_by_answer = False
         self._exact = self.token_ids = program == "vLLM"
+        self._tells = program == "SGLang"
         if self._exact:
             self.size_setting = "num_speculative_tokens in --speculative-config"
             program += f" {connection.get('/version', Version).version}".rstrip()
@@ -202,6 +207,7 @@ class OpenAIFormModel(ServedModel):
         return {
             "model": self._name, "stream": True, "stream_options": {"include_usage": True},
             "seed": request.seed % 2**31, "temperature": request.temperature, "top_p": request.top_p,
+            **({"return_spec_tokens_details": True} if self._tells else {}),
         }
 
     def _answer(
@@ -229,7 +235,8 @@ class OpenAIFormModel(ServedModel):
             raise RunFailed("the server answered with nothing", "ask again, or otherwise")
         if not so_far.reason and not cancelled():
             raise self._broken_off()
-        totals = so_far.totals if self._exact else replace(so_far.totals, drafted=None, accepted=None)
+        told = self._exact or self._tells
+        totals = so_far.totals if told else replace(so_far.totals, drafted=None, accepted=None)
         if self._exact and self._speculative and so_far.reason and totals.drafted is None:
             totals = self._from_metrics(totals, so_far)
         elif totals.drafted is not None:
@@ -295,6 +302,8 @@ def _totals(message: Chunk, known: ServerTotals, accepted_by_round: list[int]) -
     drafts = (message.metrics or ChunkMetrics()).speculative_decoding or SpeculativeDecoding()
     if written is not None:
         known = replace(known, tokens=written)
+    if (details := (message.sglext or SglExt()).spec_tokens_details) is not None:
+        return _told_by_sglang(details, known)
     drafted, accepted = drafts.num_draft_tokens, drafts.num_accepted_draft_tokens
     if drafted is None or accepted is None:
         return known
@@ -310,6 +319,17 @@ def _totals(message: Chunk, known: ServerTotals, accepted_by_round: list[int]) -
         depth_tried=tuple(tried[:deepest]), depth_accepted=tuple(kept[:deepest]),
         drafted_by_round=tuple(sizes) if _of_all(gains, accepted_by_round) and len(sizes) == len(gains) else (),
     )
+
+
+def _told_by_sglang(details: SpecTokensDetails, known: ServerTotals) -> ServerTotals:
+    """What SGLang says of an answer, each of whose steps verified a draft."""
+    drafted, accepted, steps = (
+        details.spec_num_proposed_drafts, details.spec_num_correct_drafts, details.spec_verify_ct)
+    if drafted is None or accepted is None or not steps:
+        return known
+    kept = list(accumulate(reversed((details.spec_correct_drafts_histogram or [])[: _DEPTHS + 1])))[::-1]
+    return replace(known, drafted=drafted, accepted=min(accepted, drafted), drafts=steps, steps=steps,
+                   depth_tried=tuple(kept[:-1]), depth_accepted=tuple(kept[1:]))
 
 
 def _of_all(gains: list[int], accepted_by_round: list[int]) -> bool:

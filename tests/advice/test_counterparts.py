@@ -17,6 +17,10 @@ from spec_tui.export.paste_files import as_installed, model_files, same_tokens
 # Of vLLM's SpeculativeConfig, as ``tools/test_vllm.py`` and ``spec-tui head export`` give it to a real one.
 FIELDS = {"method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min",
           "suffix_decoding_max_tree_depth", "suffix_decoding_max_spec_factor", "suffix_decoding_min_token_prob"}
+# As SGLang's documentation lists them.
+SGLANG = {"--model-path", *(f"--speculative-{name}" for name in (
+    "algorithm", "draft-model-path", "num-steps", "eagle-topk", "num-draft-tokens", "ngram-match-type",
+    "ngram-max-bfs-breadth", "ngram-max-trie-depth"))}
 PLACES = {  # llama-server's flags in the library's settings
     "--model": ("model", "path"), "--spec-draft-model": ("speculative", "draft", "mparams", "path"),
     "--spec-draft-n-max": ("speculative", "draft", "n_max"), "--spec-draft-p-min": ("speculative", "draft", "p_min"),
@@ -35,13 +39,16 @@ def pasted(spec, given, setup) -> dict:
 def test_every_setting_that_is_tried_has_its_counterparts(spec):
     for given in ({}, *spec.variants, *spec.trials):
         found = pasted(spec, given, DraftSetup(3, TARGET, DRAFT, head="head"))
-        assert found and set(found) <= {"vLLM", "llama.cpp", "transformers"}
+        assert found and set(found) <= {"vLLM", "SGLang", "llama.cpp", "transformers"}
         assert all(each.paste.isascii() and "None" not in each.paste for each in found.values())
         *before, line = found["vLLM"].paste.split("\n")
         assert before[0] == "spec-tui model export '/t/a b.gguf' --safetensors --type bf16 --output /here/a-BF16"
         *words, config = shlex.split(line)
         assert words == ["vllm", "serve", "/here/a-BF16", "--speculative-config"]
         assert set(json.loads(config)) <= FIELDS and json.loads(config)["num_speculative_tokens"] > 0
+        if "SGLang" in found:
+            flags = shlex.split(found["SGLang"].paste.split("\n")[-1])[3:]
+            assert set(flags[::2]) <= SGLANG and found["SGLang"].lost.endswith("it needs a GPU")
         if "transformers" in found:
             compile(found["transformers"].paste, "pasted", "exec")
 
@@ -91,11 +98,23 @@ def test_the_lines_for_transformers_run(sample_gguf, form):
     assert room["found"].shape[1] == room["inputs"]["input_ids"].shape[1] + 4
 
 
+def test_sglang_keeps_the_tree_and_counts_its_root():
+    setup = DraftSetup(3, ModelFiles("t", folder="t"), ModelFiles("d", folder="d"))
+    tree = {"shape": "tree", "budget": "paper", "total_nodes": 15, "top_k": 4}
+    assert pasted(methods.find("draft"), tree, setup)["SGLang"].paste == (
+        "python -m sglang.launch_server --model-path t --speculative-algorithm STANDALONE "
+        "--speculative-draft-model-path d --speculative-num-steps 3 --speculative-eagle-topk 4 "
+        "--speculative-num-draft-tokens 16")
+    chain = pasted(methods.find("draft"), {"budget": "paper", "num_tokens": 5}, setup)["SGLang"].paste
+    assert chain.endswith("--speculative-num-steps 5 --speculative-eagle-topk 1 --speculative-num-draft-tokens 6")
+
+
 def test_a_draft_model_of_other_tokens_goes_where_it_is_taken(sample_gguf):
     target, other = model_files(str(sample_gguf[0])), model_files("smollm2-draft")
     assert same_tokens(model_files(str(sample_gguf[1])), target) and not same_tokens(other, target)
     found = pasted(methods.find("draft"), {}, DraftSetup(3, target, other, same_tokens=False))
-    assert "vLLM" not in found and "assistant_tokenizer=assistant_tokenizer" in found["transformers"].paste
+    assert not {"vLLM", "SGLang"} & set(found)
+    assert "assistant_tokenizer=assistant_tokenizer" in found["transformers"].paste
 
 
 def test_names_are_quoted_for_where_they_are_pasted():

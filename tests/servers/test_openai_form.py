@@ -169,6 +169,32 @@ def test_any_other_server_gives_text_and_speed(server):
         list(model.run(Request(TURN, top_k=5)))
 
 
+def test_sglang_says_at_the_end_of_an_answer_what_was_drafted(server):
+    def says(text: str, reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": {"content": text}, "finish_reason": reason}
+        return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+
+    told = {"spec_verify_ct": 3, "spec_num_proposed_drafts": 9, "spec_num_correct_drafts": 4,
+            "spec_accept_length": 2.33, "spec_correct_drafts_histogram": [1, 1, 0, 1]}
+    parts = [says("One two"), says(" three", "stop"), last(sglext={"spec_tokens_details": told}), END]
+    server.wrong |= {
+        "/v1/models": (200, {}, {"data": [{"id": "a", "owned_by": "sglang"}]}),
+        "/v1/chat/completions": (200, {}, parts),
+    }
+    *events, finished = connect(server.url).run(Request(TURN))
+    assert json.loads(server.bodies["/v1/chat/completions"])["return_spec_tokens_details"] is True
+    assert finished.totals == ServerTotals(8, 9, 4, (3, 2, 1), (2, 1, 1), drafts=3, steps=3)
+    before, after = measure(events), measure([*events, finished])
+    assert (before.drafted, before.mean_generated_length) == (None, None), "a message is no step"
+    assert (after.drafted, after.accepted, after.target_forwards) == (9, 4, 3)
+    assert after.mean_generated_length == 7 / 3 and after.accepted_length == 4 / 3
+    judge = TraceValidator()
+    assert not [words for event in (*events, finished) if (words := judge.judge(event)[1])]
+    server.wrong["/v1/chat/completions"] = (200, {}, [*parts[:2], last(), END])  # one that is older
+    *events, finished = connect(server.url).run(Request(TURN))
+    assert finished.totals == ServerTotals(8) and measure([*events, finished]).drafted is None
+
+
 @pytest.mark.parametrize(("parts", "words"), [
     ([ANSWER[0], ANSWER[1]], "broke off"), ([last(), END], "broke off"),
     ([ANSWER[0], b'data: {"error": {"message": "Token id 9 is out of vocabulary"}}\n\n', END], "out of vocabulary"),

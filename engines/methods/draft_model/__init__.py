@@ -21,8 +21,11 @@ def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[
     in_vllm = other.vllm(
         setup, other.losses(options, *[other.STOP] * bool(stop or unstopped)), written, method="draft_model",
         model=model, num_speculative_tokens=tokens)
+    in_sglang = other.sglang(
+        setup, "STANDALONE", other.losses(options, *[other.STOP] * bool(stop or unstopped), trees=True), written,
+        draft_model_path=model, **other.sglang_tree(options, setup))
     return (
-        *[in_vllm] * setup.same_tokens,  # it takes no other
+        *[in_vllm, in_sglang] * setup.same_tokens,  # they take no other
         other.llama_cpp(setup, "draft-simple", other.losses(options, *unstopped), setup.draft_model,
                         spec_draft_n_max=tokens, **({"spec_draft_p_min": stop} if stop else {})),
         other.assisted(setup, other.losses(options, *unstopped), num_assistant_tokens=tokens,

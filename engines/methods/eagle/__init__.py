@@ -20,7 +20,8 @@ def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[
     written, head = setup.as_head()
     lost = other.losses(options, 'a head of EAGLE-1 or 2, whose method there is "eagle"',
                         *[other.STOP] * bool(stop or unstopped),
-                        "llama.cpp at all, which reads EAGLE-3 heads in GGUF files; none is written here")
+                        "SGLang and llama.cpp at all, which read EAGLE-3 heads in SpecForge's layout and in GGUF "
+                        "files; neither is written here")
     return (other.vllm(setup, lost, written, method="eagle3", model=head,
                        num_speculative_tokens=other.size(options, setup)),)
 

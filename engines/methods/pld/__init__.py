@@ -27,6 +27,8 @@ def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[
     return (
         other.vllm(setup, lost, method="ngram", num_speculative_tokens=tokens, prompt_lookup_max=longest,
                    prompt_lookup_min=options["min_ngram"]),
+        other.sglang(setup, "NGRAM", other.losses(options, "the shortest and the longest match", trees=True),
+                     num_draft_tokens=tokens + 1, ngram_max_bfs_breadth=options["num_candidates"]),
         other.llama_cpp(setup, "ngram-simple",
                         other.losses(options, "shorter matches: exactly so many tokens are looked up"),
                         spec_ngram_simple_size_n=longest, spec_ngram_simple_size_m=tokens),

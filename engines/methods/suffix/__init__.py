@@ -27,8 +27,12 @@ class SuffixNote(Note):
 
 
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
-    lost = other.CHAIN if options["shape"] == "tree" else ""
+    tree = options["shape"] == "tree"
+    lost = other.CHAIN if tree else ""
     return (
+        other.sglang(setup, "NGRAM", "how probable a drafted token has to be, and how the size follows the match",
+                     num_draft_tokens=options["num_tokens"] + 1, ngram_match_type="PROB",
+                     ngram_max_bfs_breadth=10 if tree else 1, ngram_max_trie_depth=options["depth"]),
         other.vllm(setup, lost, method="suffix", num_speculative_tokens=options["num_tokens"],
                    suffix_decoding_max_tree_depth=options["depth"], suffix_decoding_max_spec_factor=options["factor"],
                    suffix_decoding_min_token_prob=options["min_prob"]),
