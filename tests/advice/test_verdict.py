@@ -162,7 +162,7 @@ def test_the_report_has_tables_and_what_to_paste(capsys):
     assert "not tried: eagle: no draft head is at hand" in text and "all lanes write the same text" in text
     data = json.loads(json.dumps(as_object(found)))
     assert data["advised"] == {"engine": "pld", "options": {}} and data["ties"] == ["pld:num_tokens=4"]
-    assert [each["program"] for each in data["paste"]] == ["spec-tui", "vLLM", "llama.cpp", "transformers"]
+    assert [each["program"] for each in data["paste"]] == ["spec-tui", "vLLM", "SGLang", "llama.cpp", "transformers"]
     assert len(data["rounds"][-1]["lanes"][1]["speed_up"]["each"]) == 8 and "/home/me" not in json.dumps(data)
 
 
