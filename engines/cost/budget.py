@@ -234,6 +234,14 @@ class Budget:
         kept.budget = BudgetChoice(count, len(tree), round(expected, 2))
         return kept
 
+    def least_chance(self, nodes: int) -> float:
+        """The chance below which a node is not worth a row of the pass, whatever else is drafted: half the share of a
+        pass that a row takes at the least, among so many."""
+        one, times = self._at(1), self.acceptance.times
+        alone = times.seconds(one, one)
+        sizes = [size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256) if size <= max(1, nodes)]
+        return max(0.0, 0.5 * min((times.seconds(one, self._at(1 + size)) - alone) / (size * alone) for size in sizes))
+
     def score(self, tree: DraftTree) -> float:
         """Accepted tokens expected of a draft: the sum of its nodes' probabilities. If another draft is taken, it is
         judged all the same, by the text that comes."""

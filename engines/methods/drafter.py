@@ -76,7 +76,8 @@ class Drafter:
     ``propose`` and, where they keep state, ``start`` and ``follow``.
 
     Attributes:
-        budget: set where the option ``budget`` is "auto".
+        budget: set where the option ``budget`` is "auto". ``judged_by``: of a part of another method, the budget that
+            cuts its drafts later.
         features: hidden states of the target that it reads, in ``start`` and ``follow`` (``CausalModel.features``).
         datastores: names of those it searches; ``datastore_bytes``: what these take on the disk.
         layers: of self-speculation, once it started: what this answer's drafts leave out.
@@ -85,6 +86,7 @@ class Drafter:
     """
 
     budget: Budget | None = None
+    judged_by: Budget | None = None
     features = FeatureRequest()
     datastores: tuple[str, ...] = ()
     datastore_bytes: int = 0
@@ -100,6 +102,12 @@ class Drafter:
         """Say which datastores it searches."""
         self.datastores = tuple(store.name for store in stores)
         self.datastore_bytes = sum(store.size for store in stores)
+
+    def least_share(self, nodes: int) -> float:
+        """The share of what was found that a node needs, to be worth a row among as many as ``nodes``; 0 where no
+        budget decides, or where all that was found is shown."""
+        budget = self.budget or self.judged_by
+        return budget.least_chance(nodes) if budget is not None and not self.resources.detail else 0.0
 
     @classmethod
     def unprepared(cls, target: CausalModel) -> Unprepared | None:

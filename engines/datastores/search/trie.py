@@ -43,14 +43,16 @@ class Nodes:
         return [n / (self.counts[p] if p >= 0 else self.total) for n, p in zip(self.counts, self.parents)]
 
 
-def heaviest(found: Continuations, nodes: int) -> Nodes:
-    """The ``nodes`` heaviest nodes of the trie of all continuations."""
+def heaviest(found: Continuations, nodes: int, least: float = 0.0) -> Nodes:
+    """The ``nodes`` heaviest nodes of the trie of all continuations. ``least``: nodes of a smaller share of all are
+    left out, but for the heaviest one."""
     rows, depth = found.tokens.shape
     weights = found.weights
     before = np.arange(rows + 1) if weights is None else np.append(0.0, weights.cumsum())
     if nodes < 1 or not rows or not depth:
         return Nodes([], [], [], [], before[-1].item())
-    begins, ends, depths, counts = _heaviest(np.ascontiguousarray(found.tokens.T), before, nodes)
+    columns, lightest = np.ascontiguousarray(found.tokens.T), least * before[-1].item()
+    begins, ends, depths, counts = _heaviest(columns, before, nodes, lightest)
     order = np.lexsort((depths, begins))  # depth first: a node's run of rows begins no later than its children's
     begins, ends, depths = begins[order], ends[order], depths[order]
     parents, above = [], [-1] * (depth + 1)
@@ -63,10 +65,10 @@ def heaviest(found: Continuations, nodes: int) -> Nodes:
     return _ordered(tokens, parents, counts[order].tolist(), at, before[-1].item())
 
 
-def _heaviest(columns: np.ndarray, before: np.ndarray, nodes: int) -> tuple[np.ndarray, ...]:
+def _heaviest(columns: np.ndarray, before: np.ndarray, nodes: int, least: float) -> tuple[np.ndarray, ...]:
     """First row, row after the last, depth (0 for children of the root) and count of the chosen nodes, by depth, then
-    by row. ``before`` [rows + 1] is what the rows before each count: a count is a difference of two, so that rounding
-    makes none larger than its parent's.
+    by row; those that count less than ``least`` are left out, but for the heaviest. ``before`` [rows + 1] is what the
+    rows before each count: a count is a difference of two, so that rounding makes none larger than its parent's.
 
     Rows are sorted: the rows below a node are a run, and at each depth a run begins where a row differs from the one
     above it, there or before.
@@ -76,13 +78,15 @@ def _heaviest(columns: np.ndarray, before: np.ndarray, nodes: int) -> tuple[np.n
     edges[0] = True
     begins = ends = depths = np.zeros(0, np.int64)
     counts = np.zeros(0, before.dtype)
-    least = 0  # a deeper node has to count more than this
+    floor = 0  # a deeper node has to count more than this
     for d, column in enumerate(columns):
         edges[1:] |= column[1:] != column[:-1]
         first = np.flatnonzero(edges)
         last = np.append(first[1:], rows)
-        size = before[last] - before[first]
-        kept = (size > least) & (column[first] != END)
+        size, goes_on = before[last] - before[first], column[first] != END
+        if not d:
+            least = min(least, size[goes_on].max(initial=0))
+        kept = (size >= least) & goes_on & (size > floor)
         if not kept.any():
             break
         begins = np.concatenate([begins, first[kept]])
@@ -93,7 +97,7 @@ def _heaviest(columns: np.ndarray, before: np.ndarray, nodes: int) -> tuple[np.n
             best = _largest(counts, nodes)
             begins, ends, depths, counts = begins[best], ends[best], depths[best], counts[best]
         if len(begins) == nodes:
-            least = counts.min()
+            floor = counts.min()
     return begins, ends, depths, counts
 
 

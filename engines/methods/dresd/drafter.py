@@ -106,7 +106,8 @@ class DReSD(Drafter):
 
         passages = Passages(self.resources.words)
         weights = [near.counts[row] * math.exp(_SHARPNESS * (score - found[0][0])) for score, _, near, row in found]
-        tree = weighted_trie([near.tokens[row].tolist() for _, _, near, row in found], weights, nodes)
+        tree = weighted_trie([near.tokens[row].tolist() for _, _, near, row in found], weights, nodes,
+                             self.least_share(nodes))
         where = [
             passages.origin(store, int(near.positions[row]), None, score)
             for score, store, near, row in found[: 1 + max(tree.origin, default=-1)]

@@ -51,7 +51,8 @@ class Hybrid(Drafter):
             shared = {option.name: options[option.name] for option in spec.options if option.name in options}
             kind, given = spec.load_drafter(), spec.parse({"budget": budget, **shared})
             if not issubclass(kind, PredictorDrafter):
-                self.sources[spec.id] = kind(replace(unpruned, datastores=stores), **given)
+                source = self.sources[spec.id] = kind(replace(unpruned, datastores=stores), **given)
+                source.judged_by = self.budget
             elif spec.needs[0] in taken:
                 self.model = spec.id, kind(resources, **given)
                 if self.budget is not None:

@@ -54,7 +54,7 @@ class Rest(Drafter):
         if found is None:
             return DraftTree(retrieval=Retrieval(seconds, 0), note=RestNote(match=0))
         nodes = min(self.c, limits.nodes)
-        chosen = (heaviest(found, nodes) if self.select == "trie" else
+        chosen = (heaviest(found, nodes, self.least_share(nodes)) if self.select == "trie" else
                   drawn(found, nodes, (len(context), self.c), sequences=_DRAWN))
         tree = from_stores(found, chosen, self.stores, self.resources.words, seconds)
         tree.note = RestNote(match=tree.retrieval.match, hits=found.total)
