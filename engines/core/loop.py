@@ -76,7 +76,7 @@ def decode(
 
 def _draft(target, drafter, context: Sequence[int], stop: Stop, depth: int) -> DraftTree:
     """The drafter's tree, cut to the ``depth`` that the answer has room for and to what the target can verify."""
-    tree = drafter.propose(context, DraftLimits(depth, MAX_NODES)) if depth > 0 else DraftTree()
+    tree = drafter.draft(context, DraftLimits(depth, MAX_NODES)) if depth > 0 else DraftTree()
     try:
         tree.check(target.vocab_size)
         tree = tree.ending_at(stop.end_tokens).capped(depth, MAX_NODES)

@@ -30,6 +30,11 @@ _ON_TRIAL = 2.0  # passes of one row that a draft model beside copies may lose b
 _AT_RISK = 0.01  # of the time, what a draft model may lose where there are copies beside it
 _SEARCHING = 0.03  # the same of each source of copies
 _AT_FIRST = 1.0  # passes of one row that a search may lose before any round paid for it
+_IDLE = 0.02  # of the time, what a method may lose in all: searching, choosing and reading are not free
+_LOST = 1.0  # passes of one row lost after which a method rests
+_WON = 2.0  # passes won that are remembered
+_SLOWEST = 4.0  # passes that drafting in a round may seem to take: more is an accident
+_RESTS = 8, 64  # rounds of the first rest, and of the longest
 _MEANING = "meaning"
 
 Kind = tuple[str, int]
@@ -70,6 +75,29 @@ class AcceptanceCounts:
         self.predicted[column] += prob or 0.0
 
 
+@dataclass(slots=True)
+class Rest:
+    """A method that loses time rests: it drafts nothing and looks for nothing, twice as long each time, until its
+    drafts pay again.
+
+    Attributes:
+        account: passes of one row that its rounds won, less those lost; between rests.
+        left: rounds of rest to come; ``following``: of the next rest.
+    """
+
+    account: float = 0.0
+    left: int = 0
+    following: int = _RESTS[0]
+
+    def learn(self, won: float) -> None:
+        """A round won so many passes."""
+        self.account = min(self.account + won + _IDLE, _WON)
+        if self.account < -_LOST:
+            self.left, self.account, self.following = self.following, 0.0, min(2 * self.following, _RESTS[1])
+        elif self.account >= _LOST:
+            self.following = _RESTS[0]
+
+
 class Acceptance:
     """What has been seen of drafts so far, by kind and column; a prior stands in where nothing has.
 
@@ -82,6 +110,7 @@ class Acceptance:
             took, and what its own drafts won. Old ones fade. None where there are no copies.
         to_search: the same of each source of copies, by its name.
         times: what forwards of the target took.
+        rest: whether the method as a whole pays.
     """
 
     def __init__(self) -> None:
@@ -89,6 +118,7 @@ class Acceptance:
         self.to_lose: float | None = None
         self.to_search: dict[str, float] = {}
         self.times = ForwardTimes()
+        self.rest = Rest()
 
     def chances(self, kind: Kind, copied: bool, unseen: float = _DRAFT_MODEL) -> list[float]:
         """For each column the probability that a node is accepted once its parent is; ``unseen``: what is expected of a
@@ -165,6 +195,7 @@ class Budget:
 
     Attributes:
         unseen: acceptance expected of a draft model before any is seen.
+        resting: nothing is drafted in this round.
     """
 
     def __init__(self, price: CostCurve, acceptance: Acceptance | None = None, timed: bool = False) -> None:
@@ -173,6 +204,7 @@ class Budget:
         self.acceptance = acceptance or Acceptance()
         self.timed = timed
         self.unseen = _DRAFT_MODEL
+        self.resting = False
         self._seen: list[Kind] = []
         self._rounds = 0
         self._expected_drafting = 0.0  # seconds of drafting expected for this round, and of reading before it
@@ -181,6 +213,13 @@ class Budget:
         self._valued: list[tuple[DraftTree, list[float]]] = []  # this round's trees, with the values of their nodes
         self._pruned: DraftTree | None = None  # the one that the round's draft was cut from
         self._tables: dict[object, list[float]] = {}
+
+    def rests(self) -> bool:
+        """Whether the round that begins is one of rest: never where the rounds' own times may not be learned from."""
+        rest = self.acceptance.rest
+        self.resting = self.timed and rest.left > 0
+        rest.left -= self.resting
+        return self.resting
 
     def more(
         self, kind: Kind, values: Sequence[float], most: int, draft_seconds: Callable[[int], float], width: int = 1,
@@ -336,12 +375,19 @@ class Budget:
     ) -> None:
         """The verdict on the last draft, what it took, and the tokens that were written: they judge the drafts that
         were scored and not taken."""
+        if self.resting:
+            self.acceptance.times.learn(self._at(1), self._at(1), verify_seconds)
+            self._times.clear()
+            return
         self.acceptance.learn(tree, path, self._seen)
         for other, _ in self._valued:
             if other is not tree and other is not self._pruned:
                 self.acceptance.overhear(other, said)
         self._settle(tree, len(path))
         if self.timed:
+            drafting = max(0.0, draft_seconds - self._expected_reading)
+            took = (self._verify(1 + len(tree)) + min(drafting, _SLOWEST * self._at(1))) / self._verify(1)
+            self.acceptance.rest.learn(1 + len(path) - took)
             self.acceptance.times.learn(self._at(1), self._at(1 + len(tree)), verify_seconds)
             self._draft_scale = blend(
                 self._draft_scale, draft_seconds, self._expected_drafting + self._expected_reading)

@@ -122,6 +122,10 @@ class Drafter:
     def start(self, outcome: Outcome) -> None:
         """A run begins; ``outcome`` is the prefill's."""
 
+    def draft(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
+        """What a round verifies: the proposal, or nothing in a round of rest."""
+        return DraftTree() if self.budget is not None and self.budget.rests() else self.propose(context, limits)
+
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         """Guesses for the tokens after ``context``, whose last token is the root."""
         return DraftTree()

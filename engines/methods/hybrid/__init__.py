@@ -32,7 +32,7 @@ SPEC = MethodSpec(
     id="hybrid",
     title="Hybrid",
     summary="Searches this conversation, past answers and the datastores, and drafts from the source with the best "
-            "score, or with an EAGLE head or the draft model where that promises more.",
+            "score, or with the draft model or an EAGLE head where that promises more.",
     source="future work of Gritta et al. 2025 (DReSD); score and the turn to a model: Oliaro et al. 2024 "
            "(SuffixDecoding)",
     drafter="engines.methods.hybrid.drafter:Hybrid",
@@ -40,9 +40,9 @@ SPEC = MethodSpec(
     note=HybridNote,
     options=(
         BUDGET,
-        Option("model", True, "Whether an EAGLE head, or else the draft model, drafts where it promises more than the "
+        Option("model", True, "Whether the draft model, or else an EAGLE head, drafts where it promises more than the "
                "best source."),
-        Option("threshold", 2.0, "EAGLE head or draft model, budget=paper: it drafts where the best score is below "
+        Option("threshold", 2.0, "Draft model or EAGLE head, budget=paper: it drafts where the best score is below "
                "this. With budget=auto tokens per second decide, by acceptance so far and price.", 0, 64),
         Option("c", 64, "Exact match: most nodes of the trie that are drafted.", 1, 256),
         Option("length", 10, "Datastores: tokens of a continuation.", 1, 64),
@@ -51,5 +51,5 @@ SPEC = MethodSpec(
         Option("drafts", 10, "Dense datastores: nearest neighbours that are drafted.", 1, 64),
     ),
     searches=True,
-    helped_by={"model": (*EAGLE_SPEC.needs, *DRAFT_SPEC.needs)},
+    helped_by={"model": (*DRAFT_SPEC.needs, *EAGLE_SPEC.needs)},
 )

@@ -94,7 +94,7 @@ class Hybrid(Drafter):
         return self.budget.prune(tree) if self.budget and not modelled else tree
 
     def learn(self, outcome: Outcome) -> None:
-        if self.budget is not None:
+        if self.budget is not None and not self.budget.resting:
             self._settle(outcome)
         super().learn(outcome)
 

@@ -9,7 +9,7 @@
 #include "whole.h"
 
 constexpr int few_rows = registers / 4;        // whose sums stay in registers
-constexpr int64_t part = 256, short_part = 64;  // inputs of a block whose numbers stay in a near cache, for few rows
+constexpr int64_t part = 64;                    // inputs of a block whose numbers stay in the nearest cache
 
 // Numbers of a weight that become float32 together, [inputs][32 outputs]: those of whole groups in a block.
 template <Stored stored>
@@ -60,6 +60,9 @@ inline void unpack_part(const Weight& w, int64_t number, int64_t input, int64_t 
   }
 }
 
+// Sums stay in registers only where the loops over them are gone.
+#define OF(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < count; i++)
+
 // R rows of x, `next` after each other, times the numbers of N blocks, [inputs][32] each, `apart` from each other, added
 // to totals [N][R][32]. `ahead`: how far on what will be read soon is asked for.
 template <int R, int N>
@@ -69,26 +72,28 @@ void add_tile(const float* numbers, int64_t apart, int64_t inputs, const float* 
   for (int at = 0; at < block; at += at_once * lanes) {
     Floats total[R][N][at_once];
     const auto place = [&](int r, int n, int b) { return totals + (n * R + r) * block + at + b * lanes; };
-    for (int r = 0; r < R; r++)
-      for (int n = 0; n < N; n++)
-        for (int b = 0; b < at_once; b++) total[r][n][b] = load(place(r, n, b));
+    OF(r, R)
+      OF(n, N)
+        OF(b, at_once) total[r][n][b] = load(place(r, n, b));
     for (int64_t k = 0; k < inputs; k++) {
       Floats weight[N][at_once];
-      for (int n = 0; n < N; n++)
-        for (int b = 0; b < at_once; b++) {
+      OF(n, N)
+        OF(b, at_once) {
           const float* from = numbers + n * apart + k * block + at + b * lanes;
           weight[n][b] = load(from);
           __builtin_prefetch(from + ahead, 0, 2);
         }
-      for (int r = 0; r < R; r++)
-        for (int n = 0; n < N; n++)
-          for (int b = 0; b < at_once; b++) total[r][n][b] = fused(weight[n][b], all(x[r * next + k]), total[r][n][b]);
+      OF(r, R)
+        OF(n, N)
+          OF(b, at_once) total[r][n][b] = fused(weight[n][b], all(x[r * next + k]), total[r][n][b]);
     }
-    for (int r = 0; r < R; r++)
-      for (int n = 0; n < N; n++)
-        for (int b = 0; b < at_once; b++) store(place(r, n, b), total[r][n][b]);
+    OF(r, R)
+      OF(n, N)
+        OF(b, at_once) store(place(r, n, b), total[r][n][b]);
   }
 }
+
+#undef OF
 
 // Calls use(R) for a number of rows that there is code for, up to `most`, as a constant.
 template <int most, class Use>
@@ -111,14 +116,14 @@ void blocks_product(int64_t count, const Weight& w, const float* x, int64_t from
   alignas(64) float unpacked[N * part * block];
   std::fill_n(totals, N * count * block, 0.0f);
   const bool numbers = w.stored == float32;  // a block of these stays in the cache as it is
-  const int64_t most = numbers ? w.in : count <= few_rows ? short_part : part;
+  const int64_t most = numbers ? w.in : part;
   for (int64_t input = 0; input < w.in; input += most) {
     const int64_t inputs = std::min(most, w.in - input), apart = most * block;
     const float* read = unpacked;
     if (numbers) read = (const float*)w.blocks + (from * w.in + input) * block;
     else for (int n = 0; n < N; n++) unpack_part(w, from + n, input, inputs, unpacked + n * apart);
     each_tile(count, [&](int64_t row, int64_t rows) {
-      of_rows<N == 1 ? few_rows : 2>(rows, [&](auto R) {
+      of_rows<N == 1 ? few_rows : 4>(rows, [&](auto R) {
         add_tile<R, N>(read, apart, inputs, x + row * w.in + input, w.in, totals + row * N * block,
                        numbers && row == 0 ? 4 << 10 : 0);
       });
@@ -135,7 +140,7 @@ void blocks_product(int64_t count, const Weight& w, const float* x, int64_t from
 // The outputs of blocks `from` up to `end` of x [count][in].
 inline void float_product(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Result& to) {
   std::vector<float> totals(2 * count * block);
-  if (count <= 2)  // more sums that do not wait for each other
+  if (count <= 4)  // more sums that do not wait for each other
     for (; from + 2 <= end; from += 2) blocks_product<2>(count, w, x, from, totals.data(), to);
   for (; from < end; from++) blocks_product<1>(count, w, x, from, totals.data(), to);
 }

@@ -37,7 +37,15 @@ inline Floats load(const float* at) { return load<Floats>(at); }
 
 inline void store(float* at, Floats numbers) { std::memcpy(at, &numbers, sizeof numbers); }
 
-inline Floats all(float number) { return Floats{} + number; }
+inline Floats all(float number) {
+#ifdef __AVX512F__
+  return (Floats)_mm512_set1_ps(number);
+#elif defined(__AVX2__)
+  return (Floats)_mm256_set1_ps(number);
+#else
+  return Floats{} + number;
+#endif
+}
 
 inline Floats floats(Ints numbers) { return __builtin_convertvector(numbers, Floats); }
 
@@ -197,7 +205,20 @@ inline float sum(Floats v) {
   return v[0];
 }
 
+inline int sum(Ints v) {
+#ifdef __AVX512F__
+  return _mm512_reduce_add_epi32((__m512i)v);
+#else
+  int found = 0;
+  for (int i = 0; i < lanes; i++) found += v[i];
+  return found;
+#endif
+}
+
 inline float largest(Floats v) {
+#ifdef __AVX512F__
+  return _mm512_reduce_max_ps((__m512)v);
+#endif
   float found = v[0];
   for (int i = 1; i < lanes; i++) found = v[i] > found ? v[i] : found;
   return found;

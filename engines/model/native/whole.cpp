@@ -83,13 +83,14 @@ void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded
 template <Stored kind, int R>
 void rounded_block(int64_t count, const Weight& w, const Rounded& x, int64_t number, const Result& to) {
   constexpr Form f = form(kind);
+  // Without VNNI full tiles of short spans wait for arithmetic: prefetching would only take time.
+  constexpr bool waits_for_memory = Dots<most(kind)>::words > 1 << 15 || R < tile_rows || f.span != group;
   const uint8_t* at = w.blocks + number * block_size(w);
   Floats total[vectors][R] = {};
   for (int64_t input = 0; input < w.in; input += f.span, at += span_size(kind))
 #pragma GCC unroll 1
     for (int vector = 0; vector < vectors; vector++) {
-      // Full tiles of short spans wait for arithmetic, not for memory: there prefetching only takes time.
-      if (R < tile_rows || f.span != group) fetch(at + vector * (span_size(kind) / vectors), span_size(kind) / vectors);
+      if (waits_for_memory) fetch(at + vector * (span_size(kind) / vectors), span_size(kind) / vectors);
       if constexpr (f.span == group) add_span_of_32<kind, R>(at, vector, input, x, total[vector]);
       else add_span_of_256<kind, R>(at, vector, input, x, total[vector]);
     }

@@ -87,20 +87,18 @@ inline float to_half(float number) {
 }
 
 // The numbers nearest to x [count] * factor, which lie between -127 and 127; four of them each `apart` from the next.
-inline void nearest(const float* x, float factor, int count, int8_t* out, int64_t apart) {
+// Returns their sum.
+inline int nearest(const float* x, float factor, int count, int8_t* out, int64_t apart) {
+  Ints all{};
   for (int i = 0; i < count; i += lanes) {
     const Floats shifted = load(x + i) * factor + 12582912.0f;
-    const Bytes bytes = __builtin_convertvector((Ints)shifted - 0x4b400000, Bytes);
+    const Ints numbers = (Ints)shifted - 0x4b400000;
+    const Bytes bytes = __builtin_convertvector(numbers, Bytes);
     for (int four = 0; four < lanes; four += 4)
       std::memcpy(out + (i + four) / 4 * apart, (const int8_t*)&bytes + four, 4);
+    all += numbers;
   }
-}
-
-// The sum of numbers, four of them each `apart` from the next.
-inline int sum_of(const int8_t* numbers, int count, int64_t apart) {
-  int found = 0;
-  for (int i = 0; i < count; i += 4, numbers += apart) found += numbers[0] + numbers[1] + numbers[2] + numbers[3];
-  return found;
+  return sum(all);
 }
 
 inline float largest_size(const float* x, int count) {
@@ -116,19 +114,19 @@ inline float largest_size(const float* x, int count) {
 inline void round_span(const float* x, int span, int64_t at, int64_t row, int64_t width, const Rounded& to) {
   const float most = largest_size(x + at, span), inverse = most ? 127 / most : 0;
   int8_t* numbers = to.numbers + (at / 4 * width + row) * 4;
-  nearest(x + at, inverse, span, numbers, 4 * width);
   const int64_t place = at / span * width + row;
   if (span == 256) {
     to.scale[place] = inverse ? 1 / inverse : 0;
     for (int64_t i = 0; i < span; i += 32) {
       int16_t* halves = to.sum_16 + ((at + i) / 32 * width + row) * 2;
       for (int half = 0; half < 2; half++)
-        halves[half] = sum_of(numbers + (i / 4 + 4 * half) * 4 * width, 16, 4 * width);
+        halves[half] = nearest(
+            x + at + i + 16 * half, inverse, 16, numbers + (i / 4 + 4 * half) * 4 * width, 4 * width);
       to.sum_32[((at + i) / 64 * width + row) * 2 + i / 32 % 2] = halves[0] + halves[1];
     }
     return;
   }
-  const float scale = most / 127, total = sum_of(numbers, span, 4 * width);
+  const float scale = most / 127, total = nearest(x + at, inverse, span, numbers, 4 * width);
   to.scale[place] = to_half(scale);
   to.sum[place] = to_half(scale) * total, to.sum_rounded[place] = to_half(scale * total);
 }
@@ -172,14 +170,14 @@ class RoundedRows {
     }
 
     void fill(int span, int64_t in, int64_t count, const float* x, Member& member) const {
-      const int64_t spans = in / span, all = Tile::number_of(count);
-      for (int64_t number = 0, i = 0; number < all; number++) {
+      const int64_t spans = in / span;
+      for (int64_t number = 0; number < Tile::number_of(count); number++) {
         const Tile own = Tile::at(count, number);
         const Rounded to = tile(number, in);
-        for (int64_t row = 0; row < own.rows; row++)
-          for (int64_t s = 0; s < spans; s++, i++)
-            if (i >= member.from(count * spans) && i < member.to(count * spans))
-              round_span(x + (own.first + row) * in, span, s * span, row, own.width, to);
+        // All rows of a span by one member: they lie in the same lines of the cache.
+        for (int64_t s = member.from(spans); s < member.to(spans); s++)
+          for (int64_t row = 0; row < own.rows; row++)
+            round_span(x + (own.first + row) * in, span, s * span, row, own.width, to);
       }
     }
   } rooms[2];
