@@ -122,8 +122,10 @@ def what_drafts(run: RunState) -> str:
 
 
 def default(at_hand: Collection[str], host: str = "") -> MethodSpec:
-    """The method taken where none is named, given what is at hand of ``MethodSpec.needs``."""
-    able = [spec for spec in specs(host) if set(spec.least(at_hand)) <= set(at_hand)]
+    """The method taken where none is named, given what is at hand of ``MethodSpec.needs``; one that takes a drafter's
+    help only where it has it."""
+    able = [spec for spec in specs(host) if set(spec.least(at_hand)) <= set(at_hand)
+            and (not spec.helped_by or not set(at_hand).isdisjoint(chain.from_iterable(spec.helped_by.values())))]
     return max(able, key=lambda spec: spec.default_priority)
 
 

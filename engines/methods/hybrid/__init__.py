@@ -51,5 +51,6 @@ SPEC = MethodSpec(
         Option("drafts", 10, "Dense datastores: nearest neighbours that are drafted.", 1, 64),
     ),
     searches=True,
+    default_priority=3,
     helped_by={"model": (*DRAFT_SPEC.needs, *EAGLE_SPEC.needs)},
 )
