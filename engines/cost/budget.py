@@ -76,7 +76,7 @@ class AcceptanceCounts:
 
 
 @dataclass(slots=True)
-class Rest:
+class RestPeriod:
     """A method that loses time rests: it drafts nothing and looks for nothing, twice as long each time, until its
     drafts pay again.
 
@@ -118,7 +118,7 @@ class Acceptance:
         self.to_lose: float | None = None
         self.to_search: dict[str, float] = {}
         self.times = ForwardTimes()
-        self.rest = Rest()
+        self.rest = RestPeriod()
 
     def chances(self, kind: Kind, copied: bool, unseen: float = _DRAFT_MODEL) -> list[float]:
         """For each column the probability that a node is accepted once its parent is; ``unseen``: what is expected of a
@@ -178,11 +178,16 @@ class BudgetChoice:
         kept: nodes that are verified; ``proposed``: nodes it chose from, None for a chain, which ends where it is long
             enough.
         expected: tokens that the round is expected to make.
+        rests: nothing was looked for: rounds before took more time than they saved (``RestPeriod``).
     """
 
     kept: int
     proposed: int | None
     expected: float
+    rests: bool = False
+
+
+RESTING = BudgetChoice(0, None, 1.0, rests=True)
 
 
 class Budget:

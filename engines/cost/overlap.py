@@ -18,6 +18,9 @@ from itertools import product
 
 from engines.cost.curve import CostCurve
 
+PREPARED = (1, 2, 4, 8, 16, 32)
+"""How many contexts are prepared in forecasts."""
+_LONGEST = 16  # tokens of a chain
 BEYOND = 1 << 20
 """The rank of a token that the drafter did not have among its guesses."""
 Ranks = Sequence[int | None]
@@ -68,6 +71,18 @@ def likeliest(ranks: Ranks, length: int, count: int) -> frozenset[tuple[int, int
     share = {rank: known.count(rank) / max(1, len(known)) for rank in range(1, most + 1)}
     ends = [(kept, rank) for kept, rank in product(range(length + 1), share) if rank > 1 or kept == length]
     return frozenset(sorted(ends, key=lambda end: (-(share[1] ** end[0]) * share[end[1]], -end[0]))[:count])
+
+
+def forecasts(ranks: Ranks, price: CostCurve, step: float) -> list[Overlapped]:
+    """The best length of chain for each number of prepared contexts, arguments as of ``forecast``. Ranks of chains tell
+    of one prepared context only."""
+    out = []
+    for prepared in PREPARED if widest(ranks) > 1 else PREPARED[:1]:
+        found = [one for length in range(1, _LONGEST + 1)
+                 if (one := forecast(ranks, length, prepared, price, step)) is not None]
+        if found:
+            out.append(max(found, key=lambda one: one.tokens / one.overlapped))
+    return out
 
 
 def forecast(ranks: Ranks, length: int, prepared: int, price: CostCurve, step: float) -> Overlapped | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
+from engines.cost.budget import RESTING
 from engines.errors import UsageProblem
 from engines.model.feature_request import FeatureRequest
 from engines.report.events import HeadReads, Layers, Unprepared
@@ -124,7 +125,8 @@ class Drafter:
 
     def draft(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         """What a round verifies: the proposal, or nothing in a round of rest."""
-        return DraftTree() if self.budget is not None and self.budget.rests() else self.propose(context, limits)
+        rests = self.budget is not None and self.budget.rests()
+        return DraftTree(budget=RESTING) if rests else self.propose(context, limits)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         """Guesses for the tokens after ``context``, whose last token is the root."""

@@ -6,16 +6,13 @@ from textwrap import wrap
 from typing import Any
 
 from engines.cost.curve import CostCurve
-from engines.cost.overlap import BEYOND, forecast, widest
+from engines.cost.overlap import BEYOND, forecasts, widest
 from engines.errors import UsageProblem
 from engines.report.guess_ranks import guess_ranks
 from engines.report.run_state import fold_all
 from engines.wire import read_trace
 from spec_tui.present.text import one_line
 from spec_tui.session.sample_traces import trace_path
-
-_PREPARED = (1, 2, 4, 8, 16, 32)
-_LENGTHS = range(1, 17)
 
 
 def facts_of(name: str) -> dict[str, Any]:
@@ -29,18 +26,13 @@ def facts_of(name: str) -> dict[str, Any]:
         raise UsageProblem(f"in {name} no model drafted whose time is known, so nothing can overlap with verifying",
                            "take a run of draft or eagle; with shape=tree it tells of several prepared contexts too")
     price, step, most = CostCurve(started.price), points[0][1], widest(ranks)
-    rows = []
-    for prepared in _PREPARED if most > 1 else _PREPARED[:1]:
-        found = [one for length in _LENGTHS if (one := forecast(ranks, length, prepared, price, step)) is not None]
-        if found:
-            rows.append(max(found, key=lambda one: one.tokens / one.overlapped))
     guessed = [rank for rank in ranks if rank is not None]
     return {
         "trace": name, "engine": started.engine, "model": started.model, "step_over_pass": step / price.at(1),
         "ranks": {str(rank): guessed.count(rank) / len(guessed) for rank in range(1, min(most, 10) + 1)},
         "beyond": guessed.count(BEYOND) / len(guessed),
         "rows": [{"prepared": one.prepared, "length": one.length, "rounds": one.rounds, "hits": one.hits,
-                  "gain": one.gain, "speed_up": one.speed_up} for one in rows],
+                  "gain": one.gain, "speed_up": one.speed_up} for one in forecasts(ranks, price, step)],
     }
 
 

@@ -101,6 +101,8 @@ def budget_words(chosen: BudgetChoice | None) -> tuple[str, str]:
     """What the budget chose of a round's draft, and the tokens it expected; "" for either where it does not say."""
     if chosen is None:
         return "", ""
+    if chosen.rests:
+        return "", "rests: drafting did not pay"
     kept = f"{chosen.kept} of {chosen.proposed}" if chosen.proposed is not None else ""
     return kept, f"expected {chosen.expected:.2f}"
 

@@ -75,7 +75,7 @@ def test_a_whole_session():
         terminal.wait_for("ready")
         send(terminal, "Count from 1 to 5.")
         screen = terminal.wait_for(finished)
-        assert "Draft model" in screen
+        assert "Hybrid" in screen
 
         send(terminal, "/engine pld")
         terminal.wait_for("engine: Prompt lookup")

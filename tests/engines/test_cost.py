@@ -206,6 +206,29 @@ def test_times_are_learned_only_where_the_text_cannot_depend_on_them():
     assert chain_length(Budget(price, timed.acceptance), a_token=0.3) == chain_length(untimed, a_token=0.3)
 
 
+def test_a_method_that_loses_time_rests_ever_longer_until_it_pays():
+    price = curve(COSTS["linear"])
+    budget, untimed = Budget(price, timed=True), Budget(price)
+    chain = DraftTree.chain([1, 2], DRAFT)
+
+    def rests(budget: Budget, path: tuple[int, ...]) -> bool:
+        """One more round, whose draft is verified for its price, and is accepted so far."""
+        if budget.rests():
+            budget.learn(DraftTree(), (), 0.0, price.at(1))
+        else:
+            budget.learn(chain, path, 0.0, price.at(3))
+        return budget.resting
+
+    rounds = [rests(budget, ()) for _ in range(300)]
+    lengths = [len([*same]) for resting, same in itertools.groupby(rounds) if resting]
+    assert lengths[:5] == [8, 16, 32, 64, 64], "a round of three rows for one token loses two passes"
+    assert not any(rests(untimed, ()) for _ in range(50)), "where the text may depend on drafts no clock decides"
+    cheap = Budget(curve(COSTS["flat"]), budget.acceptance, timed=True)
+    while rests(cheap, (0, 1)):
+        pass
+    assert not any(rests(cheap, (0, 1)) for _ in range(50)) and budget.acceptance.rest.following == 8
+
+
 def test_break_even():
     assert BreakEven(2.0, 3.0).speed_up == 1.5
 

@@ -25,6 +25,7 @@ from engines.methods.shared.predictor import ModelPredictor
 from engines.methods.shared.tree_options import DraftNote
 from engines.model.feature_request import LAST
 from engines.report.events import Origin, Round
+from engines.runtime import Runtime
 from tests.conftest import TURN
 from tests.datastores.conftest import sparse
 from tests.datastores.test_dense import Toy, dense
@@ -291,13 +292,16 @@ def test_a_draft_model_that_missed_much_is_not_dearer_for_it_than_later(tiny):
     assert budget.chain_rate(("draft", 0), 3, lambda n: 0.08 * n) > 1.3, "it took what was expected"
 
 
-def test_a_head_is_a_part_where_there_is_one(tiny):
+def test_a_head_is_a_part_where_there_is_one_and_no_draft_model(tiny):
+    _, *events = tiny.run(Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=8))
+    assert {e.note["drafted_by"] for e in events if isinstance(e, Round) and e.draft.tokens} == {"draft"}
+    tiny = Runtime(tiny.target, tiny.tokenizer, heads=tiny.heads)  # without a draft model
     _, prefilled, *events = tiny.run(
         Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=20))
     rounds = [e for e in events if isinstance(e, Round) and e.draft.tokens]
     assert prefilled.reads.layers == (1, 2, 3) and rounds and all(r.note["drafted_by"] == "eagle" for r in rounds)
     _, *events = tiny.run(Request(TURN, "hybrid", {"model": False, "threshold": 64}, max_new_tokens=20))
-    assert all("eagle" not in e.note["scores"] for e in events if isinstance(e, Round))
+    assert all("eagle" not in e.note.get("scores", {}) for e in events if isinstance(e, Round))
     with_head, without = (tiny.memory("hybrid", {"model": on}, 10) for on in (True, False))
     assert with_head > without
 

@@ -187,8 +187,8 @@ def test_more_threads_than_processors_are_refused_before_anything_is_loaded():
         load("/nowhere", threads=100_000)
 
 
-def test_the_default_engine_is_the_draft_model_where_there_is_one(tiny):
-    assert ask(tiny, ("user", "x"))[0].engine == "draft"
+def test_the_default_engine_is_the_hybrid_where_a_model_or_a_head_drafts(tiny):
+    assert ask(tiny, ("user", "x"))[0].engine == "hybrid"
     assert ask(Runtime(tiny.target, tiny.tokenizer), ("user", "x"))[0].engine == "pld"
 
 

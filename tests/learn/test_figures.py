@@ -26,6 +26,7 @@ from spec_tui.learn.figures import (
     KeyFigure,
     NeighboursFigure,
     NoiseFigure,
+    OverlapFigure,
     RaceFigure,
     TrialFigure,
     TrieFigure,
@@ -68,7 +69,7 @@ def test_every_figure_is_in_a_lesson_and_fits_every_size():
                     if width >= 76:  # of a narrower window the widget cuts what is too long
                         assert all(len(row) <= width for row in rows), (page.title, rows)
                     figure.move(-1)
-            assert len(figure.rows(76, 8)) <= 8 or page.figure in ("cost", "race", "batch"), page.title
+            assert len(figure.rows(76, 8)) <= 8 or page.figure in ("cost", "race", "batch", "overlap"), page.title
     assert used == set(FIGURES)
 
 
@@ -211,6 +212,21 @@ def test_a_batch_costs_the_rows_of_all_its_answers_and_drafting_stops_to_pay():
     assert "drafting does not pay" in shown(figure)
     with pytest.raises(Missing):
         made(BatchFigure, "qwen-coder-plain")
+
+
+def test_preparing_more_contexts_makes_the_next_draft_ready_more_often():
+    figure = made(OverlapFigure, "qwen-coder-tree")
+    assert [one.prepared for one in figure.found] == [1, 2, 4, 8, 16, 32]
+    best = [one.tokens / one.overlapped for one in figure.found]
+    assert best == sorted(best) and figure.found[0].gain > 1, "a draft that is ready early never costs time"
+    one = figure.found[0]
+    assert f"after {one.hits} of {one.rounds} rounds" in shown(figure)
+    figure.move(-1)
+    assert "F = 2" in shown(figure)
+    chain = made(OverlapFigure, "qwen-coder-draft")
+    assert [one.prepared for one in chain.found] == [1], "a chain has one guess a place"
+    with pytest.raises(Missing):
+        made(OverlapFigure, "qwen-coder-plain")
 
 
 def test_a_lower_alpha_leaves_out_more_and_a_cut_trie_keeps_parents():

@@ -10,6 +10,7 @@ from textual.events import MouseScrollUp, Paste
 from engines.methods import specs
 from engines.report.events import Failed, Finished, Loading
 from engines.report.run_state import fold_all
+from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.token_styles import VIEWS
@@ -162,7 +163,7 @@ async def test_tab_completes_commands(session):
 
 
 async def test_engine_form_sets_everything_and_shows_ranges(session):
-    async with session() as s:
+    async with session(request=Request((), engine="draft")) as s:
         await s.pilot.press("ctrl+e")
         screen = s.app.screen
         assert isinstance(screen, EngineScreen)

@@ -49,7 +49,7 @@ async def test_a_conversation_names_all_models_that_answered(session, store):
         turn.run = replace(turn.run, started=replace(turn.run.started, model="folder/other"))
         await s.ask("three")
         assert store.entries("conversations")[0].about == "sample 12M, folder/other"
-        assert s.shown.count("sample 12M · Draft model") == 2 and s.shown.count("folder/other · Draft model") == 1
+        assert s.shown.count("sample 12M · Hybrid") == 2 and s.shown.count("folder/other · Hybrid") == 1
 
 
 async def test_the_key_for_a_new_conversation_says_that_this_one_is_kept(session, store):

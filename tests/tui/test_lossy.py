@@ -23,7 +23,7 @@ async def lossy_answer(s) -> None:
 async def test_an_answer_under_a_lossy_law_is_marked(session, size):
     async with session(size=size) as s:
         await lossy_answer(s)
-        assert "LOSSY · Draft model" in s.shown and "LOSSY: bias 0.250 per round" in s.shown.replace("\n", " ")
+        assert "LOSSY · Hybrid" in s.shown and "LOSSY: bias 0.250 per round" in s.shown.replace("\n", " ")
         assert styled(s, "LOSSY") == ["lossy", "lossy"]
         style = s.chat.transcript.style_of("lossy")
         assert style.reverse and style.bold

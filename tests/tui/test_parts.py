@@ -87,7 +87,7 @@ def test_completions_only_complete():
     for text in ("/", "/s", "/engine ", "/set ", "/law ", "/view s", "hello", "/nope "):
         assert all(line.startswith(text) for line in slash.complete(text, ChatSettings(), READY))
     assert list(slash.complete("/law r", ChatSettings(), READY)) == ["/law rejection", "/law redraw"]
-    assert "/set shape=tree" in slash.complete("/set shape", ChatSettings(), READY)
+    assert "/set shape=tree" in slash.complete("/set shape", ChatSettings().with_engine("draft"), READY)
     for name in slash.COMMANDS:
         assert slash.describe("/" + name)
 

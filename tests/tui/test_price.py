@@ -110,9 +110,10 @@ def test_the_row_fits_a_narrow_window(run, ready):
 
 
 def test_engines_that_cannot_be_faster_are_said_to_be_so_before():
-    before = words(why(RunState(), None, of(RunState(), DEAR)))
+    drafting = ChatSettings().with_engine("draft")
+    before = words(why(RunState(), None, of(RunState(), DEAR, drafting)))
     assert before.startswith("forecast: slower") and before.endswith("with all accepted") and cells(before) <= 51
-    said = price.conclusion(of(RunState(), DEAR))
+    said = price.conclusion(of(RunState(), DEAR, drafting))
     assert "slower at any acceptance" in said and "413 % of the time of the target's" in said
 
 
@@ -480,7 +481,7 @@ async def test_after_the_form_a_command_still_switches_all_sizes(session):
 
 async def test_the_form_says_which_engine_cannot_be_faster(session):
     for ready in (READY, DEAR):
-        async with session(client=FakeClient(ready=ready)) as s:
+        async with session(client=FakeClient(ready=ready), request=Request((), engine="draft")) as s:
             await s.pilot.press("ctrl+e")
             await s.pilot.pause()
             assert ("slower at any acceptance" in str(s.app.screen.query_one("#about").content)) == (ready is DEAR)

@@ -155,7 +155,7 @@ def test_headings_do_not_touch_even_with_the_mark_of_the_sorted_column():
 
 def test_the_usual_lanes_are_those_that_can_run():
     engines = [lane.engine for lane in usual_lanes(ChatSettings(), RETRIEVING)]
-    assert engines == ["autoregressive", "pld", "draft", "rest"]
+    assert engines == ["autoregressive", "pld", "draft", "rest", "hybrid"]
     alone = replace(READY, draft_model=None, datastores=())
     lanes = usual_lanes(ChatSettings(), alone)
     assert [lane.engine for lane in lanes] == ["autoregressive", "pld"]

@@ -196,7 +196,7 @@ async def test_the_answer_is_made_again_with_every_row(session):
         assert "not recorded" in shown(screen)
         await s.pilot.press("A")
         asked = s.client.requests[-1]
-        assert asked.detail and asked.conversation == s.client.requests[0].conversation and asked.engine == "draft"
+        assert asked.detail and asked.conversation == s.client.requests[0].conversation and asked.engine == "hybrid"
         s.client.feed()
         await s.settle()
         await s.pilot.pause(0.2)

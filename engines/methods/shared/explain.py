@@ -55,6 +55,8 @@ def _why_not(run: RunState, event: Round, words: ModuleType | None) -> str:
     made = event.position - before if before is not None and event.position is not None else 0
     if started is not None and 0 < started.max_new_tokens <= made + 1:
         return "the answer may have only one more token, and the target makes one anyway"
+    if chosen is not None and chosen.rests:
+        return "searching and drafting took more time lately than they saved, so this round rests (budget auto)"
     if chosen is not None and chosen.kept == 0:
         what = "no drafted token" if chosen.proposed is None else (
             f"none of the {chosen.proposed} nodes that were found")
@@ -67,7 +69,7 @@ def _why_not(run: RunState, event: Round, words: ModuleType | None) -> str:
 
 def _budget(event: Round) -> Words:
     chosen = event.budget
-    if chosen is None:
+    if chosen is None or chosen.rests:
         return []
     kept = str(chosen.kept) if chosen.proposed is None else f"{chosen.kept} of {chosen.proposed}"
     return [f"The budget (auto) verifies {kept}: with them the round is expected to make "

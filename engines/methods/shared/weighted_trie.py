@@ -21,7 +21,8 @@ def weighted_trie(rows: Sequence[Sequence[int]], weights: Sequence[float], nodes
     Returns:
         A tree without origins, level by level: a node's ``origin`` is the index of the first row through it.
     """
-    tree, mass, total = DraftTree(), [], float(sum(weights))
+    weights = [float(weight) for weight in weights]  # events hold Python's numbers
+    tree, mass, total = DraftTree(), [], sum(weights)
     limit, depth, level = least * total, 0, {-1: list(range(len(rows)))}
     while level:
         found = [(parent, token, same, sum([weights[row] for row in same]))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from statistics import fmean
 
 from engines.cost.curve import CostCurve
+from engines.cost.overlap import forecasts
 from engines.cost.speedup_model import SpeedupModel
 from engines.report.events import Round
+from engines.report.guess_ranks import guess_ranks
 from engines.report.run_state import RunState
 from engines.report.wording import counted, ms, seconds_of
 from spec_tui.learn.figures.base import LessonFigure, Runs, told
@@ -147,6 +149,39 @@ class BatchFigure(LessonFigure):
         limit = f"Of these b drafting pays up to {max(paying)}." if paying else "Drafting pays for none of these b."
         return [*self.rows(width, height),
                 *told(width, limit, f"The bar is break-even, the line M; n is {drafted:.1f} on average.")]
+
+
+class OverlapFigure(LessonFigure):
+    """What a run would gain if its draft model drafted the next round while the target verifies."""
+
+    title = "a forecast: drafting while the target verifies, each on a machine of its own"
+    moves = "F, the contexts that are prepared"
+
+    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
+        super().__init__(runs, run, event)
+        started = run.started
+        if started is None or not started.price or not started.draft_price:
+            raise Missing("this run has no t(n), or no draft model")
+        price, step = CostCurve(started.price), CostCurve(started.draft_price).at(1)
+        self.found, self.at = forecasts(guess_ranks(run.rounds), price, step), 0
+        if not self.found:
+            raise Missing("nothing was drafted in this run")
+
+    def move(self, step: int) -> None:
+        self.at = max(0, min(len(self.found) - 1, self.at - step))  # larger ones stand below
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        room, top = max(4, width - 58), max(2.0, *(one.speed_up for one in self.found))
+        heads = f"{'F':>5}{'length':>8}{'next was ready':>16}{'x taking turns':>16}{'x no drafts':>13}"
+        out: list[Row] = [[(heads, "title")]]
+        for number, one in enumerate(self.found):
+            here = number == self.at
+            out.append([(f"{HERE if here else ' '}{one.prepared:>4}{one.length:>8}{one.hits / one.rounds:>16.0%}"
+                         f"{one.gain:>15.2f}x{one.speed_up:>12.2f}x", "strong" if here else "text"),
+                        (bar(one.speed_up / top, room), "good" if one.speed_up > 1 else "bad")])
+        one = self.found[self.at]
+        ready = f"F = {one.prepared}: after {one.hits} of {one.rounds} rounds the next draft was ready."
+        return [*out, *told(width, ready, "The length is the best one for each F.")]
 
 
 class RaceFigure(LessonFigure):

@@ -74,7 +74,9 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
 
     def _foot(self, event: Round, width: int, told: frozenset[str]) -> list[Row]:
         drafted, (verified, expected) = len(event.draft.tokens), budget_words(event.budget)
-        words = f"{drafted:>3} drafted  {len(event.path):>2} accepted" if drafted else "nothing drafted in this round"
+        rests = event.budget is not None and event.budget.rests
+        words = f"{drafted:>3} drafted  {len(event.path):>2} accepted" if drafted else (
+            "nothing drafted: it did not pay, so it rests" if rests else "nothing drafted in this round")
         if event.known != "all":
             accepted = f"{len(event.path):>2}" if event.known == "accepted" else " —"
             words = f"  — drafted  {accepted} accepted (not disclosed)"
