@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from engines import Request, specs
-from engines.cost.budget import BudgetChoice
+from engines.cost.budget import RESTING, BudgetChoice
 from engines.report.events import Draft, Layers, Origin, Retrieval
 from engines.report.run_state import fold_all
 from engines.report.wording import ms, p3, quoted
@@ -140,6 +140,8 @@ def test_why_nothing_was_drafted_is_the_reason_that_there_was(runs, engine):
     for budget in (BudgetChoice(0, 64, 1.0), BudgetChoice(0, None, 1.0)):
         unpaid = said(changed(room, 1, draft=Draft(), budget=budget, retrieval=lookup), 1, "draft", deep=True)
         assert "expected to save time" in unpaid and "nowhere" not in unpaid and "drafted anything" not in unpaid
+    rested = said(changed(room, 1, draft=Draft(), note={}, budget=RESTING, retrieval=None), 1, "draft", deep=True)
+    assert "so this round rests" in rested and "no room" not in rested
     missed = said(changed(room, 1, draft=Draft(), note={}, budget=None, retrieval=lookup), 1, "draft")
     assert "only one more token" not in missed and "expected to save time" not in missed
     last = replace(run, started=replace(run.started, max_new_tokens=2))
