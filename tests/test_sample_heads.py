@@ -32,3 +32,16 @@ def test_the_sample_targets_heads_are_taken_and_accepted(sample, kind, name, eng
     metrics = measure(list(sample.run(request)))
     assert metrics.accepted > 0
     assert measure(list(sample.run(request))).accepted == metrics.accepted
+
+
+def test_a_head_of_eagle_2_is_taken_by_its_family_and_drafts_every_token():
+    from engines import load
+
+    runtime = load("sample", head="eagle")
+    head = runtime.heads[EAGLE_HEAD]
+    assert (head.name, head.shape.family, head.shape.draft_vocabulary) == ("sample-eagle-2", "EAGLE", 8192)
+    turn = (("user", "What is a tree?"),)
+    drafted, plain = (
+        list(runtime.run(Request(turn, engine, options, max_new_tokens=40)))
+        for engine, options in (("eagle", {"budget": "paper", "num_tokens": "4"}), ("autoregressive", {})))
+    assert drafted[-1].tokens == plain[-1].tokens and measure(drafted).mean_generated_length > 1.5
