@@ -95,7 +95,7 @@ class Counterpart:
 FIXED = "the size of a draft, which here follows cost and acceptance"
 CHAIN = "the tree, of which a chain is left"
 STOP = "the rule by which a draft ends early"
-NOT_TRIED = "not tried: it needs a GPU"
+NOT_TRIED = "# not tried here: SGLang needs a GPU"
 
 
 def size(options: Mapping[str, Any], setup: DraftSetup) -> int:
@@ -138,8 +138,7 @@ def sglang(
     words = ["python", "-m", "sglang.launch_server", "--model-path", model, "--speculative-algorithm", algorithm]
     for name, value in flags.items():
         words += [f"--speculative-{name.replace('_', '-')}", f"{value}"]
-    return Counterpart("SGLang", "\n".join([*written, *before, shlex.join(words)]), "; ".join(filter(None, [
-        lost, NOT_TRIED])))
+    return Counterpart("SGLang", "\n".join([NOT_TRIED, *written, *before, shlex.join(words)]), lost)
 
 
 def sglang_tree(options: Mapping[str, Any], setup: DraftSetup) -> dict[str, int]:
