@@ -171,17 +171,17 @@ class OverlapFigure(LessonFigure):
         self.at = max(0, min(len(self.found) - 1, self.at - step))  # larger ones stand below
 
     def rows(self, width: int, height: int) -> list[Row]:
-        room, top = max(4, width - 58), max(2.0, *(one.speed_up for one in self.found))
-        heads = f"{'F':>5}{'length':>8}{'next was ready':>16}{'x taking turns':>16}{'x no drafts':>13}"
+        room, top = max(4, width - 66), max(2.0, *(one.speed_up for one in self.found))
+        heads = f"{'F':>5}{'best length':>13}{'next was ready':>16}{'x taking turns':>16}{'x no drafts':>13}"
         out: list[Row] = [[(heads, "title")]]
         for number, one in enumerate(self.found):
             here = number == self.at
-            out.append([(f"{HERE if here else ' '}{one.prepared:>4}{one.length:>8}{one.hits / one.rounds:>16.0%}"
-                         f"{one.gain:>15.2f}x{one.speed_up:>12.2f}x", "strong" if here else "text"),
+            out.append([(f"{HERE if here else ' '}{one.prepared:>4}{one.length:>13}{one.hits / one.rounds:>16.0%}"
+                         f"{one.gain:>15.2f}x{one.speed_up:>12.2f}x  ", "strong" if here else "text"),
                         (bar(one.speed_up / top, room), "good" if one.speed_up > 1 else "bad")])
         one = self.found[self.at]
         ready = f"F = {one.prepared}: after {one.hits} of {one.rounds} rounds the next draft was ready."
-        return [*out, *told(width, ready, "The length is the best one for each F.")]
+        return [*out, *told(width, ready)]
 
 
 class RaceFigure(LessonFigure):
