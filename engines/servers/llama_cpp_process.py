@@ -40,7 +40,7 @@ def _serve(asked: SimpleNamespace) -> Any:
 
     settings = xllamacpp.CommonParams()
     settings.model.path = asked.file
-    settings.n_ctx, settings.n_parallel, settings.warmup = asked.context, 1, True
+    settings.n_ctx, settings.n_parallel, settings.warmup = asked.context * asked.slots, asked.slots, True
     settings.api_keys, settings.endpoint_metrics, settings.ui = [asked.key], True, False
     settings.cache_ram_mib, settings.verbosity = 0, -1
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = asked.threads

@@ -35,8 +35,8 @@ _LOOK = 0.1  # seconds between two looks at whether the loading was stopped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a server of llama.cpp is started with: the model's ``file``, CPU ``threads``, and the options of the method
-    (``engines.methods.llama_cpp``)."""
+    """What a server of llama.cpp is started with: the model's ``file``, CPU ``threads``, the options of the method
+    (``engines.methods.llama_cpp``), and ``slots``, the requests that it decodes at once, each with this ``context``."""
 
     file: str
     threads: int
@@ -48,6 +48,7 @@ class Settings:
     p_min: float
     draft: str
     context: int
+    slots: int = 1
 
 
 class LlamaCppServer:
