@@ -74,6 +74,7 @@ struct Scales {
   Floats scale, second;
   const uint8_t* small;  // of this vector
 
+  Scales() = default;
   Scales(const uint8_t* span, int vector) : scale(halves(span + 2 * lanes * vector)), second{} {
     if (f.least) second = halves(span + 2 * block + 2 * lanes * vector);
     small = span + small_at(f) + lanes * vector;
@@ -110,6 +111,7 @@ struct Numbers {
   int place;             // of the group in its span
   Ints low_shift, high_shift;
 
+  Numbers() = default;
   Numbers(const uint8_t* span, int vector, int group) : place(group) {
     constexpr int in_sixteen = 16 / lanes;
     words = span + words_at(kind) + (vector / in_sixteen * form(kind).words * 16 + vector % in_sixteen * lanes) * 4;

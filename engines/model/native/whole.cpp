@@ -3,79 +3,100 @@
 
 namespace {
 
-// For each of R rows; their sums stay in registers only where the loop is gone.
-#define OF_ROWS(r) _Pragma("GCC unroll 8") for (int r = 0; r < R; r++)
+// Vectors of outputs that are multiplied together: an input that was loaded serves all of them.
+constexpr int at_once = registers == 32 && vectors == 2 ? 2 : 1;
 
-// Products of R rows with a vector of outputs in a span whose inputs share a scale.
+// For each of R rows, and each of the vectors; their sums stay in registers only where the loop is gone.
+#define OF_ROWS(r) _Pragma("GCC unroll 8") for (int r = 0; r < R; r++)
+#define OF_VECTORS(n) _Pragma("GCC unroll 2") for (int n = 0; n < at_once; n++)
+
+// Products of R rows with vectors of outputs in a span whose inputs share a scale.
 template <Stored kind, int R>
-void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded& x, Floats* total) {
+void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded& x, Floats (*total)[R]) {
   using Sums = Dots<most(kind)>;
   constexpr Form f = form(kind);
   constexpr int run = std::min(8, Sums::words), offset = f.offset - Sums::offset;
-  const Scales<kind> scales(at, vector);
-  const Numbers<kind> numbers(at, vector, 0);
   const int8_t* with = x.numbers + input * R;
   const int64_t place = input / group * R;
-  Ints found[R] = {};
-  Sums dots[R];
+  Scales<kind> scales[at_once];
+  Numbers<kind> numbers[at_once];
+  Ints found[at_once][R] = {};
+  Sums dots[at_once][R];
+  OF_VECTORS(n) scales[n] = {at, vector + n}, numbers[n] = {at, vector + n, 0};
 #pragma GCC unroll 8
   for (int v = 0; v < 8; v++) {
-    const Ints four = numbers.at(v);
-    OF_ROWS(r) dots[r].add(four, word(with + (v * R + r) * 4));
+    Ints four[at_once];
+    OF_VECTORS(n) four[n] = numbers[n].at(v);
+    OF_ROWS(r) {
+      const Ints input_four = word(with + (v * R + r) * 4);
+      OF_VECTORS(n) dots[n][r].add(four[n], input_four);
+    }
     if ((v + 1) % run == 0)
-      OF_ROWS(r) found[r] += dots[r].sum(), dots[r] = {};
+      OF_VECTORS(n) OF_ROWS(r) found[n][r] += dots[n][r].sum(), dots[n][r] = {};
   }
-  OF_ROWS(r)
-    total[r] = fused(floats(found[r]), scales.scale * x.scale[place + r], total[r]);
-  if constexpr (f.least)
-    OF_ROWS(r) total[r] = fused(scales.second, all(x.sum_rounded[place + r]), total[r]);
-  else if constexpr (offset != 0) {
-    const Floats least = scales.scale * float(-offset);
-    OF_ROWS(r) total[r] = fused(least, all(x.sum[place + r]), total[r]);
+  OF_ROWS(r) {
+    const Floats scale = all(x.scale[place + r]);
+    OF_VECTORS(n) total[n][r] = fused(floats(found[n][r]), scales[n].scale * scale, total[n][r]);
+    if constexpr (f.least) {
+      const Floats sum = all(x.sum_rounded[place + r]);
+      OF_VECTORS(n) total[n][r] = fused(scales[n].second, sum, total[n][r]);
+    } else if constexpr (offset != 0) {
+      const Floats sum = all(x.sum[place + r]);
+      OF_VECTORS(n) total[n][r] = fused(scales[n].scale * float(-offset), sum, total[n][r]);
+    }
   }
 }
 
 // The same where small numbers multiply a scale that 256 inputs share: up to there, all numbers are whole.
 template <Stored kind, int R>
-void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded& x, Floats* total) {
+void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded& x, Floats (*total)[R]) {
   using Sums = Dots<most(kind)>;
   constexpr Form f = form(kind);
   constexpr int words = f.each / 4, run = std::min(words, Sums::words), offset = f.offset - Sums::offset;
-  const Scales<kind> scales(at, vector);
-  Numbers<kind> numbers(at, vector, 0);
   const int8_t* with = x.numbers + input * R;
   const int16_t* sums = f.each == 16 ? x.sum_16 + input / 16 * R : x.sum_32 + input / 32 * R;
-  Ints found[R] = {}, least[R] = {}, before{};
+  Scales<kind> scales[at_once];
+  Numbers<kind> numbers[at_once];
+  Ints found[at_once][R] = {}, least[at_once][R] = {}, before[at_once] = {};
+  OF_VECTORS(n) scales[n] = {at, vector + n}, numbers[n] = {at, vector + n, 0};
 #pragma GCC unroll 1
   for (int place = 0; place < f.span / group; place++, with += group * R) {
-    numbers.move_to(place);
+    OF_VECTORS(n) numbers[n].move_to(place);
 #pragma GCC unroll 2
     for (int half = 0; half < group / f.each; half++) {
       const int small = place * (group / f.each) + half;
-      const Ints times = scales.times(small);
-      Sums dots[R];
+      Ints times[at_once];
+      Sums dots[at_once][R];
+      OF_VECTORS(n) times[n] = scales[n].times(small);
 #pragma GCC unroll 8
       for (int v = 0; v < words; v++) {
-        const Ints four = numbers.at(half * words + v);
-        OF_ROWS(r) dots[r].add(four, word(with + ((half * words + v) * R + r) * 4));
+        Ints four[at_once];
+        OF_VECTORS(n) four[n] = numbers[n].at(half * words + v);
+        OF_ROWS(r) {
+          const Ints input_four = word(with + ((half * words + v) * R + r) * 4);
+          OF_VECTORS(n) dots[n][r].add(four[n], input_four);
+        }
         if ((v + 1) % run == 0)
-          OF_ROWS(r) found[r] += dots[r].times(times), dots[r] = {};
+          OF_VECTORS(n) OF_ROWS(r) found[n][r] += dots[n][r].times(times[n]), dots[n][r] = {};
       }
       if constexpr (f.least || offset != 0) {
-        const Ints own = f.least ? scales.least(small) : times;
+        Ints own[at_once];
+        OF_VECTORS(n) own[n] = f.least ? scales[n].least(small) : times[n];
         if (small % 2)
-          OF_ROWS(r)
-            least[r] += of_pairs(before & 0xffff | own << 16, word(sums + (small / 2 * R + r) * 2));
-        before = own;
+          OF_ROWS(r) {
+            const Ints pair = word(sums + (small / 2 * R + r) * 2);
+            OF_VECTORS(n) least[n][r] += of_pairs(before[n] & 0xffff | own[n] << 16, pair);
+          }
+        OF_VECTORS(n) before[n] = own[n];
       }
     }
   }
   const float* scale = x.scale + input / f.span * R;
-  OF_ROWS(r) {
+  OF_VECTORS(n) OF_ROWS(r) {
     Floats sum;
-    if constexpr (f.least) sum = fused(floats(least[r]), -scales.second, floats(found[r]) * scales.scale);
-    else sum = floats(found[r] - least[r] * offset) * scales.scale;
-    total[r] = fused(sum, all(scale[r]), total[r]);
+    if constexpr (f.least) sum = fused(floats(least[n][r]), -scales[n].second, floats(found[n][r]) * scales[n].scale);
+    else sum = floats(found[n][r] - least[n][r] * offset) * scales[n].scale;
+    total[n][r] = fused(sum, all(scale[r]), total[n][r]);
   }
 }
 
@@ -89,10 +110,11 @@ void rounded_block(int64_t count, const Weight& w, const Rounded& x, int64_t num
   Floats total[vectors][R] = {};
   for (int64_t input = 0; input < w.in; input += f.span, at += span_size(kind))
 #pragma GCC unroll 1
-    for (int vector = 0; vector < vectors; vector++) {
-      if (waits_for_memory) fetch(at + vector * (span_size(kind) / vectors), span_size(kind) / vectors);
-      if constexpr (f.span == group) add_span_of_32<kind, R>(at, vector, input, x, total[vector]);
-      else add_span_of_256<kind, R>(at, vector, input, x, total[vector]);
+    for (int vector = 0; vector < vectors; vector += at_once) {
+      constexpr int64_t size = span_size(kind) / vectors * at_once;
+      if (waits_for_memory) fetch(at + vector / at_once * size, size);
+      if constexpr (f.span == group) add_span_of_32<kind, R>(at, vector, input, x, total + vector);
+      else add_span_of_256<kind, R>(at, vector, input, x, total + vector);
     }
   for (int r = 0; r < R && r < count; r++)
     for (int vector = 0; vector < vectors; vector++)
