@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from engines.heads import native_head
 from engines.heads.fit import check_fit, lay_out_as, linear_of, over_vocabulary, reads_of, rows_for
 from engines.heads.head_file import HeadFile
 from engines.heads.network import HeadNetwork, Rotation
@@ -39,6 +41,7 @@ class DraftHead:
         trees: it drafts trees, on any target.
         quantised: which of its linear layers are, in words; "" for none.
         rounds: whether inputs of their products are rounded, as in the target.
+        native: what computes a step in one native call; None: torch's operations do.
 
     Raises:
         UsageProblem: its sizes, or its vocabulary, are not this target's; the message says what differs.
@@ -74,6 +77,8 @@ class DraftHead:
         self.quantised, self.rounds = lay_out_as(target, self._laid), target.rounds
         self.backend = ", ".join(filter(None, ("head", self.quantised or ("native" if target.native else ""))))
         self._head = self._laid["head"] if shape.family == EAGLE3 else self._head
+        takes = target.native and native_head.takes(self._network, self._embed, self._head)
+        self.native = native_head.NativeHead(self._network, self._embed, self._head) if takes else None
         self._rotation = Rotation(shape.rope_theta, shape.head_dim, torch.empty(0, device=self.device,
                                                                                  dtype=self.dtype))
         self.cache = KVBuffer(1)
@@ -116,12 +121,10 @@ class DraftHead:
             end = min(begin + _CHUNK, len(context) - 1)
             taps = [self._features.rows(tap, begin, end) for tap in self._taps]
             fused = self._network.fused(torch.cat(taps, -1).to(self.dtype))
-            outputs = self._rows(context[begin + 1 : end + 1], fused, range(begin, end), None)
+            self._last, logits = self._rows(context[begin + 1 : end + 1], fused, range(begin, end), None, True)
             self.cache.length = end
-            self._last = self._network.fed_back(outputs[-1:])
-            last = outputs[-1:]
         self.tokens = list(context[: self.cache.length + 1])
-        return self._logits(last)[0]
+        return over_vocabulary(logits, self._ids, self.vocab_size)[0]
 
     @torch.inference_mode()
     def step(self, token: int) -> torch.Tensor:
@@ -145,10 +148,10 @@ class DraftHead:
         depths = [len(above) for above in self._above[before:]]
         positions = [self.length - 1 + depth for depth in depths]
         self.cache.reserve(self.length + before + rows)
-        outputs = self._rows(tokens, features, positions, self._mask(before))
-        self._outputs.append(self._network.fed_back(outputs))
+        outputs, logits = self._rows(tokens, features, positions, self._mask(before), False)
+        self._outputs.append(outputs)
         self.cache.pending += rows
-        return self._logits(outputs)
+        return over_vocabulary(logits, self._ids, self.vocab_size)
 
     def drop(self) -> None:
         """Forget what was drafted."""
@@ -182,18 +185,31 @@ class DraftHead:
         return max(0, min(shared - 1, self.length))
 
     def _rows(
-        self, tokens: Sequence[int], features: torch.Tensor, positions: Sequence[int], mask: torch.Tensor | None
+        self, tokens: Sequence[int], features: torch.Tensor, positions: Sequence[int], mask: np.ndarray | None,
+        last_only: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the next step reads [rows, width], and logits [rows, draft vocabulary], of tokens with their features
+        [rows, width]; of the last row alone if ``last_only``. Keys and values are written after those that are there;
+        without a mask rows see all before them and each other as text does."""
+        self.cache.reserve(self.cache.offset + len(tokens))
+        if self.native is not None:
+            return self.native.run(tokens, features, positions, mask, self.cache, last_only)
+        outputs = self._layer(tokens, features, positions, mask)
+        outputs = outputs[-1:] if last_only else outputs
+        return self._network.fed_back(outputs), self._head(self._network.final(outputs))
+
+    def _layer(
+        self, tokens: Sequence[int], features: torch.Tensor, positions: Sequence[int], seen: np.ndarray | None
     ) -> torch.Tensor:
-        """The layer's outputs [rows, width] of tokens with their features [rows, width]. Keys and values are written
-        after those that are there; without a mask rows see all before them and each other as text does."""
+        """The layer's outputs [rows, width] by torch's operations."""
         network, shape, rows = self._network, self.shape, len(tokens)
         ids = torch.tensor(list(tokens), device=self.device)
         read, residual = network.entry(self._embed(ids).to(self.dtype), features)
         queries, keys, values = network.heads(read, self._rotation.at(positions))
-        self.cache.reserve(self.cache.offset + rows)
         store = self.cache.store(shape.kv_heads, shape.head_dim, keys)
         start, end = self.cache.offset, self.cache.offset + rows
         store[0, 0, :, start:end], store[1, 0, :, start:end] = keys, values
+        mask = None if seen is None else torch.from_numpy(seen).to(self.device)
         if mask is None and rows > 1 and start:
             mask = torch.ones(rows, end, dtype=torch.bool, device=self.device).tril(start)
         attended = F.scaled_dot_product_attention(
@@ -202,16 +218,13 @@ class DraftHead:
         )[0]
         return network.leave(attended, residual)
 
-    def _mask(self, before: int) -> torch.Tensor | None:
+    def _mask(self, before: int) -> np.ndarray | None:
         """bool [rows, columns]: what the rows drafted last see; None where one row sees all there is."""
         total, rows = len(self._above), len(self._above) - before
         if rows == 1 and len(self._above[-1]) == total:
             return None
-        mask = torch.zeros(rows, self.length + total, dtype=torch.bool)
+        mask = np.zeros((rows, self.length + total), bool)
         mask[:, : self.length] = True
         for row, above in enumerate(self._above[before:]):
             mask[row, [self.length + node for node in above]] = True
-        return mask.to(self.device)
-
-    def _logits(self, outputs: torch.Tensor) -> torch.Tensor:
-        return over_vocabulary(self._head(self._network.final(outputs)), self._ids, self.vocab_size)
+        return mask

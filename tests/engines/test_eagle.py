@@ -14,12 +14,14 @@ from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.errors import UsageProblem
 from engines.heads.draft_head import DraftHead
+from engines.heads.fit import over_vocabulary
 from engines.heads.network import Rotation
 from engines.heads.shape import EAGLE_HEAD
 from engines.heads.unrolled import unrolled
 from engines.methods.drafter import Resources
 from engines.methods.eagle import SPEC
 from engines.methods.eagle.drafter import Eagle
+from engines.model.native.native_check import unavailable
 from engines.report.events import Prefilled, Round
 from tests.conftest import make_llama
 from tests.heads import make_file, make_head
@@ -30,6 +32,8 @@ FAMILIES = {
     "norm of each tap": {"tap_norm": "each"}, "norm of taps": {"tap_norm": "whole"},
     "another base": {"rope_theta": 500.0}, "whole vocabulary": {"draft_tokens": 260}, "eagle": {"family": "EAGLE"},
 }
+NATIVE = {"head_dim": 16, "mlp": 64}  # sizes that native code takes
+FAMILIES |= {f"{name}, native": FAMILIES[name] | NATIVE for name in ("eagle-3", "norm first", "output norm", "eagle")}
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +136,12 @@ def test_a_rewound_context_gives_what_a_fresh_one_gives(target):
     torch.testing.assert_close(kept, fresh.after(other), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "eagle"])
+@pytest.mark.skipif(bool(unavailable()), reason="no native code here")
+def test_the_sizes_of_native_code_are_computed_by_it(target):
+    assert make_head(target, **NATIVE).native and not make_head(target).native
+
+
+@pytest.mark.parametrize("family", [name for name, shape in FAMILIES.items() if "family" not in shape])
 @torch.inference_mode()
 def test_step_i_of_the_training_is_step_i_of_the_drafter(target, family):
     head = make_head(target, **FAMILIES[family])
@@ -146,7 +155,8 @@ def test_step_i_of_the_training_is_step_i_of_the_drafter(target, family):
         reading(target, head, TEXT[: column + 2])
         found = [head.after(TEXT[: column + 2])] + [head.step(TEXT[column + 1 + step]) for step in range(1, steps)]
         for step, logits in enumerate(found):
-            trained = head._logits(outputs[step][0, column - 2][None])[0]
+            final = head._network.final(outputs[step][0, column - 2][None])
+            trained = over_vocabulary(head._head(final), head._ids, target.vocab_size)[0]
             torch.testing.assert_close(trained, logits, atol=1e-5, rtol=1e-5)
 
 

@@ -27,6 +27,12 @@ struct Model {
   const float *embedding, *norm;  // [vocabulary][width] in place of a table; of the norm as above
   int64_t count, width, mlp, heads, kv_heads, dim, turned, tables, gelu;  // turned: numbers of a head that are rotated
   double eps, score_scale, embedding_scale, residual_scale, logit_scale, score_cap, logit_cap;  // caps: or 0
+  // Of a head of the EAGLE family, whose rows have features: the weight [width, 2 width] over embedding and feature, or
+  // null: then the norms of the two, whose results the layer reads beside each other, and whether the stream begins with
+  // the feature's.
+  const Weight* entry;
+  const float *embedding_norm, *feature_norm;
+  int64_t normed_residual;
 };
 
 struct Rows {
@@ -41,12 +47,13 @@ struct Rows {
   const float* const* masks;  // of each kind [count][first + count], 0 where a column is seen; or null: all before
   int64_t kinds;
   const uint8_t* skipped;  // of each sublayer (attention and MLP of each layer), or null
+  const float* features;   // [count][width] of a head, or null
   float* const* watched;   // where the stream [count][width] goes: before the first sublayer, after each; or null
 };
 
 // What a product reads is followed by zeros up to the inputs that its weight has.
 struct Buffers {
-  std::vector<float> normed, states, attended, gate_up, gated, given, weights, sums;
+  std::vector<float> pairs, normed, states, attended, gate_up, gated, given, weights, sums;
   RoundedRows rounded;
   std::vector<Part> parts;
   std::vector<int32_t> columns;  // [kinds][count][first + count]
@@ -54,7 +61,8 @@ struct Buffers {
   int64_t pieces;
 
   Buffers(const Model& m, const Rows& rows, int64_t threads)
-      : normed(rows.count * m.layers->qkv.in),
+      : pairs(m.entry ? rows.count * m.entry->in : 0),
+        normed(rows.count * m.layers->qkv.in),
         states(rows.count * (m.heads + 2 * m.kv_heads) * m.dim),
         attended(rows.count * m.layers->output.in),
         gate_up(rows.count * 2 * m.mlp),
@@ -68,13 +76,16 @@ struct Buffers {
       for (const Weight* w : {&m.layers[i].qkv, &m.layers[i].output, &m.layers[i].gate_up, &m.layers[i].down})
         rounded.reserve(*w, rows.count);
     rounded.reserve(*m.head, rows.count);
+    if (m.entry) rounded.reserve(*m.entry, rows.count);
     parts.resize(rows.count * m.heads * pieces);
     sums.resize(rows.count * m.heads * pieces * m.dim);
   }
 };
 
 // x [size] over its root mean square, times a weight that the root of `size` is in.
+// Without a weight x as it is.
 void normalise(const float* x, const float* weight, int64_t size, double eps, float* out) {
+  if (!weight) return (void)std::copy_n(x, size, out);
   Floats squares = {};
   for (int64_t i = 0; i < size; i += lanes) squares += load(x + i) * load(x + i);
   const float factor = 1 / std::sqrt(sum(squares) + float(size * eps));
@@ -128,7 +139,18 @@ class Pass {
       if (m.embedding) std::copy_n(m.embedding + rows.tokens[row] * m.width, m.width, to);
       else one_row(*m.table, rows.tokens[row], m.width, to);
       if (m.embedding_scale != 1) multiply_by(m.embedding_scale, to, m.width);
+      if (rows.features) join_feature(row, to);
     });
+    if (m.entry) multiply(*m.entry, b.pairs.data(), rows.stream, m.width, false);
+  }
+
+  // Of a head: what its layer or the weight before it reads of a row, whose embedding is in its stream.
+  void join_feature(int64_t row, float* stream) {
+    const float* feature = rows.features + row * m.width;
+    float* to = m.entry ? &b.pairs[row * m.entry->in] : &b.normed[row * m.layers->qkv.in];
+    normalise(stream, m.embedding_norm, m.width, m.eps, to);
+    normalise(feature, m.feature_norm, m.width, m.eps, to + m.width);
+    std::copy_n(m.normed_residual ? to + m.width : feature, m.width, stream);
   }
 
   void show(int64_t place) {
@@ -177,12 +199,10 @@ class Pass {
     });
   }
 
-  void norm(const float* weight) {
+  // Fills what a product with as many inputs reads.
+  void norm(const float* weight, int64_t in) {
     each(rows.count, [&](int64_t row) {
-      const float* x = rows.stream + row * m.width;
-      float* to = &b.normed[row * m.layers->qkv.in];
-      if (weight) normalise(x, weight, m.width, m.eps, to);
-      else std::copy_n(x, m.width, to);
+      normalise(rows.stream + row * m.width, weight, m.width, m.eps, &b.normed[row * in]);
     });
   }
 
@@ -194,7 +214,7 @@ class Pass {
   }
 
   void attention(const Layer& layer, int64_t index) {
-    norm(layer.norm);
+    if (!rows.features || m.entry) norm(layer.norm, layer.qkv.in);
     multiply(layer.qkv, b.normed.data(), b.states.data(), (m.heads + 2 * m.kv_heads) * m.dim, false);
     rotate(layer, index);
     switch (m.dim) {
@@ -275,7 +295,7 @@ class Pass {
   }
 
   void mlp(const Layer& layer) {
-    norm(layer.mlp_norm);
+    norm(layer.mlp_norm, layer.gate_up.in);
     multiply(layer.gate_up, b.normed.data(), b.gate_up.data(), 2 * m.mlp, false);
     const int64_t of_row = m.mlp / lanes;
     each(rows.count * of_row, [&](int64_t i) {

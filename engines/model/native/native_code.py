@@ -52,7 +52,8 @@ class NativeModel(ctypes.Structure):
                 *((name, _COUNT) for name in (
                     "count", "width", "mlp", "heads", "kv_heads", "dim", "turned", "tables", "gelu")),
                 *((name, ctypes.c_double) for name in ("eps", "score_scale", "embedding_scale", "residual_scale",
-                                                       "logit_scale", "score_cap", "logit_cap"))]
+                                                       "logit_scale", "score_cap", "logit_cap")),
+                *((name, _ANY) for name in ("entry", "embedding_norm", "feature_norm")), ("normed_residual", _COUNT)]
 
 
 class NativeRows(ctypes.Structure):
@@ -61,7 +62,7 @@ class NativeRows(ctypes.Structure):
     _fields_ = [("count", _COUNT), ("first", _COUNT),
                 *((name, _ANY) for name in ("tokens", "positions", "cos", "sin", "stream", "last", "logits")),
                 ("first_last", _COUNT), ("first_logits", _COUNT), ("cache", _ANY), ("capacity", _COUNT),
-                ("masks", _ANY), ("kinds", _COUNT), ("skipped", _ANY), ("watched", _ANY)]
+                ("masks", _ANY), ("kinds", _COUNT), ("skipped", _ANY), ("features", _ANY), ("watched", _ANY)]
 
 
 def compiler() -> str | None:

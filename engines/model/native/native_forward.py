@@ -94,7 +94,7 @@ class NativeForward(LeanForward):
             count, cache.offset, ctypes.addressof(ids), ctypes.addressof(places), self._cos.data_ptr(),
             self._sin.data_ptr(), stream.data_ptr(), last.data_ptr(), logits.data_ptr(), first_last, first_logits,
             cache.pairs(self.kv_heads, self.head_dim, self.like).data_ptr(), cache.capacity,
-            masks and ctypes.addressof(masks), len(self._kinds), skipped and ctypes.addressof(skipped),
+            masks and ctypes.addressof(masks), len(self._kinds), skipped and ctypes.addressof(skipped), None,
             watched and ctypes.addressof(watched),
         )
         native_code.check(native_code.library().native_forward(

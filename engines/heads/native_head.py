@@ -1,0 +1,113 @@
+"""A head of the EAGLE family in native code: one call, from tokens and features to logits."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import nn
+
+from engines.heads.network import HeadNetwork, Rotation
+from engines.heads.shape import EAGLE3
+from engines.libraries import hf
+from engines.model.kv_buffer import KVBuffer
+from engines.model.native import native_code
+from engines.model.native.native_forward import LANES
+from engines.model.native.native_linear import GROUP, NativeEmbedding, NativeLinear
+
+_TABLE = 1024  # positions; tables of rotations grow in multiples of it
+
+
+class NativeHead:
+    """The layer of a head and its language modelling head, whose weights are native, in float32 on the CPU (``takes``).
+
+    Args:
+        embedding: of the target, or the head's own; ``head``: the language modelling head.
+    """
+
+    def __init__(self, network: HeadNetwork, embedding: nn.Module, head: NativeLinear) -> None:
+        shape = network.shape
+        self.shape, self.outputs = shape, head.out_features
+        self._rotation = Rotation(shape.rope_theta, shape.head_dim, torch.empty(0))
+        self._cos = self._sin = torch.empty(0, shape.head_dim)
+        eagle3 = shape.family == EAGLE3
+        norms = {name: self._weight(getattr(network, module, None)) for name, module in (
+            ("mlp_norm", "post_attention_layernorm"), ("norm", "norm"), ("embedding_norm", "input_layernorm"),
+            ("feature_norm", "hidden_norm"))}
+        at = {name: None if norm is None else norm.data_ptr() for name, norm in norms.items()}
+        qkv, gate_up = joined(network.q_proj, network.k_proj, network.v_proj), joined(network.gate_proj,
+                                                                                     network.up_proj)
+        layer = native_code.NativeLayer(
+            qkv=qkv[0], output=network.o_proj.native, gate_up=gate_up[0], down=network.down_proj.native, norm=None,
+            mlp_norm=at.pop("mlp_norm"), rotated=True)
+        table = embedding.linear.native if isinstance(embedding, NativeEmbedding) else None
+        self._model = native_code.NativeModel(
+            layers=ctypes.addressof(layer), head=ctypes.addressof(head.native), table=table and ctypes.addressof(table),
+            embedding=None if table else embedding.weight.data_ptr(), count=1, width=shape.width, mlp=shape.mlp,
+            heads=shape.heads, kv_heads=shape.kv_heads, dim=shape.head_dim, turned=shape.head_dim, tables=1,
+            eps=shape.eps, score_scale=shape.head_dim**-0.5, embedding_scale=embedding.scale if table else hf.embedding_scale(embedding),
+            residual_scale=1.0, logit_scale=1.0, entry=None if eagle3 else ctypes.addressof(network.fc.native),
+            normed_residual=shape.norm_before_residual, **at)
+        self._held = network, embedding, head, norms, qkv, gate_up, layer  # the model points into them
+
+    def _weight(self, norm: torch.Tensor | None) -> torch.Tensor | None:
+        """The weight of a norm times the root of its length."""
+        return None if norm is None else (norm.detach() * len(norm) ** 0.5).contiguous()
+
+    def run(
+        self, tokens: Sequence[int], features: torch.Tensor, positions: Sequence[int], mask: np.ndarray | None,
+        cache: KVBuffer, last_only: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the next step reads [rows, width], and logits [rows, draft vocabulary], of tokens with their features
+        [rows, width], float32; of the last row alone if ``last_only``. Keys and values are written after those that are
+        there, for which the cache has room. ``mask``: bool [rows, columns], what each row sees; None: all before it."""
+        count, shape = len(tokens), self.shape
+        first = count - 1 if last_only else 0
+        if max(positions) >= len(self._cos):
+            self._grow(max(positions) + 1)
+        ids, places = (ctypes.c_int64 * count)(*tokens), (ctypes.c_int64 * count)(*positions)
+        features = features.contiguous()
+        stream, last = torch.empty(count, shape.width), torch.empty(count - first, shape.width)
+        logits = torch.empty(count - first, self.outputs)
+        unseen = None if mask is None else np.logical_not(mask).astype(np.float32)
+        masks = None if unseen is None else (ctypes.c_void_p * 1)(unseen.ctypes.data)
+        call = native_code.NativeRows(
+            count=count, first=cache.offset, tokens=ctypes.addressof(ids), positions=ctypes.addressof(places),
+            cos=self._cos.data_ptr(), sin=self._sin.data_ptr(), stream=stream.data_ptr(), last=last.data_ptr(),
+            logits=logits.data_ptr(), first_last=first, first_logits=first,
+            cache=cache.pairs(shape.kv_heads, shape.head_dim, stream).data_ptr(), capacity=cache.capacity,
+            masks=masks and ctypes.addressof(masks), kinds=1, features=features.data_ptr())
+        native_code.check(native_code.library().native_forward(
+            ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads()))
+        return last if shape.norm_output else stream[first:], logits
+
+    def _grow(self, positions: int) -> None:
+        """Tables for so many positions; turning by half a head rotates where the first half of the sines is negated."""
+        cos, sin = self._rotation.at(range(-(-positions // _TABLE) * _TABLE))
+        sin[:, : sin.shape[1] // 2].neg_()
+        self._cos, self._sin = cos, sin
+
+
+def takes(network: HeadNetwork, embedding: nn.Module, head: nn.Module) -> bool:
+    """Whether native code computes a head."""
+    shape, linears = network.shape, [m for m in network.modules() if isinstance(m, (nn.Linear, NativeLinear))]
+    known = isinstance(embedding, NativeEmbedding) or (
+        hf.embedding_scale(embedding) is not None and embedding.weight.dtype == torch.float32)
+    return (known and all(isinstance(one, NativeLinear) for one in [*linears, head]) and shape.width % GROUP == 0
+            and shape.head_dim % LANES == 0 and shape.mlp % GROUP == 0 and shape.heads * shape.head_dim % GROUP == 0)
+
+
+def joined(*linears: NativeLinear) -> list[native_code.NativeWeight]:
+    """A weight with the outputs of several, the first of these parts; the others must live as long."""
+    parts = []
+    for linear in linears:
+        at = ctypes.addressof(linear.native)
+        while at:
+            parts.append(native_code.NativeWeight.from_buffer_copy(native_code.NativeWeight.from_address(at)))
+            at = parts[-1].next
+    for part, following in pairwise(parts):
+        part.next = ctypes.addressof(following)
+    return parts
