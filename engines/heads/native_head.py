@@ -44,13 +44,14 @@ class NativeHead:
             qkv=qkv[0], output=network.o_proj.native, gate_up=gate_up[0], down=network.down_proj.native, norm=None,
             mlp_norm=at.pop("mlp_norm"), rotated=True)
         table = embedding.linear.native if isinstance(embedding, NativeEmbedding) else None
+        scale = hf.embedding_scale(embedding) if table is None else embedding.scale
         self._model = native_code.NativeModel(
             layers=ctypes.addressof(layer), head=ctypes.addressof(head.native), table=table and ctypes.addressof(table),
             embedding=None if table else embedding.weight.data_ptr(), count=1, width=shape.width, mlp=shape.mlp,
             heads=shape.heads, kv_heads=shape.kv_heads, dim=shape.head_dim, turned=shape.head_dim, tables=1,
-            eps=shape.eps, score_scale=shape.head_dim**-0.5, embedding_scale=embedding.scale if table else hf.embedding_scale(embedding),
-            residual_scale=1.0, logit_scale=1.0, entry=None if eagle3 else ctypes.addressof(network.fc.native),
-            normed_residual=shape.norm_before_residual, **at)
+            eps=shape.eps, score_scale=shape.head_dim**-0.5, embedding_scale=scale, residual_scale=1.0, logit_scale=1.0,
+            entry=None if eagle3 else ctypes.addressof(network.fc.native), normed_residual=shape.norm_before_residual,
+            **at)
         self._held = network, embedding, head, norms, qkv, gate_up, layer  # the model points into them
 
     def _weight(self, norm: torch.Tensor | None) -> torch.Tensor | None:
