@@ -96,7 +96,7 @@ def unrolled(
     """
     columns, groups = taps.shape[1], network.shape.heads // network.shape.kv_heads
     scale = network.shape.head_dim**-0.5
-    features = network.fused(taps)
+    features = network.fused(taps).to(taps.dtype)  # products may be bfloat16
     read, residual = network.entry(embedded[:, 1 : columns + 1], features)
     queries, true_keys, true_values = _wide(network.heads(read, rotation.at(range(columns))), groups)
     queries, residual = queries[:, :, first:], residual[:, first:]
