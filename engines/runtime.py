@@ -63,7 +63,6 @@ from engines.report.events import (
     Round,
     RunEvent,
     Started,
-    Unprepared,
 )
 from engines.report.recorder import record
 from engines.request import Request
@@ -161,7 +160,7 @@ class Runtime:
             chat_template=bool(tokenizer.chat_template), draft_model=draft.name if draft else None,
             draft_parameters=_counted(draft) if draft else None, seconds=seconds, backend=target.backend,
             threads=torch.get_num_threads(), warnings=warnings,
-            datastores=self.open_datastores.searchable(), unprepared=self._unprepared(), **self._points(),
+            datastores=self.open_datastores.searchable(), **self._points(),
             no_draft_model="" if draft else no_draft_fits(target.name),
         )
 
@@ -220,11 +219,6 @@ class Runtime:
         found._said = self._said
         found.ready = replace(found.ready, seconds=perf_counter() - clock)
         return found
-
-    def _unprepared(self) -> dict[str, Unprepared]:
-        """By method what was not made yet for this model."""
-        found = {spec.id: spec.load_drafter().unprepared(self.target) for spec in methods.specs() if spec.prepared}
-        return {method: missing for method, missing in found.items() if missing is not None}
 
     @property
     def default_engine(self) -> str:

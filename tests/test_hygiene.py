@@ -59,10 +59,10 @@ def test_imports_are_absolute():
     "module, forbidden",
     [
         ("engines", "torch transformers numpy rich textual typer spec_tui"),
-        ("engines; engines.specs()", "torch transformers numpy optuna rich textual typer spec_tui"),
+        ("engines; engines.specs()", "torch transformers numpy rich textual typer spec_tui"),
         ("spec_tui", "torch transformers rich textual typer"),
         ("spec_tui.cli", "torch transformers textual rich"),
-        ("spec_tui.cli.commands", "torch transformers optuna textual rich"),
+        ("spec_tui.cli.commands", "torch transformers textual rich"),
         ("spec_tui.session.process", "torch transformers textual rich typer"),
         ("spec_tui.session.worker", "torch transformers textual rich typer"),
         ("spec_tui.tui.app", "torch transformers"),

@@ -64,7 +64,6 @@ PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 def bench_showcase(repeats: int) -> list[Row]:
     """Tokens a second over those of autoregressive decoding, all prompts of a kind together, interleaved."""
     from engines import load
-    from engines.methods.draft_verify.layer_search import search_store
     from engines.report.metrics import Metrics
     from spec_tui.learn.showcase_prompts import SHOWCASES
 
@@ -74,13 +73,11 @@ def bench_showcase(repeats: int) -> list[Row]:
     contenders = {
         "autoregressive": ("autoregressive", {}), "pld": ("pld", {}), "draft": ("draft", {}),
         "draft tree": ("draft", {"shape": "tree"}), "rest": ("rest", {}), "dresd": ("dresd", {}),
-        "rasd": ("rasd", {}), "hybrid": ("hybrid", {}), "admg": ("admg", {}),
+        "rasd": ("rasd", {}), "hybrid": ("hybrid", {}), "admg": ("admg", {}), "draft-verify": ("draft-verify", {}),
         "pld, paper": ("pld", {"budget": "paper"}), "draft, paper": ("draft", {"budget": "paper"}),
         "rest, paper": ("rest", {"budget": "paper"}), "dresd, paper": ("dresd", {"budget": "paper"}),
         "rasd, paper": ("rasd", {"budget": "paper"}), "admg, paper": ("admg", {"preset": "paper"}),
     }
-    if search_store.find(search_store.identify(runtime.target)):  # spec-tui search-layers made it
-        contenders["draft-verify"] = ("draft-verify", {})
     runs: dict[tuple[str, str], list[list[Metrics]]] = {}
     for repeat in range(repeats):
         runtime.forget_acceptance()

@@ -11,7 +11,7 @@ from engines.core.tree import DraftTree
 from engines.cost.budget import RESTING
 from engines.errors import UsageProblem
 from engines.model.feature_request import FeatureRequest
-from engines.report.events import HeadReads, Layers, Unprepared
+from engines.report.events import HeadReads, Layers
 
 if TYPE_CHECKING:
     from engines.core.lossless_laws import Law
@@ -109,12 +109,6 @@ class Drafter:
         budget decides, or where all that was found is shown."""
         budget = self.budget or self.judged_by
         return budget.least_chance(nodes) if budget is not None and not self.resources.detail else 0.0
-
-    @classmethod
-    def unprepared(cls, target: CausalModel) -> Unprepared | None:
-        """What must be made before it can draft for this target, and is not there; None where nothing is missing. Asked
-        of methods whose spec has ``prepared``."""
-        return None
 
     def remark(self) -> str:
         """Why this drafter cannot be faster with these models, in a sentence; "" where it may."""

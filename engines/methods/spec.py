@@ -66,8 +66,6 @@ class MethodSpec:
         lossless: under the lossless laws the text follows the target's distribution exactly; None where another program
             decodes, and nobody here can know.
         searches: it looks into datastores where there are some, and does without where there are none.
-        prepared: (option, value, what): with that value it needs what was made beforehand, in words
-            (``Drafter.unprepared`` looks for it); None where nothing is to be made.
         helped_by: by the option that allows it, what it drafts with as well: the first of these words of ``needs`` that
             is at hand.
         drafts_from: what its drafts are called where a method that combines several takes them ("exact match"); "" if
@@ -103,7 +101,6 @@ class MethodSpec:
     needs: tuple[str, ...] = ()
     lossless: bool | None = True
     searches: bool = False
-    prepared: tuple[str, Any, str] | None = None
     drafts_with: tuple[str, Mapping[str, str]] | None = None
     helped_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drafts_from: str = ""

@@ -176,8 +176,8 @@ class Retrieval:
 
 Rule = Literal["", "cosine", "interval", "both", "search"]
 """Why a sublayer is left out of drafting. "": it runs. cosine: it changes the residual stream too little to matter here
-(ADMG, attention only). interval: it is one of every m-th (ADMG). both: either would do. search: a search found that
-drafting is faster without it (Draft & Verify)."""
+(ADMG, attention only). interval: it is one of every m-th (ADMG). both: either would do. search: it is of a fixed set
+(Draft & Verify, whose authors search one)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,15 +322,6 @@ program decoded, rounding does not explain a token; its arithmetic is another, s
 
 
 @dataclass(frozen=True, slots=True)
-class Unprepared:
-    """What a method needs and nobody has made yet for the loaded model: why it cannot run and what to do, and the file
-    that is there once it has been made."""
-
-    reason: str
-    file: str
-
-
-@dataclass(frozen=True, slots=True)
 class LoadedHead:
     """A learned draft head: its name, and t(n) of it as (rows, seconds)."""
 
@@ -344,7 +335,6 @@ class Ready:
     fits; ``no_draft_model`` says why. ``heads`` are the learned draft heads, by kind (``engines.heads.shape``).
     ``price`` is t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model
     (``engines.cost.curve.CostCurve``).
-    ``unprepared``, by method: what it needs that was not made yet.
     ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do. ``threads`` is
     None where it is not known. ``host``: the program that computes the model, "" for this one (``MethodSpec.host``);
     where another one does, at an address, ``device`` is that."""
@@ -366,7 +356,6 @@ class Ready:
     draft_price: tuple[tuple[int, float], ...] = ()
     datastores: tuple[DatastoreInfo, ...] = ()
     capabilities: Capabilities = LOCAL
-    unprepared: dict[str, Unprepared] = field(default_factory=dict)
     heads: dict[str, LoadedHead] = field(default_factory=dict)
     host: str = ""
     no_draft_model: str = ""

@@ -25,7 +25,7 @@ from engines.request import Request
 FOLDER = Path(__file__).with_name("entries")
 SUFFIX = ".toml"
 _LARGEST = 1 << 20  # bytes of an entry
-_MOST = {"rows": 64, "settings": 8, "stores": 16, "searches": 4}
+_MOST = {"rows": 64, "settings": 8, "stores": 16}
 _FIGURE_FIELDS = {field.name for field in dataclasses.fields(Figure)}
 _HINT = "docs/papers.md says how an entry is written"
 
@@ -94,22 +94,6 @@ class StoreNeed(_Plain):
     max_new_tokens: int = 128
 
 
-class SearchNeed(_Plain):
-    """A search of the sublayers to leave out, as Draft & Verify needs it (``spec-tui search-layers``).
-
-    Attributes:
-        name: ``layers=@NAME`` in a lane stands for what it found.
-        tasks: of the questions that it is calibrated on, which are not those that measure.
-        prompts: how many of them. ``trials``, ``tokens``: see ``layer_search.SearchSpec``.
-    """
-
-    name: str
-    tasks: tuple[str, ...] = ()
-    prompts: int = 4
-    trials: int = 60
-    tokens: int = 32
-
-
 class RowOf(_Plain):
     """A row of the table.
 
@@ -153,13 +137,12 @@ class Claim(_Plain):
 
 
 class QuickForm(_Plain):
-    """What ``--quick`` makes smaller: the questions of each task, the tokens of an answer and of a datastore, the
-    trials of a search, of one answer each; and how many settings are run, the first ones."""
+    """What ``--quick`` makes smaller: the questions of each task, the tokens of an answer and of a datastore; and how
+    many settings are run, the first ones."""
 
     most: int = 1
     max_new_tokens: int = 32
     store_tokens: int = 6000
-    trials: int = 4
     settings: int = 8
 
 
@@ -175,7 +158,7 @@ class PaperEntry(_Plain):
         prompts, settings, max_new_tokens, repeats: what is asked, how answers are sampled, how often.
         measures: the columns (``measures.MEASURES``).
         model: the known model that it runs on where none is named and this one is here; "" takes the default.
-        stores, searches, rows, claims, quick: see there.
+        stores, rows, claims, quick: see there.
     """
 
     title: str
@@ -191,7 +174,6 @@ class PaperEntry(_Plain):
     measures: tuple[str, ...] = ()
     model: str = ""
     stores: tuple[StoreNeed, ...] = ()
-    searches: tuple[SearchNeed, ...] = ()
     rows: tuple[RowOf, ...] = ()
     claims: tuple[Claim, ...] = ()
     quick: QuickForm = QuickForm()
@@ -239,9 +221,6 @@ class PaperEntry(_Plain):
             self, repeats=1, settings=self.settings[: quick.settings],
             max_new_tokens=min(self.max_new_tokens, quick.max_new_tokens),
             prompts=msgspec.structs.replace(self.prompts, most=min(self.prompts.most, quick.most)),
-            searches=tuple(
-                msgspec.structs.replace(s, prompts=1, trials=min(s.trials, quick.trials), tokens=min(s.tokens, 8))
-                for s in self.searches),
         )
 
 
@@ -345,10 +324,6 @@ def _numbers(entry: PaperEntry) -> Iterator[tuple[str, float | None, float, floa
     for asked in (entry.prompts.most, entry.quick.most):
         yield "most", asked, 1, 10_000
     yield "quick.max_new_tokens", entry.quick.max_new_tokens, 2, 4096
-    for search in entry.searches:
-        yield f"prompts of {search.name}", search.prompts, 1, 100
-        yield f"trials of {search.name}", search.trials, 1, 10_000
-        yield f"tokens of {search.name}", search.tokens, 2, 4096
     yield "quick.settings", entry.quick.settings, 1, 64
     yield "quick.store_tokens", entry.quick.store_tokens, 200, 1 << 31
     for store in entry.stores:
@@ -374,7 +349,7 @@ def _wrong_rows(entry: PaperEntry) -> Iterator[str]:
         if not row.lane:
             continue
         try:
-            lane = lane_of(row, {name: (name,) for name in known}, {need.name: "m1" for need in entry.searches})
+            lane = lane_of(row, {name: (name,) for name in known})
             lane.check()
             baseline = baseline or methods.find(lane.engine).baseline
             for setting in entry.settings:
@@ -406,24 +381,18 @@ def _wrong_claims(entry: PaperEntry) -> Iterator[str]:
             yield f"a claim is about the setting {claim.setting!r}, which there is not"
 
 
-def lane_of(row: RowOf, stores: Mapping[str, tuple[str, ...]], searches: Mapping[str, str]) -> Lane:
-    """The lane of a row, with the names of the datastores that were built and the layers that were found. Raises
-    UsageProblem."""
-    text = row.lane
-    for name, layers in searches.items():
-        text = text.replace(f"=@{name}", f"={layers}")
-    if "=@" in text:
-        raise UsageProblem(f"lane {row.lane!r} names a search that there is not", "searches lists them")
-    lane = parse_lane(text)
+def lane_of(row: RowOf, stores: Mapping[str, tuple[str, ...]]) -> Lane:
+    """The lane of a row, with the names of the datastores that were built. Raises UsageProblem."""
+    lane = parse_lane(row.lane)
     found = tuple(built for name in row.stores for built in stores[name])
     return dataclasses.replace(lane, datastores=found or lane.datastores)
 
 
 def plain_lanes(entry: PaperEntry) -> tuple[Lane, ...]:
-    """The lanes of its rows as they are without datastores and searches of their own, each once."""
+    """The lanes of its rows as they are without datastores of their own, each once."""
     found: dict[str, Lane] = {}
     for row in entry.rows:
-        if row.lane and "=@" not in row.lane:
+        if row.lane:
             lane = parse_lane(row.lane)
             found.setdefault(lane.label, lane)
     return tuple(found.values())

@@ -1,7 +1,7 @@
-"""What an entry needs before it runs: datastores and layer searches. Built where they are missing, kept and used again.
+"""The datastores that an entry needs before it runs. Built where they are missing, kept and used again.
 
 They lie among the user's datastores under names that begin with ``paper-`` and end with a digest of all that they are
-made of, so that entries which need the same share it. An interrupted build or search goes on where it was.
+made of, so that entries which need the same share it. An interrupted build goes on where it was.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from pathlib import Path
 from engines.bench import suite
 from engines.bench.prompt_files import open_prompts
 from engines.bench.suite import Suite, parse
-from engines.errors import UsageProblem
 from engines.reproduce.entry import Asked
 
 MORE = Path(__file__).with_name("questions.jsonl")
@@ -26,18 +25,6 @@ def known() -> Suite:
 def asked_of(asked: Asked) -> Suite:
     """What an entry asks. Raises UsageProblem: there is no such file, or no such task."""
     return _of_tasks(asked).limited(asked.most)
-
-
-def not_asked(asked: Asked, tasks: tuple[str, ...]) -> tuple[str, ...]:
-    """First turns of the questions of these tasks that an entry does not ask, to calibrate on. Raises UsageProblem
-    where there is none."""
-    measured = {case.turns for case in asked_of(asked).cases}
-    found = tuple(case.turns[0] for case in known().cases
-                  if (not tasks or case.task in tasks) and case.turns not in measured)
-    if not found:
-        raise UsageProblem(f"all questions of {', '.join(tasks)} are measured, so none is left to calibrate on",
-                           "ask fewer of them: prompts.most")
-    return found
 
 
 def _of_tasks(asked: Asked) -> Suite:

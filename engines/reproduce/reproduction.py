@@ -80,7 +80,7 @@ class Reproduction:
 
     Attributes:
         name: of the entry. ``quick``: it was made smaller.
-        stores: by need, the datastores that rows search, open. ``searches``: by need, the layers that were found.
+        stores: by need, the datastores that rows search, open.
         runs: a benchmark for each setting that has begun.
         left_out: rows that cannot run here, and why, a sentence each.
         facts: on what it ran (``bench_runner.facts``).
@@ -91,7 +91,6 @@ class Reproduction:
     entry: PaperEntry
     quick: bool = False
     stores: Mapping[str, Sequence[Store]] = field(default_factory=dict)
-    searches: Mapping[str, str] = field(default_factory=dict)
     runs: list[SettingRun] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -103,7 +102,7 @@ class Reproduction:
     def lanes(self) -> dict[str, Lane]:
         """The lanes by row. Raises UsageProblem."""
         names = {need: tuple(store.name for store in stores) for need, stores in self.stores.items()}
-        return {row.name: lane_of(row, names, self.searches) for row in self.entry.rows if row.lane}
+        return {row.name: lane_of(row, names) for row in self.entry.rows if row.lane}
 
     def measure(self) -> None:
         """Compute every cell; what is of datastores and of the model takes a while, and is done once.
@@ -164,9 +163,9 @@ class Reproduction:
         return figure.is_of(lane.engine, lane.options)
 
     def _lane(self, row: RowOf) -> Lane | None:
-        """The lane of a row, whatever its datastores and layers are called."""
+        """The lane of a row, whatever its datastores are called."""
         needs = {store.name: (store.name,) for store in self.entry.stores}
-        return lane_of(row, needs, {search.name: "a1" for search in self.entry.searches}) if row.lane else None
+        return lane_of(row, needs) if row.lane else None
 
     def verdicts(self) -> list[ClaimVerdict]:
         """What the paper concludes, checked in each setting that it is about."""

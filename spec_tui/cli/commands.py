@@ -36,7 +36,6 @@ from spec_tui.cli.price import price
 from spec_tui.cli.replay import replay
 from spec_tui.cli.reproduce import reproduce
 from spec_tui.cli.run import run
-from spec_tui.cli.search_layers import search_layers
 from spec_tui.cli.serve import serve
 from spec_tui.cli.sweep import sweep
 
@@ -101,7 +100,6 @@ for offered, help, codes in (
     (advise, "Find the engine and settings for your model and prompts.", _RACE_CODES),
     (sweep, "Vary one option of an engine: speed and acceptance.", None),
     (engines, "List the engines (decoding methods) and their options.", None),
-    (search_layers, "Find the layers to skip when a model drafts for itself.", None),
     (price, "Measure what verification costs, and when drafts are faster.", None),
     (forget, "Forget the past answers that drafts are copied from.", None),
     (doctor, "Check what is installed, what works, what is missing.", None),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Rows = list[tuple[str, str]]
 _PACKAGES = (
     "torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "numpy", "textual", "rich",
-    "typer", "platformdirs", "pydivsufsort", "scann", "faiss-cpu", "optuna", "matplotlib",
+    "typer", "platformdirs", "pydivsufsort", "scann", "faiss-cpu", "matplotlib",
 )
 _NATIVE = "native code: compiled, tested, as fast as torch's operations"
 _OPTIONAL = ("scann", "faiss")  # either, or an exact search, does

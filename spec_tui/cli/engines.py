@@ -47,11 +47,10 @@ def _print(spec: MethodSpec, out: Console) -> None:
     out.print(Text.assemble((spec.id, "bold"), "  ", spec.title))
     lossless = {True: "lossless", None: "whether it is lossless is not checked"}.get(
         spec.lossless, "LOSSY: the text does not follow the target's distribution")
-    made = [f"{what} where {name}={value}" for name, value, what in filter(None, [spec.prepared])]
     one_of = tuple(spec.drafts_with[1].values()) if spec.drafts_with else ()
     all_of = [need for need in spec.needs if need not in one_of]
     other = [f"another program, by {spec.flag} or as a lane of a race"] if spec.host else []
-    needs = ", ".join(filter(None, [" or ".join(one_of), *all_of, *made, *other])) or "nothing"
+    needs = ", ".join(filter(None, [" or ".join(one_of), *all_of, *other])) or "nothing"
     for line in (spec.summary, f"source: {spec.source}", f"needs: {needs}; {lossless}"):
         out.print(Padding(Text(line), (0, 0, 0, 2)))
     if spec.options:

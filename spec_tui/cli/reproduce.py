@@ -166,7 +166,6 @@ class EntryRun:
         done.sublayers = cache(self._sublayers)
         try:
             done.stores = self._stores()
-            done.searches = self._searches()
         except KeyboardInterrupt:
             narrate("\nspec-tui: interrupted; what was built is kept, and the same command goes on")
             return INTERRUPTED
@@ -203,16 +202,6 @@ class EntryRun:
         for each in prepared:
             with StageProgress() as progress:
                 found[each.need.name] = [builder.build(each, progress.show)]
-        return found
-
-    def _searches(self) -> dict[str, str]:
-        from engines.reproduce.layer_needs import found_layers
-        from spec_tui.cli.search_layers import SearchDisplay
-
-        found = {}
-        for need in self.done.entry.searches:
-            with SearchDisplay() as display:
-                found[need.name] = found_layers(need, self.done.entry.prompts, self._runtime, display.show_search)
         return found
 
     def _race(self, setting: Setting) -> int:

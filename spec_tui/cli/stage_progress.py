@@ -1,4 +1,4 @@
-"""Progress of a build or a search on stderr: bars on a terminal, one line a stage in a pipe."""
+"""Progress of a build on stderr: bars on a terminal, one line a stage in a pipe."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ class StageProgress:
     def _end_stage(self) -> None:
         """In a pipe, say that the last stage is over."""
         last = self._last
-        if not self.terminal and last is not None and last.unit not in ("files", "trials", "runs"):
+        if not self.terminal and last is not None and last.unit != "files":
             narrate(f"{last.stage}: {amount(last.done, last.unit)}")

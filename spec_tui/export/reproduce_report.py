@@ -101,7 +101,6 @@ def notes(done: Reproduction) -> list[str]:
     said += [_claimed(verdict) for verdict in done.verdicts()]
     said += [f"not as in the paper: {difference}" for difference in differences(done)]
     said += [*_setting(done), *done.left_out, *_stores(done)]
-    said += [f"layers left out, found by {need}: {layers}" for need, layers in done.searches.items()]
     said += described(entry.measures)
     if estimates := [cell.interval for cell in done.cells() if cell.interval is not None]:
         said.append(interval_meaning(estimates))
@@ -175,7 +174,6 @@ def as_object(done: Reproduction) -> dict[str, Any]:
         "schema": SCHEMA, "name": done.name, "quick": done.quick, "entry": msgspec.to_builtins(done.entry),
         **portable(dict(done.facts)), "differs": differences(done), "left_out": done.left_out,
         "stores": {need: [_store(store) for store in stores] for need, stores in done.stores.items()},
-        "searches": dict(done.searches),
         "cells": [_cell(cell) for cell in done.cells()],
         "claims": [
             {"says": v.claim.says, "setting": v.setting, "measure": v.claim.measure, "rising": list(v.claim.rising),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -205,10 +204,6 @@ def unavailable(
         return "another program holds the model, and drafts in its own way: load it here to choose (ctrl+l)"
     if ready.host != spec.host:
         return f"the model is not in {spec.title}: it can be a lane of a race (r), or start with {spec.flag}"
-    if options is not None and spec.prepared is not None and options.get(spec.prepared[0]) == spec.prepared[1]:
-        missing = ready.unprepared.get(spec.id)
-        if missing is not None and not Path(missing.file).is_file():  # made since the model was loaded
-            return missing.reason
     there = methods.at_hand(draft_model or ready.draft_model, ready.heads)
     needs = spec.least(there) if options is None else spec.needed(options, there)
     if absent := next((need for need in needs if need in _LOADED and need not in there), None):

@@ -95,8 +95,7 @@ def has_rules(engine: str) -> bool:
 def no_rules(engine: str) -> str:
     """Why an engine without rules has none."""
     if drafts_itself(engine):
-        return (f"{find(engine).title} leaves out a fixed set: spec-tui search-layers finds one, "
-                "and /set layers= sets one")
+        return f"{find(engine).title} leaves out a fixed set: /set layers=a3,a5-7,m4 chooses it"
     return f"{find(engine).title} leaves out no layers: /engine {with_rules()} does"
 
 

@@ -127,7 +127,7 @@ def test_a_full_disk_leaves_no_part_of_an_export(tmp_path, before):
 
 @pytest.mark.parametrize("command", [
     ["replay", "{}"], ["export", "{}", "--to", "md"], ["run", "--prompt-file", "{}"], ["bench", "--suite", "{}"],
-    ["compare", "--engines", "pld,autoregressive", "--prompts", "{}"], ["search-layers", "--prompts", "{}"],
+    ["compare", "--engines", "pld,autoregressive", "--prompts", "{}"],
     ["replay", "{}", "pld", "--screen", "race"],
 ], ids=lambda command: command[0])  # fmt: skip
 def test_a_file_that_never_ends_is_refused(tmp_path, cli, command):

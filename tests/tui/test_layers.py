@@ -162,10 +162,10 @@ def test_before_anything_was_measured_the_panel_says_how_to_measure():
     assert flat(LayersView("draft-verify", replace(USED, alpha=None, m=None, n=None)))[0].endswith("a fixed set ")
 
 
-def test_a_search_is_no_rule():
+def test_a_fixed_set_is_no_rule():
     used = some_layers("ss..ssssss..", "...s....s...", (), alpha=None, m=None, n=None)
     out = flat(LayersView("draft-verify", used))
-    assert rowed(out, "attn").split()[:3] == ["s·", "s·", "■■"] and "s search" in out[-1]
+    assert rowed(out, "attn").split()[:3] == ["s·", "s·", "■■"] and "s as set" in out[-1]
     assert not any("α" in row or "┤" in row for row in out) and not any(row.startswith("  C") for row in out)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engines.errors import UsageProblem
 from engines.folders import sample_model
 from engines.methods import find, specs
-from engines.report.events import DatastoreInfo, Draft, Emitted, LoadedHead, Origin, Prefilled, Round, Trial, Unprepared
+from engines.report.events import DatastoreInfo, Draft, Emitted, LoadedHead, Origin, Prefilled, Round, Trial
 from engines.report.run_state import RunState, TokenState, fold_all
 from engines.request import Request
 from spec_tui.export.svg import portable
@@ -400,16 +400,6 @@ def test_an_engine_without_its_datastore_says_what_to_build():
     with pytest.raises(UsageProblem, match="DReSD is not available") as refused:
         ChatSettings().with_engine("dresd", READY)
     assert "--kind dense" in refused.value.hint
-
-
-def test_what_was_not_made_yet_is_named_and_made_is_offered_at_once(tmp_path):
-    made = tmp_path / "search.json"
-    ready = replace(READY, unprepared={"draft-verify": Unprepared("not searched: search with it", str(made))})
-    spec, usual = find("draft-verify"), ChatSettings().options("draft-verify")
-    assert unavailable(spec, ready, usual) == "not searched: search with it" and not unavailable(spec, ready)
-    assert not unavailable(spec, ready, usual | {"layers": "a3"}) and not unavailable(spec, READY, usual)
-    made.touch()
-    assert not unavailable(spec, ready, usual)
 
 
 def test_a_datastore_that_is_built_when_searched_is_offered_by_name_and_not_taken_for_one_that_fits():

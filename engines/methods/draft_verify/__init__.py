@@ -1,4 +1,4 @@
-"""Draft & Verify: the target drafts without a fixed set of its sublayers, found by an offline search."""
+"""Draft & Verify: the target drafts without a fixed set of its sublayers."""
 
 from __future__ import annotations
 
@@ -6,24 +6,22 @@ from engines.methods.options import Option
 from engines.methods.shared.self_draft import EXIT_OPTIONS, SelfDraftNote
 from engines.methods.spec import MethodSpec
 
-SEARCHED = "searched"
+MIDDLE = "middle"
 
 SPEC = MethodSpec(
     id="draft-verify",
     title="Draft & Verify",
-    summary="The target drafts for itself, without the sublayers that a search (spec-tui search-layers) found best to "
-    "leave out.",
+    summary="The target drafts for itself, without a fixed set of its sublayers, and checks with all of them.",
     source="Zhang et al. 2024 (Draft & Verify)",
     drafter="engines.methods.draft_verify.drafter:DraftVerify",
     explanation="engines.methods.shared.explain_self_draft",
     note=SelfDraftNote,
     self_speculative=True,
-    prepared=("layers", SEARCHED, "a layer search (spec-tui search-layers)"),
-    layers_unknown="the next answer leaves out what spec-tui search-layers found, or what layers= says",
-    layers_hint="spec-tui search-layers finds such a set",
+    layers_unknown="the next answer leaves out what layers= says",
+    layers_hint="/set layers=a3,a5-7,m4 chooses the set",
     options=(
-        Option("layers", SEARCHED, "The sublayers left out. searched: what spec-tui search-layers found for this "
-               "model here; a3,a5-7,m4 the attention of layers 3, 5, 6, 7 and the MLP of 4."),
+        Option("layers", MIDDLE, "The sublayers left out. middle: the attention of every second layer of the middle "
+               "half; a3,a5-7,m4: the attention of layers 3, 5, 6, 7 and the MLP of 4."),
         *EXIT_OPTIONS,
     ),
 )

@@ -16,7 +16,7 @@ __all__ = ["draft", "nothing"]
 
 _RULES = {
     "cosine": "their cosine (changes too little)", "interval": "the interval (every m-th)",
-    "both": "cosine and interval", "search": "a search, or as named",
+    "both": "cosine and interval", "search": "a fixed set (layers=)",
 }
 
 

@@ -27,7 +27,7 @@ RUNS, STAYS, AGAIN = PRESENT, "▣", "+"
 RULES = {"cosine": "c", "interval": "i", "both": "b", "search": "s"}
 _INKS = {"cosine": "accent", "interval": "strong", "both": "warn", "search": "accent"}
 _KEY = {
-    AGAIN: "will run", "C": "will go", "c": "cosine", "i": "interval", "b": "both", "s": "search", STAYS: "last n",
+    AGAIN: "will run", "C": "will go", "c": "cosine", "i": "interval", "b": "both", "s": "as set", STAYS: "last n",
     RUNS: "runs",
 }
 BLANK: Row = [("", "text")]
@@ -38,8 +38,8 @@ class LayersPanel(HasActions, StripPanel, can_focus=True):
     """Draws a ``LayersView``; its keys move the rules of the next answer."""
 
     word_here = "sublayer"
-    HELP = ("One cell per sublayer: ■ drafting runs it, ▣ one of the last n, which stay; left out: c for its cosine, i "
-            "as one of every m-th, b for both, s by a search. The next answer: + will run it, capitals leave it out.")
+    HELP = ("One cell per sublayer: ■ drafting runs it, ▣ one of the last n, which stay; left out: c for its cosine, "
+            "i as one of every m-th, b for both, s as set. The next answer: + will run it, capitals leave it out.")
     ACTIONS = (
         Action(id="layers.alpha-less", run="screen.rule('alpha', -1)", keys="left", label="α",
                help="Lower the threshold α: the next answer drafts with fewer attention sublayers"),
