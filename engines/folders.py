@@ -8,8 +8,8 @@ import os
 import select
 import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import IO, Any
 
@@ -139,34 +139,25 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def write_whole(file: Path, data: bytes, replace: bool = True) -> None:
-    """Write a file whole or not at all, as ``arriving``; to a device or a pipe as it is. Raises OSError."""
-    if replace and file.exists() and not file.is_file():
-        with open_output(file, "wb") as device:
-            device.write(data)
-        return
-    with arriving(file, replace) as beside:
-        beside.write_bytes(data)
-
-
-@contextmanager
-def arriving(file: Path, replace: bool = True) -> Iterator[Path]:
-    """A place beside a file to write it to: it gets its name when all went well, else nothing stays of it. One that
-    exists is replaced if ``replace`` allows it. A process that is killed leaves ``.NAME.*``.
+    """Write a file whole or not at all; to a device or a pipe as it is. One that exists is replaced if ``replace``
+    allows it. A process that is killed leaves ``.NAME.*``.
 
     Raises:
         OSError: it cannot be written, the disk is full, or (FileExistsError) it exists.
     """
+    if replace and file.exists() and not file.is_file():
+        with open_output(file, "wb") as device:
+            device.write(data)
+        return
     try:
         file = file.resolve()  # where a link leads
     except RuntimeError:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(file)) from None
     if file.exists() and not replace:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
-    if file.exists() and not file.is_file():
-        raise OSError(errno.EINVAL, "it is a folder, a device or a pipe", str(file))
     beside = file.with_name(f".{file.name[:200]}.{os.getpid()}-{time.monotonic_ns()}")
     try:
-        yield beside
+        beside.write_bytes(data)
         os.replace(beside, file)
     except BaseException:  # ctrl+c too
         beside.unlink(missing_ok=True)

@@ -191,10 +191,12 @@ def sample():
 @pytest.fixture(scope="session")
 def sample_gguf(tmp_path_factory):
     """The shipped pair as GGUF files of float32: the target's and the draft model's."""
+    from engines.folders import sample_model
     from tests.sources.gguf_files import exported
 
     folder = tmp_path_factory.mktemp("gguf")
-    return tuple(exported(name, folder / f"{name}.gguf") for name in ("sample", "sample-draft"))
+    return tuple(exported(sample_model(role), folder / f"{name}.gguf")
+                 for role, name in (("target", "sample"), ("draft", "sample-draft")))
 
 
 @pytest.fixture(scope="session")

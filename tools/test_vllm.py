@@ -47,7 +47,7 @@ def main() -> int:
     prepare(environment)
     with TemporaryDirectory(dir=environment) as place:
         model, speculation = Path(place) / "model", SPECULATION
-        export("model", arguments.model, "--safetensors", "--output", str(model))
+        export("model", arguments.model, "--output", str(model))
         if arguments.head:
             told = export("head", arguments.head, str(Path(place) / "head"), "--model", arguments.model,
                           "--weights", "float32")

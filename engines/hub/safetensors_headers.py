@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -75,7 +74,7 @@ def repeated(files: Iterable[Path], config: Mapping[str, Any]) -> int:
     that it is the input's. Raises OSError, ValueError: as ``stored``."""
     if config.get("tie_word_embeddings") is not True:
         return 0
-    shapes = {name: tensor.shape for file in files for name, tensor in tensors(file).items()}
+    shapes = {name: shape for file in files for name, shape in _shapes(file).items()}
     head = shapes.pop(_HEAD, None)
     return prod(head) if head is not None and head in shapes.values() else 0
 
@@ -86,30 +85,11 @@ def names(file: Path) -> list[str]:
         return list(_header(stream.read, file.name, file.stat().st_size)[0])
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
-    """Where a tensor lies: ``begin`` in bytes from the start of ``file``, ``size`` in bytes; ``dtype`` in the file's
-    words."""
-
-    file: Path
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int
-    size: int
-
-
-def tensors(file: Path) -> dict[str, StoredTensor]:
-    """The tensors of a weight file by name. Raises OSError, ValueError: as ``stored``."""
+def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors in a weight file, by name. Raises OSError, ValueError: as ``stored``."""
     with open(file, "rb") as stream:
-        size = file.stat().st_size
-        header, data = _header(stream.read, file.name, size)
-    found = {}
-    for name, tensor in header.items():
-        dtype, shape, begin, end = _tensor(tensor, file.name)
-        if data + end > size:
-            raise ValueError(f"{file.name} is cut off")
-        found[name] = StoredTensor(file, dtype, shape, data + begin, end - begin)
-    return found
+        header, _ = _header(stream.read, file.name, file.stat().st_size)
+    return {name: _tensor(tensor, file.name)[1] for name, tensor in header.items()}
 
 
 def _count(read: Callable[[int], bytes], name: str, size: int) -> dict[str, int]:
@@ -118,7 +98,7 @@ def _count(read: Callable[[int], bytes], name: str, size: int) -> dict[str, int]
     counts: Counter[str] = Counter()
     last = 0
     for tensor in tensors.values():
-        dtype, shape, _, end = _tensor(tensor, name)
+        dtype, shape, end = _tensor(tensor, name)
         counts[dtype] += prod(shape)
         last = max(last, end)
     if size != begin + last:
@@ -138,14 +118,14 @@ def _header(read: Callable[[int], bytes], name: str, size: int) -> tuple[dict[st
     return tensors, 8 + length
 
 
-def _tensor(tensor: Any, name: str) -> tuple[str, tuple[int, ...], int, int]:
-    """Dtype, shape, where it begins and ends. Raises ValueError."""
+def _tensor(tensor: Any, name: str) -> tuple[str, tuple[int, ...], int]:
+    """Dtype, shape, where it ends. Raises ValueError."""
     match tensor:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [begin, end]}:
             sizes = (*shape, begin, end)
             # no dtype has less than a bit; so no product is beyond what the file can hold
             if all(map(is_count, sizes)) and begin <= end and len(shape) <= 64 and prod(shape) <= 8 * (end - begin):
-                return dtype, tuple(shape), begin, end
+                return dtype, tuple(shape), end
     raise ValueError(f"{name} is damaged: it does not say where its tensors are")
 
 

@@ -10,9 +10,13 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engines.methods.shared.stop_rules import NONE, TOP
+
+CONVERTER = "llama.cpp/convert_hf_to_gguf.py"
+"""In llama.cpp's repository. It reads folders, or with ``--remote`` a model of the hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +37,18 @@ class ModelFiles:
 
     def as_gguf(self) -> tuple[list[str], str]:
         """Commands that write a GGUF file, none where it is one; and its path."""
-        return self._written(self.gguf, f"{self.beside}.gguf", "--gguf")
+        if self.gguf is not None:
+            return [], self.gguf
+        place, there = f"{self.beside}.gguf", Path(self.folder).is_absolute()
+        command = ["python", CONVERTER, *([] if there else ["--remote"]), self.folder, "--outfile", place]
+        return [CONVERTER_KNOWS, shlex.join(command)], place
 
     def as_folder(self) -> tuple[list[str], str]:
         """The same of a folder of safetensors."""
-        return self._written(self.folder, f"{self.beside}-BF16", "--safetensors", "--type", "bf16")
-
-    def _written(self, there: str | None, place: str, *form: str) -> tuple[list[str], str]:
-        if there is not None:
-            return [], there
-        return [shlex.join(["spec-tui", "model", "export", self.name, *form, "--output", place])], place
+        if self.folder is not None:
+            return [], self.folder
+        place = f"{self.beside}-BF16"
+        return [shlex.join(["spec-tui", "model", "export", self.name, "--type", "bf16", "--output", place])], place
 
     def pretrained(self) -> str:
         """The arguments of transformers' ``from_pretrained``."""
@@ -95,6 +101,7 @@ class Counterpart:
 FIXED = "the size of a draft, which here follows cost and acceptance"
 CHAIN = "the tree, of which a chain is left"
 STOP = "the rule by which a draft ends early"
+CONVERTER_KNOWS = "# it knows the tokenizers of published models, not that of the sample pair"
 NOT_TRIED = "# not tried here: SGLang needs a GPU"
 
 

@@ -156,7 +156,8 @@ def gguf_file(model: str) -> Path | None:
 def no_gguf(model: str, flag: str = "--model") -> ModelUnavailable:
     """What is said of a model that llama.cpp cannot read as it is, with the way to a file that it can."""
     name = known_name(model) or model
-    hint = f"spec-tui model export {name} --gguf writes one; then {flag} FILE.gguf"
+    hint = ("spec-tui model get smollm2 fetches one, llama.cpp's convert_hf_to_gguf.py writes one; "
+            f"then {flag} FILE.gguf")
     return ModelUnavailable(f"llama.cpp reads GGUF files, and {name} is none", hint)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Context, Option, Typer
 
 from engines.errors import UsageProblem
+from engines.folders import typed_path
 from engines.hub.download_progress import in_bytes
 from engines.model.quantize_choices import AUTO
-from spec_tui.cli.option_groups import Format, ModelOptions, Only, OutputFormat, Without, command, complete_model
+from spec_tui.cli.failures import narrate
+from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, Without, command, complete_model
 from spec_tui.cli.output import Status, console, table
 from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
@@ -28,12 +31,16 @@ group = Typer(rich_markup_mode=None)
 
 
 class WeightType(StrEnum):
-    """How the weights of an exported file are stored."""
+    """How the weights of an exported folder are stored."""
 
     f32 = "f32"
     bf16 = "bf16"
     f16 = "f16"
-    q8_0 = "q8_0"
+
+    @property
+    def dtype(self) -> str:
+        """torch's name."""
+        return {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[self]
 
 
 def _complete_known(incomplete: str) -> list[str]:
@@ -99,40 +106,45 @@ def get(
     return get_model(name, (*(given or ()), *(more or ())), offline, skippable)
 
 
-_OF_GGUF = Only(lambda given: given["gguf"], "--gguf")
-
-
-@group.command(short_help="Write a model as a GGUF file for llama.cpp, or as a folder for vLLM.")
+@group.command(short_help="Write a model as a folder of safetensors, for vLLM.")
 @command
 def export(
-    name: Annotated[str, Argument(metavar="ID", help="A folder, a hub id or a known name.",
+    name: Annotated[str, Argument(metavar="ID", help="A folder, a GGUF file, a hub id or a known name.",
                                   autocompletion=complete_model)],
-    gguf: Annotated[bool, Option("--gguf", help="As a GGUF file, which llama.cpp reads.")] = False,
-    safetensors: Annotated[bool, Option("--safetensors", help="As a folder, which vLLM reads.")] = False,
     output: Annotated[str | None, Option(
-        "--output", "-o", metavar="PATH",
-        help="The file or folder to write. Default: the model's name and the type, here.",
+        "--output", "-o", metavar="DIR", help="The folder to write. Default: the model's name and the type, here.",
     )] = None,
     type: Annotated[WeightType, Option(
-        help="How the weights are stored; f32 and, for a model that is stored so, bf16 lose nothing. q8_0 is of GGUF.",
+        help="How the weights are stored; f32 and, for a model that is stored so, bf16 lose nothing.",
     )] = WeightType.f32,
     revision: Annotated[str | None, Option(metavar="REV", help="Branch, tag or commit of a hub id.")] = None,
-    force: Annotated[bool, Option("--force", help="Overwrite the file if it exists."), _OF_GGUF] = False,
 ) -> int:
-    """Write a model with its tokenizer and chat template in another form.
+    """Write a model with its tokenizer and chat template as a folder of safetensors, which vLLM and transformers read.
 
-    --gguf: of the Llama, Mistral, Qwen2 or Qwen3 family, as a GGUF file, which llama.cpp reads, and so does spec-tui;
-    the weights are read from safetensors. --safetensors: any model that is read here, a GGUF file too, as a folder,
-    which vLLM and transformers read. ctrl+c leaves nothing half written.
+    Any model that is read here, a GGUF file too. ctrl+c leaves nothing half written. llama.cpp's convert_hf_to_gguf.py
+    goes the other way.
     """
-    from spec_tui.cli.model_export import export_folder, export_model
+    from spec_tui.session.environment import prepare_this_process
 
-    if gguf == safetensors:
-        raise UsageProblem("say what to write the model as", "--gguf writes a GGUF file, which llama.cpp reads; "
-                           "--safetensors a folder, which vLLM reads")
-    if gguf:
-        return export_model(name, revision, type.value, output, force)
-    return export_folder(name, revision, type.value, output)
+    prepare_this_process()
+    from engines.hub.model_source import locate
+    from engines.model.folder_export import export_folder
+
+    folder = typed_path(output or f"{_stem(name)}-{type.name.upper()}")
+    with Status() as status:
+        source = locate(name, revision, progress=status.show)
+        source.fetch_weights(status.show)
+        export_folder(source, folder, type.dtype, status.show)
+    for remark in source.notes:
+        narrate(f"note: {remark}")
+    narrate(f"wrote {folder}")
+    return 0
+
+
+def _stem(name: str) -> str:
+    """A model's name as the beginning of a folder's."""
+    last = name.rstrip("/").rpartition("/")[2].removesuffix(".gguf")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-") or "model"
 
 
 @group.command(short_help="Delete a model that was fetched by name.")

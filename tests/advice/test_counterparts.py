@@ -42,7 +42,7 @@ def test_every_setting_that_is_tried_has_its_counterparts(spec):
         assert found and set(found) <= {"vLLM", "SGLang", "llama.cpp", "transformers"}
         assert all(each.paste.isascii() and "None" not in each.paste for each in found.values())
         *before, line = found["vLLM"].paste.split("\n")
-        assert before[0] == "spec-tui model export '/t/a b.gguf' --safetensors --type bf16 --output /here/a-BF16"
+        assert before[0] == "spec-tui model export '/t/a b.gguf' --type bf16 --output /here/a-BF16"
         *words, config = shlex.split(line)
         assert words == ["vllm", "serve", "/here/a-BF16", "--speculative-config"]
         assert set(json.loads(config)) <= FIELDS and json.loads(config)["num_speculative_tokens"] > 0
@@ -96,6 +96,15 @@ def test_the_lines_for_transformers_run(sample_gguf, form):
     room: dict = {}
     exec("\n".join(lines), room)
     assert room["found"].shape[1] == room["inputs"]["input_ids"].shape[1] + 4
+
+
+def test_llama_cpp_s_converter_writes_what_is_no_gguf_file():
+    target, draft = ModelFiles("t", folder="/a t", beside="/here/t"), ModelFiles("d", folder="o/d", beside="/here/d")
+    assert pasted(methods.find("draft"), {}, DraftSetup(3, target, draft))["llama.cpp"].paste.split("\n")[:4] == [
+        said := "# it knows the tokenizers of published models, not that of the sample pair",
+        "python llama.cpp/convert_hf_to_gguf.py '/a t' --outfile /here/t.gguf",
+        said, "python llama.cpp/convert_hf_to_gguf.py --remote o/d --outfile /here/d.gguf",
+    ]
 
 
 def test_sglang_keeps_the_tree_and_counts_its_root():

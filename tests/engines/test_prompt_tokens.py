@@ -87,7 +87,7 @@ def real_models() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def sample_file(tmp_path_factory) -> Path:
-    return exported(str(sample_model("target")), tmp_path_factory.mktemp("sample") / "target.gguf")
+    return exported(sample_model("target"), tmp_path_factory.mktemp("sample") / "target.gguf")
 
 
 def test_whole_conversations_have_llama_cpp_s_tokens(sample_file):

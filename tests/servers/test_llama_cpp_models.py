@@ -128,16 +128,16 @@ def told(model, *lanes):
     return f"{caught.value.message} | {caught.value.hint}"
 
 
-def test_what_is_in_no_gguf_file_is_named_with_the_command_that_writes_one(sample, sample_gguf, monkeypatch):
-    assert "spec-tui model export sample --gguf writes one; then --model FILE.gguf" in told(sample, "llama.cpp")
+def test_what_is_in_no_gguf_file_is_named_with_the_ways_to_one(sample, sample_gguf, monkeypatch):
+    assert "sample is none | spec-tui model get smollm2 fetches one" in told(sample, "llama.cpp")
     monkeypatch.setattr(sample, "ready", replace(sample.ready, model=str(sample_gguf[0])))
     words = told(sample, "llama.cpp:spec=draft-simple")
-    assert "spec-tui model export sample-draft --gguf writes one; then --draft-model FILE.gguf" in words
+    assert "sample-draft is none" in words and "writes one; then --draft-model FILE.gguf" in words
 
 
 @pytest.mark.parametrize("more, words", [
-    (["--model", "sample"], "spec-tui model export sample --gguf"),
-    (["--model", "{0}", "--draft-model", "sample-draft"], "model export sample-draft --gguf writes one; then --draft-"),
+    (["--model", "sample"], "writes one; then --model FILE.gguf"),
+    (["--model", "{0}", "--draft-model", "sample-draft"], "writes one; then --draft-model FILE.gguf"),
     ([], "--backend llama.cpp --model FILE.gguf"),
 ])  # fmt: skip
 def test_so_is_what_cannot_be_started(sample_gguf, capsys, more, words):

@@ -1,15 +1,16 @@
-"""Tiny GGUF files with random weights, of every family that is read; and models that the program writes as such."""
+"""Tiny GGUF files with random weights, of every family that is read; and the sample pair as such."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
 
-from engines.hub import gguf_export
-from engines.hub.model_source import locate
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+import gguf_export
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, CONTEXT = 256, 2, 4, 2, 256
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -34,9 +35,9 @@ PIECES = "SentencePiece"
 SPECIAL = ("<|end|>", "<|user|>", "<|im_end|>")
 
 
-def exported(model: str, file: Path, kind: str = "F32") -> Path:
-    """A model written as a GGUF file by the program."""
-    gguf_export.export(locate(model), file, lambda _: kind, lambda _: None, name="a model")
+def exported(folder: Path, file: Path, kind: str = "F32") -> Path:
+    """A model of the sample pair as a GGUF file."""
+    gguf_export.export(folder, file, lambda _: kind, "a model")
     return file
 
 

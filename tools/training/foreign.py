@@ -4,12 +4,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import gguf_export
 import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from engines.hub import gguf_export, gguf_file
-from engines.hub.model_source import ModelSource, TrustPolicy, choose, names_in
+from engines.hub import gguf_file
 
 from . import loop
 
@@ -230,10 +230,7 @@ def distil(target, shards: Path, work: Path, size: Size, options: Options) -> bo
 
 def write_gguf(draft: Path, tokenizer_of: gguf_file.GgufFile, name: str, out: Path) -> None:
     """Write a folder's model as a GGUF of Q8_0 (its MLPs of `MLP_KIND`) with the tokenizer of the target's file."""
-    terms = TrustPolicy()
-    source = ModelSource(draft.name, draft, terms, choose(draft.name, names_in(draft), terms))  # it has no tokenizer
     gguf_export.export(
-        source, out, lambda tensor: MLP_KIND if ".ffn_" in tensor else "Q8_0", lambda _: None, name=name,
+        draft, out, lambda tensor: MLP_KIND if ".ffn_" in tensor else "Q8_0", name, licence="Apache-2.0",
         tokenizer={key: value for key, value in tokenizer_of.metadata.items() if key.startswith("tokenizer.")},
-        licence="Apache-2.0", replace=True,
     )
