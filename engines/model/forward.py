@@ -18,9 +18,9 @@ from engines.model.sublayers import (
     DecoderLayer,
     Sublayers,
     UnsupportedStructure,
-    argument,
     decoder_layers,
     first,
+    first_tensor,
 )
 
 
@@ -140,7 +140,7 @@ class _ObserverHooks:
     def __init__(self, model: PreTrainedModel, observer: Observer) -> None:
         self.paused = self.last_only = False
         self._observer = observer
-        self._seen: dict[str, torch.Tensor] = {}  # of the layer under way
+        self._seen: torch.Tensor | None = None  # of the layer under way
         head = model.get_output_embeddings()
         if observer.last and head is None:
             raise UnsupportedStructure("it has no language modelling head")
@@ -165,41 +165,29 @@ class _ObserverHooks:
     def _watch(self, layer: DecoderLayer) -> None:
         """See the residual stream go by: as it enters the MLP, or what attention adds to it where both read the same;
         and as it leaves the layer."""
-        attention, mlp = layer.parts[ATTENTION], layer.parts[MLP]
-        leave = layer.module.register_forward_hook(lambda m, *call: self._leave(layer, *call), with_kwargs=True)
-        self._hooks.append(leave)
         if layer.parallel:
-            self._hooks.append(self._output(attention.contribution, lambda x: self._note(ATTENTION, x)))
+            self._hooks.append(self._output(layer.parts[ATTENTION].modules[-1], self._note))
         else:
-            entry = mlp.entry
-            self._hooks.append(entry.module.register_forward_pre_hook(
-                lambda m, args, kwargs: self._note("between", argument(entry.key, args, kwargs)), with_kwargs=True
-            ))
-        if not layer.plain:
-            self._hooks.append(self._output(mlp.contribution, lambda x: self._note(MLP, x)))
+            self._hooks.append(layer.parts[MLP].modules[0].register_forward_pre_hook(
+                lambda m, args, kwargs: self._note(first_tensor(*args, **kwargs)), with_kwargs=True))
+        self._hooks.append(layer.module.register_forward_hook(
+            lambda m, *call: self._leave(layer.parallel, *call), with_kwargs=True))
 
     def _output(self, module: nn.Module, tell):
         return module.register_forward_hook(lambda m, args, output: None if self.paused else tell(first(output)))
 
-    def _note(self, name: str, tensor: torch.Tensor) -> None:
+    def _note(self, tensor: torch.Tensor) -> None:
         """Keep what goes by, [1, rows, width] or [rows, width], until the layer is left."""
-        if not self.paused:
-            self._seen[name] = tensor
+        self._seen = tensor
 
-    def _leave(self, layer: DecoderLayer, args, kwargs, output) -> None:
+    def _leave(self, parallel: bool, args, kwargs, output) -> None:
         if self.paused:
             return
-        stream, end, seen = argument(layer.call.key, args, kwargs), first(output), self._seen
-        before = stream if layer.parallel else seen["between"].view_as(stream)
-        after = stream + seen[ATTENTION] if layer.parallel else before
-        if not layer.plain:
-            added = seen[MLP].view_as(stream)
-            end = added if layer.parts[MLP].residual is not None else before + added
-        elif layer.parallel:
-            end = end - seen[ATTENTION]
-        self._seen = {}
+        stream, end = first_tensor(*args, **kwargs), first(output)
+        seen = self._seen.view_as(stream)
+        after = stream + seen if parallel else seen
         self._observer.see_sublayer(stream[0], after[0])
-        self._observer.see_sublayer(before[0], end[0])
+        self._observer.see_sublayer(stream[0] if parallel else seen[0], (end - seen if parallel else end)[0])
 
 
 def _rows(states: torch.Tensor) -> torch.Tensor:

@@ -97,8 +97,8 @@ def _timed(sublayers: Any) -> Iterator[dict[str, float]]:
 
     for layer in sublayers.layers:
         for part, sublayer in zip(PARTS, layer.parts.values()):
-            for call in (*sublayer.before, *sublayer.calls, *sublayer.after):
-                hooks += [call.module.register_forward_pre_hook(begin), call.module.register_forward_hook(end(part))]
+            for module in sublayer.modules:
+                hooks += [module.register_forward_pre_hook(begin), module.register_forward_hook(end(part))]
     try:
         yield spent
     finally:

@@ -349,9 +349,10 @@ def test_it_remarks_that_drafting_cannot_pay_once_it_has_seen_it(deep, took, pay
     assert pays or "104% of the time of a full one" in drafter.remark()
 
 
-def test_a_model_that_is_not_understood_is_refused():
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_a_model_that_is_not_understood_is_refused(name):
     with pytest.raises(UsageProblem, match="cannot be run without some of its layers"):
-        run(family(UNCLEAR))
+        run(family(name))
 
 
 def test_presets_give_the_values_and_the_model_decides_which():

@@ -18,7 +18,7 @@ from tests.engines.families import make
 from tests.engines.recorder import Recorder
 from tests.engines.test_families import ANY, deep_tree, paths, plain, wrapped
 from tests.engines.test_strict import strict_model
-from tests.engines.test_sublayers import UNCLEAR
+from tests.engines.test_sublayers import LONGCAT
 from tests.tiers import families
 
 TEXT = [(5 * i + i * i) % 250 + 4 for i in range(40)]
@@ -64,7 +64,7 @@ def answer(model: CausalModel, rng: random.Random, rounds: int = 3) -> None:
         model.keep(path_to(rng.randrange(7), parents))
 
 
-@pytest.mark.parametrize("name", families([name for name in ANY if name != UNCLEAR]))
+@pytest.mark.parametrize("name", families([name for name in ANY if name != LONGCAT]))
 def test_states_of_every_row_are_those_transformers_gives(name, monkeypatch):
     monkeypatch.setattr("engines.model.causal_model._CHUNK", 7)
     model, rng = wrapped(name), random.Random(name)
@@ -177,7 +177,7 @@ def test_what_a_model_cannot_show_is_refused(monkeypatch):
         model.features.request(FeatureRequest(latest=frozenset({LAST})))
     assert not model.features.active
     with pytest.raises(UsageProblem, match="not a list of modules"):
-        wrapped(UNCLEAR).features.request(EVERY)
+        wrapped(LONGCAT).features.request(EVERY)
     with model.features.requested(FeatureRequest(history=frozenset({2}), recent=frozenset({COSINES}))):
         model.extend(TEXT[:5])
         assert model.features.rows(COSINES).shape == (5, 4) and model.features.rows(2).shape == (5, 32)
