@@ -329,7 +329,7 @@ class Runtime:
         fewer than ``ready`` says note it. A strict model keeps its threads where others may give other bits."""
         if self.target.device.type == "cpu" and torch.get_num_threads() != self.ready.threads:
             torch.set_num_threads(self.ready.threads)  # another runtime has been loaded since
-        fixed = self.target.device.type != "cpu" or self.target.keeps_threads
+        fixed = self.target.device.type != "cpu" or self.target.one_by_one
         threads = 1 if fixed else self.ready.threads
         governor = ThreadGovernor(self.prices.target.at, threads)
         try:

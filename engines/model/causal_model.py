@@ -44,16 +44,16 @@ class CausalModel:
         fingerprint: of the weights (``loading.weights_fingerprint``); "" where it was not taken.
         context_limit: positions the model was made for.
         spans: kinds and sizes of its attention layers (``masks.spans``).
-        trees: whether branching drafts can be verified in one forward; else chains only.
+        masked: whether it takes masks and positions; else it makes its own, of a chain.
+        one_by_one: whether each token has a forward of its own (``be_strict``).
         remarks: what a user should know about this model here; ``note``: of every run, "" if nothing.
-        keeps_threads: whether another number of threads, which may give other bits, must not be set.
         compute: the forward.
         features: hidden states of its rows, for drafters that ask for them.
     """
 
     note = ""
     quantised = weights = ""
-    keeps_threads = False
+    one_by_one = False
 
     def __init__(
         self, model: PreTrainedModel, name: str, parameters: int = 0, fingerprint: str = "",
@@ -68,7 +68,7 @@ class CausalModel:
         self.context_limit, self.remarks = usable_context(config, name)
         self.device, self.dtype = model.device, model.dtype
         self.spans = spans(config)
-        self.trees = self.spans is not None
+        self.masked = self.spans is not None
         self.cache = KVBuffer(config.num_hidden_layers)
         self._sublayers: Sublayers | UnsupportedStructure | None = None
         self.features = Features(self.compute, config.num_hidden_layers, lambda: self.sublayers, name)
@@ -81,7 +81,28 @@ class CausalModel:
     def backend(self) -> str:
         """Which forward runs, in words."""
         native = "native linear layers" if self.native and not self.compute.invariant else ""
-        return ", ".join(filter(None, (self.compute.name, self.quantised, native)))
+        return ", ".join(filter(None, (self.compute.name, self.quantised, native, self.note and "strict")))
+
+    @property
+    def trees(self) -> bool:
+        """Whether branching drafts can be verified in one forward; else chains only."""
+        return self.masked and not self._singly
+
+    @property
+    def _singly(self) -> bool:
+        """Whether tokens are fed one by one; drafts without some sublayers need not be."""
+        return self.one_by_one and self._whole is None
+
+    def be_strict(self) -> None:
+        """Compute each token's logits and its row of the cache the same to the last bit, however it is fed, from now
+        on. Kernels sum in an order that depends on shapes, so in half precision a token that is verified among others
+        may get other bits, and another argmax at a near tie, than the same token alone. A forward that computes rows
+        alike (``Forward.invariant``) runs as before; with any other each token has a forward of its own, those of the
+        prompt too."""
+        self.one_by_one = not self.compute.invariant
+        self.note = "strict: native code computes each token alike however it is fed, at no cost"
+        if self.one_by_one:
+            self.note = "strict: each token has a forward pass of its own, the prompt's too; drafts cannot be faster"
 
     @property
     def precision(self) -> str:
@@ -156,7 +177,7 @@ class CausalModel:
         of one piece is not reported."""
         self.drop()
         self.cache.reserve(self.length + len(tokens))
-        logits, size = None, _CHUNK if self.device.type == "cpu" else _CHUNK_ELSEWHERE
+        logits, size = None, 1 if self._singly else _CHUNK if self.device.type == "cpu" else _CHUNK_ELSEWHERE
         for start in range(0, len(tokens), size):
             if start and cancelled():
                 return None
@@ -164,7 +185,7 @@ class CausalModel:
                 progress(start, len(tokens))
             chunk = tokens[start : start + size]
             positions = range(self.length, self.length + len(chunk))
-            logits = self._read(chunk, positions)
+            logits = self._run(chunk, positions, self._text_mask(positions), last_only=True)
             if self.features.active:
                 self.features.keep(None, self.length)
             self.cache.length += len(chunk)
@@ -185,16 +206,12 @@ class CausalModel:
         Raises:
             ValueError: branches, on a model that takes chains only.
         """
-        first, n = len(self._pending), len(tokens)
         if self.features.active:
             self.features.begin()
-        self.cache.reserve(self.length + first + n)
-        self._seen = _grown(self._seen, parents)
-        self._pending += tokens
-        positions = self.length - 1 + self._seen.sum(1)  # a row sees itself and its ancestors
-        logits = self._verify(tokens, positions)
-        self.cache.pending += n
-        return logits
+        self.cache.reserve(self.length + len(self._pending) + len(tokens))
+        if not self._singly:
+            return self._verify(tokens, parents)
+        return torch.cat([self._verify([token], [parent]) for token, parent in zip(tokens, parents)])
 
     def keep(self, rows: list[int]) -> None:
         """Commit these pending rows (ascending, a path from the root down) and drop the others."""
@@ -237,22 +254,23 @@ class CausalModel:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def _read(self, tokens: Sequence[int], positions: range) -> torch.Tensor:
-        """Logits [1, vocabulary] of the last of some real tokens; their rows are neither pending nor committed."""
-        return self._run(tokens, positions, self._text_mask(positions), last_only=True)
-
-    def _verify(self, tokens: Sequence[int], positions: np.ndarray) -> torch.Tensor:
-        """Logits [tokens, vocabulary] of the last pending rows; ``positions`` are of all pending rows."""
-        first = len(positions) - len(tokens)
-        return self._run(tokens, positions[first:].tolist(), self._mask(self._seen[first:], positions))
+    def _verify(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
+        """``forward`` in one pass, with room for the rows."""
+        first = len(self._pending)
+        self._seen = _grown(self._seen, parents)
+        self._pending += tokens
+        positions = self.length - 1 + self._seen.sum(1)  # a row sees itself and its ancestors
+        logits = self._run(tokens, positions[first:].tolist(), self._mask(self._seen[first:], positions))
+        self.cache.pending += len(tokens)
+        return logits
 
     @torch.inference_mode()
     def _run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, last_only: bool = False
     ) -> torch.Tensor:
-        """Logits [rows, vocabulary] of one forward. Without trees the model makes masks and positions itself, from the
-        number of cached rows."""
-        logits = self.compute.run(tokens, positions if self.trees else None, mask, self.cache, last_only)
+        """Logits [rows, vocabulary] of one forward. One that is not ``masked`` makes masks and positions itself, from
+        the number of cached rows."""
+        logits = self.compute.run(tokens, positions if self.masked else None, mask, self.cache, last_only)
         if self.features.active:
             self.features.take(len(tokens), last_only)
         return logits
@@ -268,9 +286,9 @@ class CausalModel:
     def _mask(self, seen: np.ndarray, positions: np.ndarray) -> Mask:
         """What these rows see, or None where the forward knows."""
         chain = positions[-1] - self.length == len(positions) - 1  # so deep only if every row is its ancestor
-        if not self.trees:
-            if not chain:
-                raise ValueError(f"{self.name} takes chains only")
+        if not chain and not self.trees:
+            raise ValueError(f"{self.name} takes chains only")
+        if not self.masked:
             return None
         plain = chain and (self.compute.causal or len(seen) == 1)
         if plain and (self.compute.makes_masks or not self._windowed(int(positions[-1]) + 1)):

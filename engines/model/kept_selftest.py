@@ -38,7 +38,7 @@ def test_once(model: CausalModel) -> str | None:
 def _file(model: CausalModel) -> Path:
     config = model.model.config
     return measured_file("selftests", [
-        type(model.model).__name__, type(model).__name__, settings_of(model.model), model.fingerprint, model.parameters,
+        type(model.model).__name__, settings_of(model.model), model.fingerprint, model.parameters,
         str(model.dtype), model.quantised, model.rounds, model.backend, hf.attention_name(config),
         torch.get_num_threads(), versions.installed("transformers"), code_digest(),
     ])

@@ -60,11 +60,10 @@ class BufferLayer(CacheLayerMixin):
         end = start + key_states.shape[-2]
         self.keys[..., start:end, :] = key_states
         self.values[..., start:end, :] = value_states
-        end = self.owner.width or end
         return self.keys[..., :end, :], self.values[..., :end, :]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.owner.width or self.owner.offset + query_length, 0
+        return self.owner.offset + query_length, 0
 
     def get_seq_length(self) -> int:
         return self.owner.offset
@@ -74,18 +73,13 @@ class BufferLayer(CacheLayerMixin):
 
 
 class KVBuffer(Cache):
-    """The buffer: ``length`` committed rows, then ``pending`` rows of the tree under way.
-
-    Attributes:
-        width: rows that ``BufferLayer.update`` returns, written or not; None: those up to the last one written.
-    """
+    """The buffer: ``length`` committed rows, then ``pending`` rows of the tree under way."""
 
     def __init__(self, layers: int) -> None:
         super().__init__(layers=[BufferLayer(self, i) for i in range(layers)])
         self.length = 0
         self.pending = 0
         self.capacity = 0
-        self.width: int | None = None
         self._stores: list[torch.Tensor] = []  # [layers of one shape, 1, heads, capacity, dim], keys and values alike
         self._used: list[int] = []  # slots taken in each store
 

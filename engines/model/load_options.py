@@ -27,7 +27,7 @@ class LoadOptions:
         allow_pickle: weights are read from .bin files where there are no safetensors.
         trust_remote_code: code that comes with a model is run.
         strict: a token's logits are the same to the last bit however it was fed, so that in half precision too every
-            engine writes the same text (``engines.model.batch_invariant``).
+            engine writes the same text (``CausalModel.be_strict``).
         quantize: one of ``engines.model.quantize_choices``.
         draft_quantize: the same for the draft model, on whose weights the distribution of the answers does not depend.
         native: target and draft model are computed by native code (``engines.model.native``) where they can be, on the

@@ -19,7 +19,6 @@ from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_ma
 from engines.hub.other_kinds import check_weights
 from engines.libraries import hf, versions
 from engines.libraries.hf import PreTrainedConfig, PreTrainedModel, Tokenizer
-from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.forward import Forward, GenericForward
@@ -258,7 +257,7 @@ def load_model(
     arithmetic: str = AUTO, drafts: bool = False,
 ) -> CausalModel:
     """A causal language model, tested and ready to decode with, on as many ``threads`` as ``tuning.tune`` says;
-    ``strict`` as in ``engines.model.batch_invariant``, ``quantize`` as in ``engines.model.quantise``. ``native`` code
+    ``strict`` as ``CausalModel.be_strict``, ``quantize`` as in ``engines.model.quantise``. ``native`` code
     is used where it can be, with this ``arithmetic`` (``quantize_choices``): then ``dtype`` is that of the weights, and
     sums are float32. One that only ``drafts`` is read from memory in 4 bits where its file has more. ``progress`` is
     told of reading, tuning and testing, 0..1.
@@ -345,14 +344,15 @@ def wrap(
             known = {"parameters": model.num_parameters(), "fingerprint": fingerprint or weights_fingerprint(model)}
             half = model.dtype if model.dtype != torch.float32 else None
             words, remarks, forwards = _prepared(model, name, progress, quantising, native)
+            if strict:  # not all of its forwards are recorded, so bits might differ
+                forwards = [kind for kind in forwards if kind is not CudaGraphForward]
             if model.device.type == "cpu":
                 facts = [forwards[0].name, weight_bytes(model)]
                 tune_once(model, lambda: _rows(forwards[0](model), model), facts, threads,
                           lambda done: progress(Loading("measuring threads", 0.6 + 0.25 * done)))
             progress(Loading("testing the model with drafts", 0.85))
             for compute in forwards:
-                kind = BatchInvariantModel if strict else CausalModel
-                causal = kind(model, name, **known, compute=compute(model))
+                causal = CausalModel(model, name, **known, compute=compute(model))
                 causal.quantised = words
                 reason = test_once(causal)
                 if not reason and (causal.trees or compute is GenericForward):
@@ -362,7 +362,7 @@ def wrap(
                 rounded = str(half).removeprefix("torch.")
                 causal.weights = f"other weights in {rounded}" if words else f"{rounded} weights"
             if strict and not reason:
-                causal.enable()
+                causal.be_strict()
     except SpecError:
         raise
     except (MemoryError, torch.OutOfMemoryError):

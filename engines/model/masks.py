@@ -87,20 +87,6 @@ def _outside(kind: str, size: int, columns: np.ndarray, own: np.ndarray) -> np.n
     return columns // size != own // size if kind == "chunked_attention" else columns <= own - size
 
 
-def by_position(
-    positions: Sequence[int], width: int, sizes: Mapping[str, int | None], dtype: torch.dtype, device: torch.device
-) -> Mask:
-    """Masks as ``additive`` makes them, where a column is a position: [1, 1, rows, ``width``], written or not."""
-    columns, own = np.arange(width), np.asarray(positions)[:, None]
-    later = columns > own
-    masks = {}
-    for kind, size in sizes.items():
-        hidden = later if size is None else later | _outside(kind, size, columns, own)
-        mask = torch.zeros(1, 1, *hidden.shape, dtype=dtype)
-        masks[kind] = mask.masked_fill_(torch.from_numpy(hidden), torch.finfo(dtype).min).to(device)
-    return masks if len(masks) > 1 else next(iter(masks.values()))
-
-
 def moved(mask: Mask, device: torch.device) -> Mask:
     """A mask on a device."""
     if isinstance(mask, Mapping):

@@ -43,7 +43,7 @@ def unfit(kind: type, config) -> str | None:
 def selftest(model: CausalModel) -> str | None:
     """Compare drafts verified after cached rows with plain forwards, on a few tokens; leaves the cache empty.
 
-    Sets ``model.trees`` False where only branching fails. Four forwards, three more where it does. Returns None if the
+    Sets ``model.masked`` False where only branching fails. Four forwards, three more where it does. Returns None if the
     model can be decoded with, else the reason in words.
     """
     tokens = _tokens(model)
@@ -56,10 +56,10 @@ def selftest(model: CausalModel) -> str | None:
         if not _same(model, [shared / (_HALF_ONE_FORWARD if model.rounding.itemsize < 4 else _ONE_FORWARD)]):
             return "its tokens see the tokens after them: it is an encoder, not a causal language model"
         try:
-            model.trees = model.trees and _same(model, _trial(model, tokens, expected, spread, range(len(_PARENTS))))
+            model.masked = model.masked and _same(model, _trial(model, tokens, expected, spread, range(len(_PARENTS))))
         except Exception:  # whatever a family raises when it is given masks
-            model.trees = False
-        return None if model.trees else _chains(model, tokens, expected, spread)
+            model.masked = False
+        return None if model.masked else _chains(model, tokens, expected, spread)
 
 
 def _chains(model: CausalModel, tokens: list[int], expected: torch.Tensor, spread: _Spread) -> str | None:

@@ -147,7 +147,7 @@ class ModelOptions:
     device: Annotated[str, Option(metavar="D", help="cpu, cuda, mps, or auto.")] = "auto"
     strict: Annotated[bool, Option(
         "--strict", help="Compute each token in the same way with and without drafts, to the last bit, so that ties "
-                         "cannot differ; slower without native code."
+                         "cannot differ. Without native code, and on GPUs, drafts cannot be faster then."
     )] = False
     quantize: Annotated[str, Option(metavar="Q", autocompletion=complete_quantisation, help=(
         "Weights of linear layers in native code: auto (as a GGUF file stores them; a large draft model in 4 bits), "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from engines.model.batch_invariant import BatchInvariantModel
 from engines.model.causal_model import CausalModel
 from engines.model.fused_layers import fuse
 from engines.model.lean_forward import LeanForward, fits
@@ -121,8 +120,8 @@ def as_on_a_gpu(model, name: str, strict: bool = False) -> CausalModel:
     if fits(model):
         fuse(model)
         compute = LeanForward(model)
-    made = (BatchInvariantModel if strict else CausalModel)(model, name, compute=compute)
+    made = CausalModel(model, name, compute=compute)
     assert selftest(made) is None
     if strict:
-        made.enable()
+        made.be_strict()
     return made

@@ -143,7 +143,7 @@ def test_programs_of_cuda_graphs_copy_them_out(name):
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
-def test_batch_invariant_forwards_show_the_rows_that_are_real(name):
+def test_tokens_fed_one_by_one_show_their_states(name):
     model = strict_model(name)
     with model.features.requested(EVERY):
         model.extend(TEXT[:17])

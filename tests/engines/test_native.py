@@ -25,7 +25,6 @@ from engines.hub import gguf_file
 from engines.hub.model_source import locate
 from engines.libraries.hf import ForwardCall
 from engines.model import gguf_weights, loading
-from engines.model.lean_forward import LeanForward
 from engines.model.loading import load_model, read_model, wrap
 from engines.model.native import native_check, native_code
 from engines.model.native.native_check import unavailable
@@ -384,21 +383,8 @@ def test_audits_find_the_tokens_of_the_plain_module(how):
 
 def test_strict_costs_nothing_here():
     strict = wrap(make_llama(1, hidden=64, layers=3), "strict", 1, strict=True)
-    assert isinstance(strict.compute, NativeForward) and strict.rows == 0 and strict.trees and not strict.keeps_threads
+    assert isinstance(strict.compute, NativeForward) and strict.trees and not strict.one_by_one
     assert "at no cost" in strict.note and strict.backend.endswith(", strict")
-
-
-def test_strict_goes_its_own_way_where_bits_differ(monkeypatch):
-    monkeypatch.setattr(NativeForward, "attention", LeanForward.attention)
-    run = NativeForward.run
-
-    def other_bits(self, tokens, *given):
-        logits = run(self, tokens, *given)
-        return logits + 1e-6 if len(tokens) > 1 else logits
-
-    monkeypatch.setattr(NativeForward, "run", other_bits)
-    strict = wrap(make_llama(2, hidden=64), "strict", 1, strict=True)
-    assert strict.rows > 0 and strict.keeps_threads
 
 
 def test_sizes_that_it_does_not_take_run_as_they_did():

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from engines import Request, load, runtime
 from engines.cost.curve import CostCurve
-from engines.model.batch_invariant import ROWS, BatchInvariantModel
+from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
-from engines.model.lean_forward import LeanForward
 from engines.runtime import Runtime
 from tests.conftest import TURN, add_datastores, make_llama, make_tokenizer
 from tests.engines.families import CHAINS, NAMED, TREES, as_on_a_gpu, make
@@ -84,17 +83,17 @@ def test_a_later_turn_does_not_depend_on_what_the_cache_has_of_the_first(strict)
 
 
 def test_what_it_does_and_costs_is_said(strict):
-    assert strict.ready.backend.endswith(f"strict ({ROWS} rows)")
+    assert strict.ready.backend.endswith(", strict")
     started = next(strict.run(Request(TURN, "autoregressive", max_new_tokens=1)))
     (note,) = [warning for warning in started.warnings if warning.startswith("strict: ")]
-    assert f"every forward has {ROWS} rows" in note and "one token costs" in note
+    assert "each token has a forward pass of its own" in note and "drafts cannot be faster" in note
 
 
-def strict_model(name: str, dtype=torch.bfloat16) -> BatchInvariantModel:
+def strict_model(name: str, dtype=torch.bfloat16) -> CausalModel:
     return as_on_a_gpu(make(*{**NAMED, **TREES, **CHAINS}[name], dtype=dtype), name, strict=True)
 
 
-def fed_alone(model: BatchInvariantModel, tokens: list[int], begun: int = 0) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def fed_alone(model: CausalModel, tokens: list[int], begun: int = 0) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Logits of these tokens behind the first ``begun`` of them, one at a time, and all rows of the cache."""
     model.truncate(0)
     if begun:
@@ -106,30 +105,15 @@ def fed_alone(model: BatchInvariantModel, tokens: list[int], begun: int = 0) -> 
     return torch.cat(logits), rows_of(model)
 
 
-def rows_of(model: BatchInvariantModel) -> list[torch.Tensor]:
+def rows_of(model: CausalModel) -> list[torch.Tensor]:
     return [t[..., : model.length, :].clone() for layer in model.cache.layers for t in (layer.keys, layer.values)]
-
-
-def grown(dice: random.Random, path: list[int], extra: int) -> tuple[list[int], list[int], list[int]]:
-    """A tree with this path hidden in it: tokens, parents, and where the path is."""
-    tokens, parents, own, left = [path[0]], [-1], [0], list(path[1:])
-    while left or extra > 0:
-        if left and (extra <= 0 or dice.random() < 0.5):
-            tokens.append(left.pop(0))
-            parents.append(own[-1])
-            own.append(len(tokens) - 1)
-        else:
-            tokens.append(dice.randrange(260))
-            parents.append(dice.randrange(len(tokens) - 1))
-            extra -= 1
-    return tokens, parents, own
 
 
 MODELS = ["llama", "qwen3", "qwen2 with window", "smollm3", "gemma2", "mpt", "llama4 with chunks"]
 _MADE: dict = {}
 
 
-def shared(name: str, dtype) -> BatchInvariantModel:
+def shared(name: str, dtype) -> CausalModel:
     if (name, dtype) not in _MADE:
         _MADE[name, dtype] = strict_model(name, dtype)
     return _MADE[name, dtype]
@@ -149,45 +133,41 @@ def test_whatever_is_fed_however_gives_the_same_bits(name, dtype, seed):
         if dice.random() < 0.2:
             assert torch.equal(model.extend(path), expected[at + len(path) - 1])
             continue
-        tokens, parents, own = grown(dice, path, dice.randrange(14) if model.trees else 0)
-        if dice.random() < 0.3 and len(tokens) > 1:
-            cut = dice.randrange(1, len(tokens))
-            logits = torch.cat([model.forward(tokens[:cut], parents[:cut]), model.forward(tokens[cut:], parents[cut:])])
+        parents = range(-1, len(path) - 1)
+        if dice.random() < 0.3 and len(path) > 1:
+            cut = dice.randrange(1, len(path))
+            logits = torch.cat([model.forward(path[:cut], parents[:cut]), model.forward(path[cut:], parents[cut:])])
         else:
-            logits = model.forward(tokens, parents)
-        assert torch.equal(logits[own], expected[at : at + len(path)])
-        model.keep(own[: dice.randrange(1, len(own) + 1)])
+            logits = model.forward(path, parents)
+        assert torch.equal(logits, expected[at : at + len(path)])
+        model.keep(list(range(dice.randrange(1, len(path) + 1))))
     assert all(torch.equal(a, b) for a, b in zip(rows_of(model), cached))
 
 
-def test_rows_on_both_sides_of_a_step_in_width():
-    model = shared("llama", torch.bfloat16)
-    expected, cached = fed_alone(model, TEXT[:264], 250)
-    tokens, parents, own = grown(random.Random(2), TEXT[250:264], 20)
-    model.truncate(0)
-    model.extend(TEXT[:250])
-    assert torch.equal(model.forward(tokens, parents)[own], expected)
-    model.keep(own)
-    assert all(torch.equal(a, b) for a, b in zip(rows_of(model), cached))
-
-
-def test_hidden_states_and_cosines_are_of_the_real_rows():
+def test_hidden_states_and_cosines_are_those_of_the_usual_forward():
     model, usual = shared("qwen3", torch.bfloat16), as_on_a_gpu(make(*NAMED["qwen3"], dtype=torch.bfloat16), "usual")
-    tokens, parents, own = grown(random.Random(1), TEXT[5:16], 9)
     found = []
     for one in (model, usual):
         one.truncate(0)
         one.features.request(HIDDEN | MEASURED)
         one.extend(TEXT[:5])
         assert one.features.latest(LAST).shape == (1, 32)
-        one.forward(tokens, parents)
+        one.forward(TEXT[5:16], range(-1, 10))
         found.append(one.features.latest(LAST).float())
-        one.keep(own)
+        one.keep(list(range(9)))
         one.features.request(MEASURED)
-    assert found[0].shape == (len(tokens), 32) and torch.allclose(*found, atol=0.1)
+    assert found[0].shape == (11, 32) and torch.allclose(*found, atol=0.1)
     for mine, theirs in zip(model.features.mean_cosines(model.length), usual.features.mean_cosines(usual.length)):
         assert mine == pytest.approx(theirs, abs=0.02)
     model.features.request(FeatureRequest())
+
+
+def test_branches_are_refused():
+    model = shared("llama", torch.bfloat16)
+    assert not model.trees
+    with pytest.raises(ValueError, match="chains"):
+        model.forward([3, 4, 5], [-1, 0, 0])
+    model.drop()
 
 
 def test_drafts_without_some_sublayers_are_as_without_it():
@@ -198,37 +178,22 @@ def test_drafts_without_some_sublayers_are_as_without_it():
         with one.skipping(frozenset({0}), frozenset()):
             logits.append(one.forward([3, 4, 5, 6], [-1, 0, 0, 2]))
     assert not model.trees and torch.allclose(*logits, atol=0.5)
-    with pytest.raises(ValueError, match="chains"):
-        usual.trees = False
-        usual.forward([3, 4, 5], [-1, 0, 0])
-
-
-def test_kernels_that_look_at_the_other_rows_cost_all_but_one(monkeypatch):
-    right = LeanForward.logits
-    monkeypatch.setattr(LeanForward, "logits", lambda self, x: right(self, x) + x.mean() * (9 if len(x) == ROWS else 0))
-    model = strict_model("llama")
-    assert model.rows == 1 and not model.trees and "one row per forward pass" in model.note
-    expected, cached = fed_alone(model, TEXT[:20])
-    model.truncate(0)
-    model.extend(TEXT[:9])
-    assert torch.equal(model.forward(TEXT[9:20], list(range(-1, 10))), expected[9:])
-    model.keep(list(range(11)))
-    assert all(torch.equal(a, b) for a, b in zip(rows_of(model), cached))
 
 
 @pytest.mark.parametrize("name", ["mixtral", "falcon with alibi"])
-def test_experts_and_own_masks_take_a_row_at_a_time(name):
+def test_experts_and_own_masks_give_the_same_bits(name):
     model = strict_model(name)
-    assert model.rows == 1 and model.backend.endswith("strict (1 row)")
-    expected, _ = fed_alone(model, TEXT[:12])
+    expected, cached = fed_alone(model, TEXT[:12])
     model.truncate(0)
     model.extend(TEXT[:5])
     assert torch.equal(model.forward(TEXT[5:12], list(range(-1, 6))), expected[5:])
+    model.keep(list(range(7)))
+    assert all(torch.equal(a, b) for a, b in zip(rows_of(model), cached))
 
 
 @pytest.mark.thorough
 def test_the_shipped_pair():
     pair = load(dtype="bfloat16", strict=True, threads=1)
-    assert pair.target.rows == 0 and not isinstance(pair.draft, BatchInvariantModel)
+    assert not pair.target.one_by_one and not pair.draft.note
     alone = written(pair, "autoregressive", {}, 0.9)
     assert written(pair, "draft", {"shape": "tree"}, 0.9) == alone == written(pair, "pld", {}, 0.9)
