@@ -189,7 +189,7 @@ class CudaGraphForward(LeanForward):
 
             x = self.norm(self.layers_over(ids, cos[where], sin[where], exchange, shape), self.final_norm)
             shape.last.copy_(x)
-            shape.logits.copy_(self.head(x))
+            shape.logits.copy_(self.logits(x))
 
         return program
 

@@ -7,13 +7,12 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 
 QKV, GATE_UP = "qkv_proj", "gate_up_proj"
@@ -49,34 +48,6 @@ class LinearSlice(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         whole = self.whole
         return F.linear(x, self.weight, self.bias) if type(whole) is nn.Linear else whole.part(x, self.start, self.end)
-
-
-def plain_call(linear: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A linear layer as a function of x [rows, in], without what calling a module costs."""
-    if type(linear) is nn.Linear:
-        weight, bias = linear.weight.detach(), None if linear.bias is None else linear.bias.detach()
-        return lambda x: F.linear(x, weight, bias)
-    return getattr(linear, "rows", linear.forward)
-
-
-def plain_embedding(embedding: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The same of an embedding, as a function of ids [rows]."""
-    if (factor := hf.embedding_scale(embedding)) is not None:
-        weight = embedding.weight.detach()
-        return scaled(lambda ids: F.embedding(ids, weight), factor)
-    return getattr(embedding, "rows", embedding.forward)
-
-
-def scaled(call: Callable[[torch.Tensor], torch.Tensor], factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What a function gives, times a factor."""
-    return call if factor == 1 else lambda x: call(x) * factor
-
-
-def adding(linear: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The same as a function of (stream, x): the sum of ``stream`` [rows, out] and what the layer makes of x
-    [rows, in]."""
-    call = plain_call(linear)
-    return lambda stream, x: stream + call(x)
 
 
 def unread(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

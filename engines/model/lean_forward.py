@@ -3,16 +3,16 @@ describes a few families more for native code (``fits``), which has all of their
 
 A module of transformers spends more time on being general than on a token. Here a layer is some fifteen operations:
 queries, keys and values come from one product, gate and up from another (``fused_layers.fuse``), rotation works in
-place on a table of sines, keys and values are written to the buffer in one copy, and the residual is added by the
-product that makes what is added. It computes what the module computes, up to rounding (1e-5 in float32). In half
-precision it rounds where the module does, so that audits, which read by the module, know its rounding.
+place on a table of sines, and keys and values are written to the buffer in one copy. It computes what the module
+computes, up to rounding (1e-5 in float32). In half precision it rounds where the module does, so that audits, which
+read by the module, know its rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 from engines.model.forward import Observer
-from engines.model.fused_layers import GATE_UP, QKV, adding, fusible, plain_call, plain_embedding, scaled
+from engines.model.fused_layers import GATE_UP, QKV, fusible
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import FULL, Mask
 from engines.model.sublayers import Sublayers
@@ -71,8 +71,6 @@ class Layer:
         table: index of this layer's table of rotations.
         linears: its linear layers: of queries, keys and values; of attention's output; of gate and up; of the MLP's
             output.
-        qkv, gate_up: two of these as functions of rows [rows, width].
-        add_attention, add_mlp: the others, as functions of the residual stream [rows, width] and of what they read.
     """
 
     norm: torch.Tensor | None
@@ -82,52 +80,20 @@ class Layer:
     kind: str
     mlp_norm: torch.Tensor | None
     linears: tuple[nn.Module, nn.Module, nn.Module, nn.Module]
-    add_attention: Callable
-    add_mlp: Callable
     after_norm: torch.Tensor | None = None
     after_mlp_norm: torch.Tensor | None = None
     table: int = 0
-    qkv: Callable = field(init=False)
-    gate_up: Callable = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.qkv, self.gate_up = plain_call(self.linears[0]), plain_call(self.linears[2])
 
 
-class _Norm:
-    """RMSNorm of rows of one width as ``__call__(x, weight)``, for weights made by ``weight``."""
-
-    def __init__(self, width: int, eps: float, like: torch.Tensor) -> None:
-        self.shape, self.eps = (width,), eps
-
-    def weight(self, module: nn.Module) -> torch.Tensor:
-        """The weight [width] of a norm, as ``__call__`` takes it."""
-        return module.weight.detach() + 1 if hf.counts_from_one(module) else module.weight.detach()
-
-    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Rows [rows, width], normalised."""
-        return F.rms_norm(x, self.shape, None, self.eps).mul_(weight)  # rounded where the module rounds
-
-
-class _Norm32(_Norm):
-    """The same in float32 by half as many operations: x / sqrt(|x|^2 + width eps), times weight sqrt(width)."""
-
-    def __init__(self, width: int, eps: float, like: torch.Tensor) -> None:
-        super().__init__(width, eps, like)
-        self._floor = like.new_tensor((width * eps) ** 0.5)
-
-    def weight(self, module: nn.Module) -> torch.Tensor:
-        return super().weight(module) * self.shape[0] ** 0.5
-
-    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return torch.div(x, torch.linalg.vector_norm(x, 2, -1, True).hypot_(self._floor)).mul_(weight)
+def _norm_weight(norm: nn.Module) -> torch.Tensor:
+    """The weight [width] by which a norm multiplies."""
+    return norm.weight.detach() + 1 if hf.counts_from_one(norm) else norm.weight.detach()
 
 
 class LeanForward:
     """The ``Forward`` of Llama-like models, made once their layers are fused and laid out.
 
     Attributes:
-        embed: token ids [rows] to rows of the embedding [rows, width].
         like: an empty tensor of the model's dtype and on its device.
         remark: what a user should know about it here, "" if nothing.
     """
@@ -149,11 +115,9 @@ class LeanForward:
         self.activation = _ACTIVATIONS[hf.activation(config)]
         self.scale: float = attention.scaling
         self.embedding_scale, self.residual_scale, self.logit_scale = hf.scales(config)
-        self.embed = scaled(plain_embedding(inner.embed_tokens), self.embedding_scale)
+        self.embed, self.head = inner.embed_tokens, model.lm_head
         self.like = inner.norm.weight.detach().new_empty(0)
-        self.norm = (_Norm32 if self.like.dtype == torch.float32 else _Norm)(self.width, self.eps, self.like)
-        self.final_norm = self.norm.weight(inner.norm)
-        self.head = scaled(plain_call(model.lm_head), self.logit_scale)
+        self.final_norm = _norm_weight(inner.norm)
         ropes = hf.ropes(config)
         self.tables = sorted(ropes if len(ropes) == 1 else ropes.keys() & set(hf.layer_kinds(config) or ()))
         self.layers = [self._layer(config, i, layer) for i, layer in enumerate(inner.layers)]
@@ -174,12 +138,11 @@ class LeanForward:
         if hasattr(layer, "post_feedforward_layernorm"):  # then the second is after attention, as its name says
             names = ("input_layernorm", "pre_feedforward_layernorm", "post_attention_layernorm",
                      "post_feedforward_layernorm")
-        weights = [self.norm.weight(getattr(layer, name)) if name and hasattr(layer, name) else None for name in names]
+        weights = [_norm_weight(getattr(layer, name)) if name and hasattr(layer, name) else None for name in names]
         own, mlp_norm, *after = weights
         return Layer(
             norm=own, head_norms=norms, joint=joint, rope=bool(getattr(attention, "use_rope", True)), kind=kind,
-            mlp_norm=mlp_norm, linears=linears, add_attention=self._adding(linears[1], after[0]),
-            add_mlp=self._adding(linears[3], after[1]), after_norm=after[0], after_mlp_norm=after[1],
+            mlp_norm=mlp_norm, linears=linears, after_norm=after[0], after_mlp_norm=after[1],
             table=self.tables.index(kind) if len(self.tables) > 1 else 0,
         )
 
@@ -187,20 +150,20 @@ class LeanForward:
         """``Layer.head_norms`` and ``Layer.joint``."""
         if not hasattr(attention, "q_norm"):
             return None, False
-        of_head = _Norm(self.head_dim, self.eps, self.like).weight
-        queries, keys = of_head(attention.q_norm), of_head(attention.k_norm)
+        queries, keys = _norm_weight(attention.q_norm), _norm_weight(attention.k_norm)
         joint = len(queries) > self.head_dim or self.heads == 1
         parts = [queries, keys] if joint else [queries] * self.heads + [keys] * self.kv_heads
         return torch.cat(parts).view(-1, self.head_dim), joint and self.heads > 1
 
-    def _adding(self, linear: nn.Module, norm: torch.Tensor | None) -> Callable:
-        """A function (stream, x): the stream [rows, width] plus the output of ``linear`` for x, normalised by ``norm``
-        and multiplied by the residual scale."""
-        if norm is None and self.residual_scale == 1:
-            return adding(linear)
-        call = plain_call(linear)
-        after = call if norm is None else lambda x: self.norm(call(x), norm)
-        return lambda stream, x: stream + after(x) * self.residual_scale
+    def norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Rows [rows, width], normalised; rounded where the module rounds."""
+        return F.rms_norm(x, (self.width,), None, self.eps).mul_(weight)
+
+    def _added(self, x: torch.Tensor, out: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:
+        """The residual stream [rows, width] plus what a sublayer gives, [rows, width], normalised where there is a norm
+        after it."""
+        out = out if norm is None else self.norm(out, norm)
+        return x + out if self.residual_scale == 1 else x + out * self.residual_scale
 
     def observe(self, observer: Observer | None) -> None:
         self._observer = observer
@@ -228,20 +191,16 @@ class LeanForward:
 
     def _wanted(self, x: torch.Tensor, last_only: bool) -> torch.Tensor:
         """Logits of the residual stream after all layers, the last row's or all."""
-        if last_only and self._observer is not None and self._observer.every_row:
-            return self.head(self.final(x)[-1:])
-        return self.logits(x[-1:] if last_only else x)
-
-    def logits(self, x: torch.Tensor) -> torch.Tensor:
-        """Of the residual stream [rows, width] after all layers: [rows, vocabulary]."""
-        return self.head(self.final(x))
-
-    def final(self, x: torch.Tensor) -> torch.Tensor:
-        """The residual stream [rows, width] after all layers, after the final norm: [rows, width]."""
-        x = self.norm(x, self.final_norm)
+        every_row = self._observer is not None and self._observer.every_row
+        x = self.norm(x[-1:] if last_only and not every_row else x, self.final_norm)
         if self._observer is not None:
             self._observer.see_last(x)
-        return x
+        return self.logits(x[-1:] if last_only else x)
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Of states [rows, width] after the final norm: [rows, vocabulary]."""
+        logits = self.head(states)
+        return logits if self.logit_scale == 1 else logits * self.logit_scale
 
     def layers_over(
         self, ids: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, exchange: Exchange,
@@ -253,48 +212,36 @@ class LeanForward:
             observer: is told instead of the one of ``observe``.
         """
         x = self.embed(ids)
+        x = x if self.embedding_scale == 1 else x * self.embedding_scale
         (no_attention, no_mlp), observer = self._without, observer or self._layer_observer
         for i, layer in enumerate(self.layers):
             before = x
             if i not in no_attention:
-                x = layer.add_attention(x, exchange(i, self.states(layer, x, cos, sin), layer.kind))
+                attended = exchange(i, self._states(layer, x, cos, sin), layer.kind)
+                x = self._added(x, layer.linears[1](attended), layer.after_norm)
             if observer is not None:
                 observer.see_sublayer(before, x)
                 before = x
             if i not in no_mlp:
-                x = self.after_mlp(layer, x)
+                gate, up = layer.linears[2](self.norm(x, layer.mlp_norm)).chunk(2, -1)
+                x = self._added(x, layer.linears[3](self.activation(gate).mul_(up)), layer.after_mlp_norm)
             if observer is not None:
                 observer.see_sublayer(before, x)
                 observer.see_layer(i + 1, x)
         return x
 
-    def states(self, layer: Layer, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    def _states(self, layer: Layer, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Queries, keys and values [1, rows, heads + 2 kv heads, head dim] of the residual stream [rows, width] before
-        a layer, rotated by what ``rotations`` gives."""
-        states = layer.qkv(self.norm(x, layer.norm)).view(1, x.shape[0], -1, self.head_dim)
-        self._rotate(layer, states, cos, sin)
-        return states
-
-    def after_mlp(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
-        """The residual stream [rows, width] after a layer's MLP, from that after its attention."""
-        gate, up = layer.gate_up(self.norm(x, layer.mlp_norm)).chunk(2, -1)
-        return layer.add_mlp(x, self.activation(gate).mul_(up))
-
-    def _rotate(self, layer: Layer, states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
-        """Normalise the heads where the model does, and rotate: queries and keys of ``states`` [1, rows, heads + 2 kv
-        heads, head dim], in place."""
+        a layer, its heads normalised where the model does that, and rotated by what ``rotations`` gives."""
+        states = layer.linears[0](self.norm(x, layer.norm)).view(1, x.shape[0], -1, self.head_dim)
         both = states[:, :, : self.heads + self.kv_heads]
         if layer.head_norms is not None:
             both.copy_(F.rms_norm(both, (self.head_dim,), None, self.eps).mul_(layer.head_norms))
         if layer.rope:
-            if len(self.tables) > 1:
-                own = slice(layer.table * self.head_dim, (layer.table + 1) * self.head_dim)
-                cos, sin = cos[..., own], sin[..., own]
+            own = slice(layer.table * self.head_dim, (layer.table + 1) * self.head_dim)
             turned = both.roll(self.head_dim // 2, -1)
-            if both.dtype == torch.float32:
-                both.mul_(cos).addcmul_(turned, sin)
-            else:  # rounded where the module rounds
-                both.mul_(cos).add_(turned.mul_(sin))
+            both.mul_(cos[..., own]).add_(turned.mul_(sin[..., own]))  # rounded where the module rounds
+        return states
 
     def _over(self, cache: KVBuffer, rows: int, mask: Mask) -> Exchange:
         """The exchange of ``rows`` new rows with those in the buffer, which they are written after."""
@@ -339,11 +286,7 @@ class LeanForward:
             out = attention(q, keys, values, masks[kind], scale=scale)
             return out.view(self.heads, rows, dim).transpose(0, 1).reshape(rows, -1)
 
-        def single(queries, keys, values, kind):
-            q = queries.view(1, kv_heads, groups, dim)
-            return attention(q, keys, values, masks[kind], scale=scale).reshape(1, -1)
-
-        return (single if rows == 1 else grouped) if together else alone
+        return grouped if together else alone
 
     def rotations(self, positions: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and signed sines [rows, 1, tables * head dim] of these positions."""

@@ -32,6 +32,7 @@ class NativeForward(LeanForward):
         super().__init__(model)
         self.vocab_size = self.outputs = model.lm_head.out_features
         self._kinds = sorted(self.kinds)
+        self.final_norm = self.final_norm * self.width**0.5
         layers = [self._native(layer) for layer in self.layers]
         self._layers = (native_code.NativeLayer * len(layers))(*layers)
         self._head = model.lm_head.native
@@ -59,8 +60,12 @@ class NativeForward(LeanForward):
         self._model.head = ctypes.addressof(self._head)
 
     def _native(self, layer: Layer) -> native_code.NativeLayer:
-        """A layer for native code; its tensors are held by ``layer``."""
-        if layer.head_norms is not None:  # as the other norms, times the root of their length
+        """A layer for native code. Weights of norms are multiplied by the root of their length, and held by
+        ``layer``."""
+        for name in ("norm", "mlp_norm", "after_norm", "after_mlp_norm"):
+            if (weight := getattr(layer, name)) is not None:
+                setattr(layer, name, weight * self.width**0.5)
+        if layer.head_norms is not None:
             together = [self.heads, self.kv_heads] if layer.joint else [1, 1]
             lengths = torch.tensor([float(count * self.head_dim) for count in together])
             roots = lengths.sqrt().repeat_interleave(torch.tensor([self.heads, self.kv_heads]))
