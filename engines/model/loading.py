@@ -40,6 +40,7 @@ from engines.vocabularies import Translation
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _DEVICES = ("cpu", "cuda", "mps", "xpu")
+_AUTO = {"configuration": "AutoConfig", "tokenizer": "AutoTokenizer"}  # in whose place a model may have code of its own
 _FREQUENT = 65_536  # tokens that a draft model with many more may draft
 _LARGE = 100_000_000  # parameters of a draft model whose steps take as long as memory takes to give its weights
 _SAMPLES = 8  # numbers of each weight that its fingerprint is taken of
@@ -473,16 +474,13 @@ def _guarded(source: ModelSource, what: str, call: Callable):
 
 
 def _translated(source: ModelSource, what: str, error: Exception) -> ModelUnavailable:
-    name, text = source.name, f"{type(error).__name__}: {error} {error.__cause__ or ''}".lower()
-    if "out of memory" in text or "can't allocate" in text:
+    name = source.name
+    # torch has no class of error for memory of the CPU that it cannot have
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error):
         return ModelUnavailable(f"{name} does not fit into memory", "choose a smaller model or --dtype bfloat16")
-    if "remote code" in text or "trust_remote_code" in text:
+    if not source.terms.trust_remote_code and _AUTO.get(what) in auto_map(source.folder):
         return _untrusted(name)
-    if "safetensors" in text:
-        return ModelUnavailable(
-            f"{name} has no readable safetensors weights", "convert it with transformers' save_pretrained"
-        )
-    if "weights_only" in text or "weights only" in text or "unpickl" in text:
+    if what == "weights" and source.gguf is None and source.choice.pickled:
         return ModelUnavailable(
             f"the pickled weights of {name} hold more than weights, or are damaged", "they are not read; choose another"
         )
