@@ -79,7 +79,7 @@ def _dequantised(stored: np.ndarray, kind: str) -> torch.Tensor:
 
 
 class StoredGrids:
-    """The weights of a file that are whole numbers with a scale for every 32 or 16 of them: ``quantise.Stored``.
+    """The weights of a file that are whole numbers with a scale for every 32 or 16 of them.
 
     Args:
         file: the file.

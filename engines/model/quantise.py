@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -12,22 +12,15 @@ from torch import nn
 from engines.errors import UsageProblem
 from engines.libraries.hf import PreTrainedModel
 from engines.model.fused_layers import is_unread, stored_names
-from engines.model.native.native_linear import NativeEmbedding, NativeLinear, StoredRows, stored_bytes
+from engines.model.native.native_linear import GROUP, NativeEmbedding, NativeLinear, StoredRows, stored_bytes
+from engines.model.native.weight_grid import quantised
 from engines.model.quantize_choices import ARITHMETICS, AUTO, CHOICES, INT4, INT8, NONE, STORED
-from engines.model.weight_grid import GROUP, quantised
+
+if TYPE_CHECKING:
+    from engines.model.gguf_weights import StoredGrids
 
 PLAIN = "plain"
 _NARROW = 4  # bits of what only drafts
-
-
-class Stored(Protocol):
-    """The weights of a model's file that are stored on grids, by the names of their layers."""
-
-    def bits(self, name: str) -> int | None:
-        """Of how many bits the numbers of one are, at most, 4 or 8; None where it is stored otherwise."""
-
-    def rows(self, name: str) -> StoredRows:
-        """One that is on a grid, as it is stored."""
 
 
 def check_choice(choice: str) -> None:
@@ -44,7 +37,7 @@ def check_arithmetic(choice: str) -> None:
 
 @torch.inference_mode()
 def quantise(
-    model: PreTrainedModel, choice: str, stored: Stored | None = None, rounds: bool = False, narrow: bool = False,
+    model: PreTrainedModel, choice: str, stored: StoredGrids | None = None, rounds: bool = False, narrow: bool = False,
 ) -> Counter[str]:
     """Replace linear layers of a model on the CPU by native ones whose weights are whole numbers, in place, after
     ``fuse``.
@@ -77,7 +70,7 @@ def quantise(
     return _replaced(model, layer_for)
 
 
-def _keep_embedding(model: PreTrainedModel, stored: Stored) -> None:
+def _keep_embedding(model: PreTrainedModel, stored: StoredGrids) -> None:
     """Look rows of an embedding of its own, whose weight was not read, up in what is stored."""
     name, embedding = _own_embedding(model, model.get_output_embeddings()), model.get_input_embeddings()
     if name is not None and is_unread(embedding.weight):
@@ -110,7 +103,7 @@ def quantise_drafting(module: nn.Module, plain: str, rounds: bool = False) -> Co
 
 def _quantised(linear: nn.Linear, bits: int) -> list[StoredRows]:
     """The weight of a layer in whole numbers of so many bits, as a file would store them."""
-    return [StoredRows.of_grid(quantised(linear.weight, bits))]
+    return [quantised(linear.weight, bits)]
 
 
 def _replaced(model: nn.Module, layer_for: Callable[[nn.Linear, str], NativeLinear | None]) -> Counter[str]:
@@ -132,12 +125,12 @@ def _linears(model: nn.Module) -> Iterator[tuple[nn.Module, str, str]]:
                 yield owner, f"{name}.{own}" if name else own, own
 
 
-def _parts(name: str, stored: Stored) -> tuple[str, ...]:
+def _parts(name: str, stored: StoredGrids) -> tuple[str, ...]:
     """The layers that are stored of one that may be several joined ones."""
     return (name,) if stored.bits(name) is not None else stored_names(name)
 
 
-def _stored_bits(name: str, stored: Stored | None) -> int | None:
+def _stored_bits(name: str, stored: StoredGrids | None) -> int | None:
     """Of how many bits the numbers of a layer are that may be several joined ones; None where one is on no grid."""
     bits = [stored.bits(part) for part in _parts(name, stored)] if stored is not None else [None]
     return max(bits) if None not in bits else None
@@ -152,7 +145,7 @@ def _bits(choice: str, stored: int | None, head: bool) -> int | None:
     return None
 
 
-def bytes_laid_out(model: PreTrainedModel, choice: str, stored: Stored | None, half: bool = False) -> int:
+def bytes_laid_out(model: PreTrainedModel, choice: str, stored: StoredGrids | None, half: bool = False) -> int:
     """Bytes that the weights of a model take in native code, without loading it: it may lie on the meta device.
 
     Args:

@@ -30,8 +30,8 @@ from engines.model.native import native_check, native_code
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward
 from engines.model.native.native_linear import NativeEmbedding, NativeLinear, StoredRows, stored_bytes
+from engines.model.native.weight_grid import quantised
 from engines.model.quantise import quantise
-from engines.model.weight_grid import quantised
 from engines.report.answer import Answer
 from engines.runtime import Runtime
 from tests.conftest import SMOLLM2, TEXTS, TURN, add_datastores, make_llama, make_tokenizer
@@ -278,8 +278,9 @@ def test_a_draft_model_with_a_large_vocabulary_drafts_its_first_tokens(monkeypat
 def test_a_weight_in_4_bits_is_the_grid_that_torch_finds(kind):
     for groups, outputs in ((3, 80), (1, 1), (2, 37)):
         rows, weight = stored_rows(kind, GGML_QUANT_SIZES[GGMLQuantizationType[kind]][0] * groups, outputs)
-        layer = NativeLinear(nn.Linear(rows.inputs, outputs), [rows], narrow=True)
-        assert layer.words == "Q4_1" and (kind == "Q4_1" or torch.equal(layer.weight, quantised(weight, 4).unpacked))
+        linear = nn.Linear(rows.inputs, outputs)
+        layer, torchs = NativeLinear(linear, [rows], narrow=True), NativeLinear(linear, [quantised(weight, 4)])
+        assert layer.words == "Q4_1" and (kind == "Q4_1" or torch.equal(layer.weight, torchs.weight))
 
 
 def test_a_large_draft_model_is_read_in_4_bits_and_its_target_as_stored(tmp_path, monkeypatch):

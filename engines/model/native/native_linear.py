@@ -16,9 +16,9 @@ from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 from engines.model.fused_layers import is_unread
 from engines.model.native.native_code import NativeWeight, check, library
-from engines.model.weight_grid import GROUP, WeightGrid
 
 BLOCK = 32  # outputs that lie together
+GROUP = 32  # inputs whose weights share a scale
 _KINDS = ("float32", "bfloat16", "float16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
           "Q6_K", "IQ4_NL", "IQ4_XS")  # as stored.h numbers them
 _WIDER = {"Q3_K": 4, "Q4_K": 4, "Q5_K": 4, "IQ4_XS": 2}  # bytes for 256 inputs of an output, beyond those in a file
@@ -40,18 +40,6 @@ class StoredRows:
     outputs: int
     inputs: int
     order: np.ndarray | None = None
-
-    @staticmethod
-    def of_grid(grid: WeightGrid) -> StoredRows:
-        """A grid in groups of 32 whose scales float16 holds: of 4 bits as Q4_1, of 8 bits without zeros as Q8_0."""
-        scale, (outputs, inputs) = grid.scale.half()[..., None], grid.numbers.shape
-        if grid.bits == 4:
-            low, high = grid.numbers.view(outputs, -1, 2, GROUP // 2).unbind(2)
-            parts = [scale, grid.zero.half()[..., None], low | high << 4]
-        else:
-            parts = [scale, grid.numbers.view(outputs, -1, GROUP)]
-        content = torch.cat([part.contiguous().view(torch.uint8) for part in parts], 2)
-        return StoredRows("Q4_1" if grid.bits == 4 else "Q8_0", content.flatten().numpy(), outputs, inputs)
 
 
 def stored_bytes(rows: StoredRows) -> int:
