@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from time import monotonic, time
 from typing import Any
@@ -27,11 +28,25 @@ _SECONDS, _MEMORY, _LARGEST = 10.0, 1 << 30, 64 << 20  # of a limited call: time
 
 def processor() -> str:
     """Name of the processor, which only Linux tells in full; "" where the system does not say."""
+    return _of_processor("model name") if _cpuinfo() else platform.processor() or platform.machine()
+
+
+def processor_flags() -> frozenset[str]:
+    """What the processor can do, such as "avx2", as Linux names it; elsewhere nothing."""
+    return frozenset(_of_processor("flags").split())
+
+
+def _of_processor(fact: str) -> str:
+    """A fact about the first processor; "" where Linux does not say it."""
+    return next((line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith(fact)), "")
+
+
+@cache
+def _cpuinfo() -> tuple[str, ...]:
     try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+        return tuple(Path("/proc/cpuinfo").read_text("utf-8").splitlines())
     except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+        return ()
 
 
 def processors() -> int:

@@ -1,6 +1,7 @@
 """The wheel in environments of its own: with the newest versions of everything that pip gives, and with the oldest that
-pyproject.toml allows. In each: the sample pair's answers by every engine are those of this environment, families of
-models pass their lossless test, ``doctor`` finds nothing broken, and the application answers in a terminal.
+pyproject.toml allows. In each, and without a compiler where the wheel has compiled code: the sample pair's answers by
+every engine are those of this environment, families of models pass their lossless test, ``doctor`` finds nothing
+broken, and the application answers in a terminal.
 
     python tools/test_versions.py [newest] [oldest] [--keep FOLDER]
 
@@ -63,7 +64,7 @@ def main() -> int:
     try:
         wheel = make_wheel(folder)
         with ThreadPoolExecutor() as beside:  # pip waits for the network meanwhile
-            expected = beside.submit(texts, sys.executable, ROOT, folder)
+            expected = beside.submit(texts, sys.executable, ROOT, kept_in(folder))
             failed = [name for name in given.names if not passes(name, wheel, folder, expected)]
     finally:
         if given.keep is None:
@@ -91,14 +92,16 @@ def passes(name: str, wheel: Path, folder: Path, expected: Future[dict]) -> bool
     try:
         python = made(environment, name, wheel)
         say(name, f"installed in {time.monotonic() - clock:.0f} s: {versions(python)}")
-        wanted, found = expected.result(), texts(str(python), folder, folder)
+        alone = kept_in(folder) | ({"CXX": "/no/such/compiler"} if "manylinux" in wheel.name else {})
+        wanted, found = expected.result(), texts(str(python), folder, alone)
         differ = [key for key, tokens in wanted.items() if found.get(key) != tokens]
         say(name, f"{len(wanted) - len(differ)} of {len(wanted)} answers are those of this environment"
             + (f"; others: {', '.join(differ)}" if differ else ""))
-        run([python, "-P", "-m", "spec_tui", "doctor"], cwd=folder, output=True, **kept_in(folder))
+        said = run([python, "-P", "-m", "spec_tui", "doctor"], cwd=folder, output=True, **alone)
+        assert "CXX" not in alone or "native code: compiled with the package" in " ".join(said.split()), said
         say(name, "doctor finds nothing broken")
         said = run([python, "-m", "pytest", "-p", "no:cacheprovider", *FAMILIES], cwd=copied_tests(folder), output=True,
-                   SPEC_TUI_TESTS_NATIVE=str(folder / "cache" / "native"))
+                   **alone | {"SPEC_TUI_TESTS_NATIVE": str(folder / "cache" / "native")})
         say(name, f"families: {said.strip().splitlines()[-1]}")
         answer_in_a_terminal(python, folder)
         say(name, f"the application answers in a terminal; {time.monotonic() - clock:.0f} s in all")
@@ -135,10 +138,10 @@ def kept_in(folder: Path) -> dict[str, str]:
     return {"SPEC_TUI_CACHE_DIR": str(folder / "cache"), "SPEC_TUI_DATA_DIR": str(folder / "data")}
 
 
-def texts(python: str, folder: Path, home: Path) -> dict:
+def texts(python: str, folder: Path, environment: dict[str, str]) -> dict:
     """What every engine writes; ``folder``: where python is started, this checkout or a place without one."""
     said = run([python, *([] if folder == ROOT else ["-P"]), "-c", PROGRAM, json.dumps(PROMPTS), str(TOKENS)],
-               cwd=folder, output=True, **kept_in(home))
+               cwd=folder, output=True, **environment)
     found = json.loads(said.splitlines()[-1])
     assert Path(found["where"]).is_relative_to(folder), f"engines come from {found['where']}"
     return found["texts"]

@@ -81,8 +81,7 @@ class NativeHead:
             logits=logits.data_ptr(), first_last=first, first_logits=first,
             cache=cache.pairs(shape.kv_heads, shape.head_dim, stream).data_ptr(), capacity=cache.capacity,
             masks=masks and ctypes.addressof(masks), kinds=1, features=features.data_ptr())
-        native_code.check(native_code.library().native_forward(
-            ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads()))
+        native_code.library().native_forward(ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads())
         return last if shape.norm_output else stream[first:], logits
 
     def _grow(self, positions: int) -> None:

@@ -24,7 +24,7 @@ from engines.model.gguf_weights import StoredGrids
 from engines.model.lean_forward import fits
 from engines.model.loading import load_config, resolve_quantisation
 from engines.model.masks import FULL, spans
-from engines.model.native.native_code import compiler
+from engines.model.native.native_code import obtainable
 from engines.model.quantise import bytes_laid_out
 from engines.model.quantize_choices import AUTO, CHOICES, STORED
 from engines.progress import Loading
@@ -210,7 +210,7 @@ def _has_template(folder: Path) -> bool:
 def _machine() -> dict[str, Any]:
     total, free = machine.ram()
     return {
-        "ram": total, "ram_free": free, "compiler": compiler() is not None,
+        "ram": total, "ram_free": free, "native": obtainable(),
         "gpus": [{"device": d, "name": n, "memory": t, "free": f} for d, n, t, f in machine.gpus()],
     }
 
@@ -312,14 +312,14 @@ def memory(shape: ModelSizes, parameters: int | None, room: dict[str, Any]) -> t
 def laid_out_memory(
     source: ModelSource, plain: tuple[Memory, ...], stored: dict[str, int], room: dict[str, Any]
 ) -> tuple[Memory, ...]:
-    """What the model takes in native code on the CPU, at each dtype and then quantised; without a compiler ``plain``,
+    """What the model takes in native code on the CPU, at each dtype and then quantised; without such code ``plain``,
     where every number has its dtype's size. Whether a GPU has room is judged by ``plain`` in any case.
 
     Args:
         stored: numbers by the type that they are stored in.
         room: of ``_machine``.
     """
-    if not room["compiler"]:
+    if not room["native"]:
         return plain
     half = bool(stored) and set(stored) <= {"BF16", "F16"}
     first, *others = plain

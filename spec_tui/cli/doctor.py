@@ -27,7 +27,6 @@ _PACKAGES = (
     "torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "numpy", "textual", "rich",
     "typer", "platformdirs", "pydivsufsort", "scann", "faiss-cpu", "matplotlib",
 )
-_NATIVE = "native code: compiled, tested, as fast as torch's operations"
 _OPTIONAL = ("scann", "faiss")  # either, or an exact search, does
 _VARIABLES = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS")
 
@@ -161,7 +160,8 @@ def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
     """Devices that torch can compute on, with their back ends."""
     if not torch["works"]:
         return []
-    how = "no native code" if torch["no_native_code"] else _NATIVE
+    how = f"native code: {torch['native_code']}; tested, as fast as torch's operations"
+    how = "no native code" if torch["no_native_code"] else how
     found = [{"device": "cpu", "detail": f"{torch['threads']} threads, {how}"}]
     found += [{"device": f"cuda:{i}", "detail": name} for i, name in enumerate(torch["cuda"])]
     return found + ([{"device": "mps", "detail": "Apple GPU"}] if torch["mps"] else [])
@@ -177,7 +177,7 @@ def _broken(facts: dict[str, Any]) -> list[str]:
         if name not in _OPTIONAL and not libraries[name]["works"]
     ]
     torch = libraries["torch"]
-    if torch["works"] and torch["compiler"] and (why := torch["no_native_code"]):
+    if torch["works"] and torch["native_obtainable"] and (why := torch["no_native_code"]):
         found.append(f"native code does not work ({why}): models run slower on the CPU; spec-tui uses none until then")
     if not decoding["works"]:
         found.append(f"the sample pair is not decoded as it should be ({decoding['problem']});"
@@ -197,8 +197,9 @@ def _missing(facts: dict[str, Any]) -> list[str]:
     if libraries["torch"]["works"] and not (libraries["torch"]["cuda"] or libraries["torch"]["mps"]):
         found.append("no GPU that torch can use: models run on the CPU")
     torch = libraries["torch"]
-    if torch["works"] and (why := torch["no_native_code"]) and not torch["compiler"]:
-        found.append(f"no native code ({why}): models run slower on the CPU; it needs a C++ compiler, such as g++")
+    if torch["works"] and (why := torch["no_native_code"]) and not torch["native_obtainable"]:
+        found.append(f"no native code ({why}): models run slower on the CPU; it needs a C++ compiler, such as g++,"
+                     " or a wheel for Linux on x86-64")
     if not (libraries["scann"]["works"] or libraries["faiss"]["works"]):
         found.append("neither scann nor faiss works: searching dense datastores will be exact, and slow")
     if not facts["datastores"]:

@@ -76,10 +76,11 @@ def _torch(torch: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "cuda": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
         "mps": bool(getattr(torch.backends, "mps", None) and torch.backends.mps.is_available()),
-        "no_native_code": "", "compiler": False,
+        "native_code": "", "no_native_code": "", "native_obtainable": False,
     }
     with contextlib.suppress(ImportError, SpecError):
-        found["compiler"] = importlib.import_module("engines.model.native.native_code").compiler() is not None
+        native_code = importlib.import_module("engines.model.native.native_code")
+        found |= {"native_code": native_code.origin(), "native_obtainable": native_code.obtainable()}
         found["no_native_code"] = importlib.import_module("engines.model.native.native_check").unavailable()
     return found
 

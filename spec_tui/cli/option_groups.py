@@ -157,8 +157,8 @@ class ModelOptions:
         metavar="Q", autocompletion=complete_quantisation, help="The same for the draft model; the text is the same."
     )] = quantize_choices.AUTO
     native: Annotated[bool, Option(
-        "--native/--no-native", help="Run models on the CPU as native code, which a C++ compiler makes here once, in "
-                                     "seconds."
+        "--native/--no-native", help="Run models on the CPU as native code, which comes compiled or which a C++ "
+                                     "compiler makes here once, in seconds."
     )] = True
     arithmetic: Annotated[str, Option(metavar="A", autocompletion=complete_arithmetic, help=(
         "How native code multiplies weights that are whole numbers: float32, int8 (inputs rounded to 8 bits, as "

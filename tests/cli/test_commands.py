@@ -95,7 +95,8 @@ def test_engines_as_text(cli, monkeypatch):
 def no_probe(monkeypatch):
     works = {name: {"works": True, "problem": None} for name in probe.LIBRARIES}
     works["torch"] |= {
-        "threads": 2, "cuda": [], "mps": False, "no_native_code": "", "compiler": True,
+        "threads": 2, "cuda": [], "mps": False, "no_native_code": "", "native_obtainable": True,
+        "native_code": "compiled with the package, AVX-512 VNNI",
     }
     checks = [{"engine": engine, "problem": "", "seconds": 0.1} for engine in ("autoregressive", "pld", "draft")]
     works[probe.DECODING] = {"works": True, "problem": None, "engines": checks}
@@ -106,7 +107,7 @@ def no_probe(monkeypatch):
 def test_doctor_as_json(cli, no_probe):
     found = json.loads(cli("doctor", "--format", "json").out)
     assert found["versions"]["python"] and found["versions"]["torch"]
-    native = "2 threads, native code: compiled, tested, as fast as torch's operations"
+    native = "2 threads, native code: compiled with the package, AVX-512 VNNI; tested, as fast as torch's operations"
     assert found["devices"][0] == {"device": "cpu", "detail": native}
     assert [model["role"] for model in found["samples"]] == ["target", "draft", "draft"], "the pair, and smollm2's"
     assert all(model["problem"] is None and model["parameters"] > 1e6 for model in found["samples"])
@@ -121,7 +122,7 @@ def test_doctor_as_text(cli, no_probe):
 
 
 def test_doctor_says_why_there_is_no_native_code(cli, no_probe):
-    no_probe["torch"] |= {"no_native_code": "no C++ compiler was found", "compiler": False}
+    no_probe["torch"] |= {"no_native_code": "no C++ compiler was found", "native_obtainable": False}
     text = " ".join(cli("doctor").out.split())
     assert "2 threads, no native code" in text
     assert "no native code (no C++ compiler was found): models run slower" in text

@@ -36,11 +36,11 @@ def test_the_shipped_model_as_text(cli):
 def test_a_file_is_where_it_lies_and_says_what_memory_it_may_take(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     path = Tiny("llama").write(tmp_path / "tiny.gguf")
-    for compiler in ("c++", None):
-        monkeypatch.setattr("engines.model.description.compiler", lambda found=compiler: found)
+    for native in (True, False):
+        monkeypatch.setattr("engines.model.description.obtainable", lambda found=native: found)
         text = " ".join(cli("model", "info", str(path)).out.split())
         assert f"where the file {path} architecture" in text
-        assert ("int8" in text) == (compiler is not None), "native code multiplies whole numbers"
+        assert ("int8" in text) == native, "native code multiplies whole numbers"
 
 
 def test_the_shipped_model_as_json(cli):

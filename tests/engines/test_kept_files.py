@@ -16,7 +16,7 @@ import pytest
 from engines import machine
 from engines.machine import keep, kept
 from engines.model.native import native_check, native_code
-from engines.model.native.native_code import compiler
+from engines.model.native.compiling import compiler
 from tests.sources.gguf_files import Tiny
 
 RUN = """

@@ -24,9 +24,10 @@ from engines.errors import UsageProblem
 from engines.hub import gguf_file
 from engines.hub.model_source import locate
 from engines.libraries.hf import ForwardCall
+from engines.machine import processor_flags
 from engines.model import gguf_weights, loading
 from engines.model.loading import load_model, read_model, wrap
-from engines.model.native import native_check, native_code
+from engines.model.native import compiling, native_check, native_code
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward
 from engines.model.native.native_linear import NativeEmbedding, NativeLinear, StoredRows, stored_bytes
@@ -436,7 +437,7 @@ def test_a_compiler_that_failed_is_not_tried_at_each_start(empty, monkeypatch):
     for _ in range(3):
         assert unavailable(lambda: compiled.append(1)) == "the C++ compiler failed: 1"
     once = (empty / "tried").read_text().count("x")
-    assert len(compiled) == 1 and once == len(native_code._SOURCES)
+    assert len(compiled) == 1 and once == len(compiling.SOURCES)
     os.utime(empty / "cxx", (1, 1))  # another one
     assert unavailable() and (empty / "tried").read_text().count("x") == 2 * once
 
@@ -481,7 +482,7 @@ def test_it_is_compiled_once_and_anew_where_it_is_damaged(empty, monkeypatch):
         file.write_bytes(code)
 
     code = next(Path(os.environ["SPEC_TUI_TESTS_NATIVE"]).glob("*.so")).read_bytes()
-    monkeypatch.setattr(native_code, "_compile", copied)
+    monkeypatch.setattr(native_code, "compile_library", copied)
     kept.parent.mkdir()
     kept.write_bytes(b"no code")
     native_code.library(lambda: told.append(1))
@@ -489,6 +490,48 @@ def test_it_is_compiled_once_and_anew_where_it_is_damaged(empty, monkeypatch):
     native_code._loaded.clear()
     native_code.library(lambda: told.append(1))
     assert len(compiled) == 1 and told == [1], "kept"
+
+
+HASWELL = frozenset({"fma", "f16c", "avx", "avx2", "bmi1", "bmi2"})
+SKYLAKE_X = HASWELL | {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"}
+
+
+@pytest.mark.parametrize("flags, level", [
+    (HASWELL, "AVX2"), (HASWELL | {"avx_vnni"}, "AVX-VNNI"), (SKYLAKE_X, "AVX-512"),
+    (SKYLAKE_X | {"avx512_vnni"}, "AVX-512 VNNI"), (SKYLAKE_X | {"avx512_vnni", "avx_vnni"}, "AVX-512 VNNI"),
+    (HASWELL | {"avx512f", "avx512cd", "avx512er", "avx512pf"}, "AVX2"),  # Xeon Phi
+    (HASWELL - {"avx2", "fma"}, None), (frozenset(), None),
+])
+def test_a_package_has_code_for_what_the_processor_can_do(flags, level):
+    assert compiling.best_level(flags) == level
+
+
+def test_code_of_the_package_needs_no_compiler_and_compiles_nothing(empty, monkeypatch):
+    code = next(Path(os.environ["SPEC_TUI_TESTS_NATIVE"]).glob("*.so"))
+    monkeypatch.setattr(native_code, "processor_flags", lambda: SKYLAKE_X)
+    monkeypatch.setattr(native_code, "packaged", lambda level: code if level == "AVX-512" else empty / "none")
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    compiled: list = []
+    assert unavailable(lambda: compiled.append(1)) == "" and not compiled
+    assert native_code.obtainable() and native_code.origin() == "compiled with the package, AVX-512"
+    assert load(threads=1).ready.backend == "native" and not list(empty.rglob("*.so"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("level", compiling.LEVELS)
+def test_code_for_each_level_of_processors_is_right(level, tmp_path, monkeypatch):
+    if not set(compiling.LEVELS[level]) <= processor_flags():
+        pytest.skip(f"this processor has no {level}")
+    file = tmp_path / "level.so"
+    compiling.compile_library(compiling.compiler(), file, compiling.for_level(level))
+    monkeypatch.setattr(native_code, "_loaded", [])
+    monkeypatch.setattr(native_code, "best_level", lambda flags: level)
+    monkeypatch.setattr(native_code, "packaged", lambda level: file)
+    assert native_code.origin() == f"compiled with the package, {level}"
+    for kind, rounds in KINDS:
+        test_the_product_is_that_of_the_weight(kind, rounds, 3, 80)
+        test_a_row_has_the_same_bits_among_any_rows_on_any_threads(kind, rounds)
+    test_hidden_states_are_those_of_their_time()
 
 
 @pytest.mark.thorough

@@ -13,7 +13,7 @@ import pytest
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import sample_model, sample_traces
 from engines.hub import gguf_file, gguf_folder
-from engines.model.native.native_code import compiler
+from engines.model.native.compiling import compiler
 from spec_tui.serve import offer as offers
 from spec_tui.serve.confinement import version
 from spec_tui.serve.offer import Offer, confinement, found, furnish, variables

@@ -284,7 +284,7 @@ def test_what_half_precision_takes_is_said_before_it_is_loaded(dtype):
 @pytest.mark.parametrize("choice", ["auto", "int8", "int4"])
 def test_what_a_quantised_model_takes_is_said_before_it_is_loaded(choice, native, monkeypatch):
     if not native:
-        monkeypatch.setattr(description, "compiler", lambda: None)
+        monkeypatch.setattr(description, "obtainable", lambda: False)
     said = {m.quantize: m.weights for m in describe("sample").memory if m.dtype == "float32"}
     loaded = load_model(
         str(sample_model("target")), torch.float32, torch.device("cpu"), 1, quantize=choice, native=native)

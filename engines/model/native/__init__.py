@@ -8,6 +8,7 @@ their scales, which become the same float32 numbers in registers that an unpacke
 No sum is made in another order for more rows, threads or branches. So a row comes out the same to the last bit however
 it is fed: whatever is drafted, and in whichever tree, every engine has the logits that the target has alone.
 
-``library`` compiles the code with the machine's C++ compiler, once, in seconds, and keeps it in the user's cache.
+``library`` takes the code of the package that is compiled for processors like this one, or compiles it with the
+machine's C++ compiler, once, in seconds, and keeps it in the user's cache.
 ``linear`` has the layers for any model, ``forward`` the whole forward for Llama-like ones.
 """

@@ -309,36 +309,37 @@ class Pass {
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 extern "C" {
 
-// y [count][out] of x [count][in]. 0: done.
-int32_t native_product(const Weight* weight, int64_t count, const float* x, float* y, int64_t threads) {
+// Where threads come from (``team.h``).
+void native_threads(decltype(Threads::parallel) parallel, decltype(Threads::count) count) { lent = {parallel, count}; }
+
+// y [count][out] of x [count][in].
+void native_product(const Weight* weight, int64_t count, const float* x, float* y, int64_t threads) {
   const int64_t blocks = blocks_of(*weight), outputs = outputs_of(*weight);
   RoundedRows rounded;
   rounded.reserve(*weight, count);
-  const bool done = together(std::min(threads, blocks), [&](Member& member) {
+  together(std::min(threads, blocks), [&](Member& member) {
     rounded.fill(*weight, count, x, member);
     product(count, *weight, {x, rounded}, member.from(blocks), member.to(blocks), {y, outputs, false});
   });
-  return !done;
 }
 
-// The part of a weight as float32 [out][in]. 0: done.
-int32_t native_unpack(const Weight* weight, float* out, int64_t threads) {
+// The part of a weight as float32 [out][in].
+void native_unpack(const Weight* weight, float* out, int64_t threads) {
   const int64_t blocks = own_blocks(*weight);
-  const bool done = together(std::min(threads, blocks), [&](Member& member) {
+  together(std::min(threads, blocks), [&](Member& member) {
     for (int64_t i = member.from(blocks); i < member.to(blocks); i++) unpack(*weight, i, out);
   });
-  return !done;
 }
 
-// Rows of the weight by number as float32 [count][in]. 0: done.
-int32_t native_rows(const Weight* weight, int64_t count, const int64_t* numbers, float* out, int64_t threads) {
-  const bool done = together(std::min(threads, count), [&](Member& member) {
+// Rows of the weight by number as float32 [count][in].
+void native_rows(const Weight* weight, int64_t count, const int64_t* numbers, float* out, int64_t threads) {
+  together(std::min(threads, count), [&](Member& member) {
     for (int64_t i = member.from(count); i < member.to(count); i++)
       one_row(*weight, numbers[i], weight->in, out + i * weight->in);
   });
-  return !done;
 }
 
 // Bytes of a part of a weight.
@@ -346,12 +347,12 @@ int64_t native_size(const Weight* weight) { return own_blocks(*weight) * block_s
 
 // Fills the blocks of a part of a weight from the rows of a GGUF file that stores them in another way: `order` says
 // which row is that of each output, or is null. Where the weight is q4_1 and the rows are not, they are narrowed to 4
-// bits (``narrow_block``). 0: done.
-int32_t native_reorder(
+// bits (``narrow_block``).
+void native_reorder(
     const Weight* weight, int64_t stored, const uint8_t* in_file, const int64_t* order, int64_t threads) {
   const int64_t blocks = own_blocks(*weight), size = block_size(*weight);
   const bool narrows = stored != weight->stored;
-  const bool done = together(std::min(threads, blocks), [&](Member& member) {
+  together(std::min(threads, blocks), [&](Member& member) {
     Weight one{nullptr, nullptr, weight->in, block, stored, 0, nullptr};
     std::vector<uint8_t> whole(narrows ? block_size(one) : 0);
     std::vector<uint8_t> rows(narrows ? block * one.in / group * form(q4_1).file_size : 0);
@@ -366,14 +367,13 @@ int32_t native_reorder(
       }
     });
   });
-  return !done;
 }
 
-// From token ids to logits. 0: done.
-int32_t native_forward(const Model* model, const Rows* rows, int64_t threads) {
+// From token ids to logits.
+void native_forward(const Model* model, const Rows* rows, int64_t threads) {
   Buffers buffers(*model, *rows, threads);
-  const bool done = together(threads, [&](Member& member) { Pass(*model, *rows, buffers, member).run(); });
-  return !done;
+  together(threads, [&](Member& member) { Pass(*model, *rows, buffers, member).run(); });
 }
 
 }
+#pragma GCC visibility pop

@@ -1,4 +1,4 @@
-"""The native code: its interface, compiled where that was not done before."""
+"""The native code: its interface, from the package or compiled where that was not done before."""
 
 from __future__ import annotations
 
@@ -6,25 +6,19 @@ import ctypes
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from filelock import FileLock
 
 from engines import folders
-from engines.machine import content_check, keep, kept, measured_file
+from engines.machine import content_check, keep, kept, measured_file, processor_flags
+from engines.model.native.compiling import best_level, compile_library, compiler, packaged, sources
 
-_HERE = Path(__file__).parent
-_COMPILERS = ("g++", "c++", "clang++")
-_FLAGS = ("-std=c++17", "-march=native", "-ffp-contract=fast", "-w", "-fPIC")
-# Loops over rows of the second are unrolled where they are written.
-_SOURCES = {"forward.cpp": "-O3", "whole.cpp": "-O2"}
 _AGAIN_DAYS = 3  # after them a compiler that failed is tried again
 _ANY = ctypes.c_void_p
 _COUNT = ctypes.c_int64
@@ -65,42 +59,56 @@ class NativeRows(ctypes.Structure):
                 ("masks", _ANY), ("kinds", _COUNT), ("skipped", _ANY), ("features", _ANY), ("watched", _ANY)]
 
 
-def compiler() -> str | None:
-    """The machine's C++ compiler: the command that is in CXX, else the first of the usual ones that is there."""
-    return os.environ.get("CXX") or next(filter(None, map(shutil.which, _COMPILERS)), None)
-
-
 _loaded: list[ctypes.CDLL] = []
 
 
-def check(failed: int) -> None:
-    """Raises RuntimeError: native code returned that it failed."""
-    if failed:
-        raise RuntimeError("torch could not start its threads")
-
-
 def library(progress: Callable[[], None] = lambda: None) -> ctypes.CDLL:
-    """The compiled code. It is compiled where that was not done before, or where what was kept is damaged; then
-    ``progress`` is called first. Raises OSError, RuntimeError, AttributeError: there is none here."""
+    """The compiled code: of the package where it has some for this processor; else it is compiled here where that was
+    not done before, or where what was kept is damaged; then ``progress`` is called first. Raises OSError, RuntimeError,
+    AttributeError: there is none here."""
     if not _loaded:
-        file = measured_file("native", [digest()]).with_suffix(".so")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if hasattr(os, "ST_NOEXEC") and os.statvfs(file.parent).f_flag & os.ST_NOEXEC:
-            raise OSError(f"no code may run from the cache folder {folders.cache()} (it is mounted with noexec): "
-                          "SPEC_TUI_CACHE_DIR names another one")
-        if not _intact(file):
-            command, refused = _compiler_here()
-            progress()
-            with FileLock(file.with_suffix(".lock")):  # another process may be compiling it
-                if not _intact(file):
-                    try:
-                        _compile(command, file)
-                    except RuntimeError as error:
-                        keep(refused, str(error), _AGAIN_DAYS)
-                        raise
-                    keep(file.with_suffix(".check"), content_check(file.read_bytes()))
-        _loaded.append(_opened(file))
+        _loaded.append(_opened(_from_package() or _compiled_here(progress)))
     return _loaded[0]
+
+
+def obtainable() -> bool:
+    """Whether there is native code in the package, or a compiler."""
+    return _from_package() is not None or compiler() is not None
+
+
+def origin() -> str:
+    """Where the native code comes from, in words."""
+    return f"compiled with the package, {_level()}" if _from_package() else "compiled here"
+
+
+def _level() -> str | None:
+    return best_level(processor_flags())
+
+
+def _from_package() -> Path | None:
+    """The library that the package has for this processor."""
+    level = _level()
+    return packaged(level) if level and packaged(level).is_file() else None
+
+
+def _compiled_here(progress: Callable[[], None]) -> Path:
+    file = measured_file("native", [digest()]).with_suffix(".so")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if hasattr(os, "ST_NOEXEC") and os.statvfs(file.parent).f_flag & os.ST_NOEXEC:
+        raise OSError(f"no code may run from the cache folder {folders.cache()} (it is mounted with noexec): "
+                      "SPEC_TUI_CACHE_DIR names another one")
+    if not _intact(file):
+        command, refused = _compiler_here()
+        progress()
+        with FileLock(file.with_suffix(".lock")):  # another process may be compiling it
+            if not _intact(file):
+                try:
+                    compile_library(command, file)
+                except RuntimeError as error:
+                    keep(refused, str(error), _AGAIN_DAYS)
+                    raise
+                keep(file.with_suffix(".check"), content_check(file.read_bytes()))
+    return file
 
 
 def _intact(file: Path) -> bool:
@@ -112,9 +120,10 @@ def _intact(file: Path) -> bool:
 
 @cache
 def digest() -> str:
-    """Of the native code, and of how it is compiled."""
-    files = sorted(file for file in _HERE.iterdir() if file.suffix in (".cpp", ".h"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files) + repr((_FLAGS, _SOURCES)).encode()).hexdigest()
+    """Of the library that the package has for this processor; without one, of what it is made from."""
+    file = _from_package()
+    files = [file] if file else sources()
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _opened(file: Path) -> ctypes.CDLL:
@@ -125,7 +134,20 @@ def _opened(file: Path) -> ctypes.CDLL:
     code.native_size.argtypes, code.native_size.restype = [_ANY], _COUNT
     code.native_reorder.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_forward.argtypes = [_ANY, _ANY, _COUNT]
+    for name in ("product", "unpack", "rows", "reorder", "forward"):
+        getattr(code, f"native_{name}").restype = None
+    _lend_threads(code)
     return code
+
+
+def _lend_threads(code: ctypes.CDLL) -> None:
+    """Threads are those of the OpenMP that torch uses (libgomp, or libomp, which has the same functions): with others
+    beside them, those of one kind would wait, by looking, on cores that the other computes on. Without it there is
+    one."""
+    suffix = ".dylib" if sys.platform == "darwin" else ".so"
+    with suppress(OSError, AttributeError):
+        openmp = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / f"libtorch_cpu{suffix}"))
+        code.native_threads(*(ctypes.cast(one, _ANY) for one in (openmp.GOMP_parallel, openmp.omp_get_num_threads)))
 
 
 def _compiler_here() -> tuple[str, Path]:
@@ -139,28 +161,3 @@ def _compiler_here() -> tuple[str, Path]:
     if why := kept(refused):
         raise RuntimeError(str(why))
     return command, refused
-
-
-def _compile(command: str, file: Path) -> None:
-    torch_folder = Path(torch.__file__).parent
-    late = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
-    with TemporaryDirectory(dir=file.parent) as folder:
-        half, parts = Path(folder, file.name), [str(Path(folder, f"{source}.o")) for source in _SOURCES]
-        _run(*([*command.split(), *_FLAGS, how, f"-I{torch_folder / 'include'}", "-c", str(_HERE / source), "-o", part]
-               for (source, how), part in zip(_SOURCES.items(), parts)))
-        _run([*command.split(), "-shared", *late, *parts, f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-o", str(half)])
-        with open(half, "rb+") as stream:
-            os.fsync(stream.fileno())
-        half.replace(file)
-
-
-def _run(*commands: list[str]) -> None:
-    """Run commands of the compiler's at the same time. Raises RuntimeError: one failed; OSError: one was ended."""
-    running = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                                text=True, errors="replace") for command in commands]
-    said = [process.communicate()[1] for process in running]
-    for process, errors in zip(running, said):
-        if process.returncode:
-            lines = [line for line in errors.splitlines() if "error" in line]
-            kind = RuntimeError if process.returncode > 0 else OSError  # the second: it was ended, and may work again
-            raise kind(f"the C++ compiler failed: {lines[0] if lines else process.returncode}")

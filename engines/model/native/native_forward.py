@@ -102,8 +102,7 @@ class NativeForward(LeanForward):
             masks and ctypes.addressof(masks), len(self._kinds), skipped and ctypes.addressof(skipped), None,
             watched and ctypes.addressof(watched),
         )
-        native_code.check(native_code.library().native_forward(
-            ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads()))
+        native_code.library().native_forward(ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads())
         self._tell(states)
         if observer is not None:
             observer.see_last(last)

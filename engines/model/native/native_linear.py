@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 from engines.model.fused_layers import is_unread
-from engines.model.native.native_code import NativeWeight, check, library
+from engines.model.native.native_code import NativeWeight, library
 
 BLOCK = 32  # outputs that lie together
 GROUP = 32  # inputs whose weights share a scale
@@ -98,8 +98,8 @@ class NativeLinear(nn.Module):
         blocks = torch.from_numpy(np.empty(code.native_size(ctypes.byref(native)), np.uint8))
         native.blocks = blocks.data_ptr()
         order = None if part.order is None else part.order.ctypes.data
-        check(code.native_reorder(ctypes.byref(native), _KINDS.index(part.kind), part.content.ctypes.data, order,
-                                  torch.get_num_threads()))
+        code.native_reorder(ctypes.byref(native), _KINDS.index(part.kind), part.content.ctypes.data, order,
+                            torch.get_num_threads())
         return native, blocks
 
     @property
@@ -112,7 +112,7 @@ class NativeLinear(nn.Module):
         """The weight as [out, in], anew each time: the numbers that it was made of, to the last bit."""
         out, start = torch.empty(self.out_features, self.native.inputs), 0
         for native in self._natives:
-            check(library().native_unpack(ctypes.byref(native), out[start:].data_ptr(), torch.get_num_threads()))
+            library().native_unpack(ctypes.byref(native), out[start:].data_ptr(), torch.get_num_threads())
             start += native.outputs
         return out[:, : self.in_features]
 
@@ -143,7 +143,7 @@ class NativeLinear(nn.Module):
             rows = F.pad(rows, (0, weight.inputs - self.in_features))
         out = rows.new_empty(len(rows), outputs)
         threads = torch.get_num_threads()
-        check(library().native_product(ctypes.byref(weight), len(rows), rows.data_ptr(), out.data_ptr(), threads))
+        library().native_product(ctypes.byref(weight), len(rows), rows.data_ptr(), out.data_ptr(), threads)
         return out
 
 
@@ -174,8 +174,8 @@ class NativeEmbedding(nn.Module):
         if count and not 0 <= int(ids.min()) <= int(ids.max()) < native.outputs:
             raise IndexError("there is no such row in the embedding")
         out = torch.empty(count, native.inputs)
-        check(library().native_rows(
-            ctypes.byref(native), count, ids.data_ptr(), out.data_ptr(), torch.get_num_threads()))
+        library().native_rows(
+            ctypes.byref(native), count, ids.data_ptr(), out.data_ptr(), torch.get_num_threads())
         rows = out[:, : self.linear.in_features]
         return rows if self.scale == 1 else rows * self.scale
 

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <thread>
-#include <torch/csrc/stable/c/shim.h>
 
 class Team {
  public:
@@ -38,7 +37,7 @@ class Team {
     }
   }
 
-  int64_t members = 1;
+  std::atomic<int64_t> members{1};
 
  private:
   alignas(64) std::atomic<int64_t> arrived{0};
@@ -56,24 +55,32 @@ struct Member {
   int64_t to(int64_t items) const { return items * (number + 1) / team.members; }
 };
 
-// Calls work(member) in each of at most `threads` threads of torch's at the same time. False: torch failed.
+// Threads of the OpenMP library that torch uses, by functions that the one of GNU has and that of LLVM, too. null: there
+// is none.
+struct Threads {
+  void (*parallel)(void (*run)(void*), void* with, unsigned threads, unsigned flags);  // GOMP_parallel
+  int (*count)();                                                                      // omp_get_num_threads
+};
+inline Threads lent{};
+
+// Calls work(member) in each of at most `threads` threads at the same time.
 template <class Work>
-bool together(int64_t threads, Work work) {
+void together(int64_t threads, Work work) {
   struct Shared {
     Work& work;
-    int64_t threads;
     Team team;
-    alignas(64) std::atomic<int64_t> each{0};  // of torch's ranges: one unless there are fewer threads than asked for
-  } shared{work, threads};
-  const auto run = [](int64_t from, int64_t to, void* pointer) {
+    std::atomic<int64_t> joined{0};
+  } shared{work};
+  if (threads < 1) return;
+  if (threads == 1 || !lent.parallel) {
+    Member alone{shared.team, 0};
+    return work(alone);
+  }
+  const auto run = [](void* pointer) {
     Shared& all = *(Shared*)pointer;
-    if (from == 0) {
-      all.team.members = (all.threads + to - 1) / to;
-      all.each.store(to, std::memory_order_release);
-    }
-    Team::wait([&] { return all.each.load(std::memory_order_acquire) > 0; });
-    Member member{all.team, from / all.each.load(std::memory_order_relaxed)};
+    Member member{all.team, all.joined.fetch_add(1)};
+    all.team.members.store(lent.count(), std::memory_order_relaxed);  // by each the same
     all.work(member);
   };
-  return threads < 1 || torch_parallel_for(0, threads, 1, run, &shared) == 0;
+  lent.parallel(run, &shared, threads, 0);
 }

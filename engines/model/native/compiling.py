@@ -1,0 +1,74 @@
+"""How the native code is compiled: for this machine where it runs, or for a package (``hatch_build.py``), which has it
+once for each of some levels of processors. Imports the standard library only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+HERE = Path(__file__).parent
+# Loops over rows of the second are unrolled where they are written.
+SOURCES = {"forward.cpp": "-O3", "whole.cpp": "-O2"}
+FLAGS = ("-std=c++17", "-ffp-contract=fast", "-fvisibility=hidden", "-w", "-fPIC")
+FOR_THIS = ("-march=native",)
+LEVELS = {
+    "AVX-512 VNNI": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "f16c", "avx512_vnni"),
+    "AVX-512": ("avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "f16c"),
+    "AVX-VNNI": ("avx2", "fma", "f16c", "avx_vnni"),
+    "AVX2": ("avx2", "fma", "f16c"),
+}
+"""What a processor needs for each, as Linux names it; the better ones first."""
+_COMPILERS = ("g++", "c++", "clang++")
+
+
+def best_level(flags: Collection[str]) -> str | None:
+    """The level of a processor with these flags; None: no package has code for it."""
+    return next((level for level, needed in LEVELS.items() if set(needed) <= set(flags)), None)
+
+
+def packaged(level: str) -> Path:
+    """Where a package has the library of a level, whether it is there or not."""
+    return HERE / "compiled" / f"{level.lower().replace(' ', '-')}.so"
+
+
+def for_level(level: str) -> list[str]:
+    """The compiler's flags for a level."""
+    return [f"-m{flag.replace('_', '')}" for flag in LEVELS[level]]
+
+
+def sources() -> list[Path]:
+    """The native code and this file: whatever changes the library."""
+    return sorted(file for file in HERE.iterdir() if file.suffix in (".cpp", ".h") or file == Path(__file__))
+
+
+def compiler() -> str | None:
+    """The machine's C++ compiler: the command that is in CXX, else the first of the usual ones that is there."""
+    return os.environ.get("CXX") or next(filter(None, map(shutil.which, _COMPILERS)), None)
+
+
+def compile_library(command: str, file: Path, flags: Sequence[str] = FOR_THIS) -> None:
+    """Make the library. Raises RuntimeError: the compiler failed; OSError: it was ended, or cannot be started."""
+    with TemporaryDirectory(dir=file.parent) as folder:
+        half, parts = Path(folder, file.name), [str(Path(folder, f"{source}.o")) for source in SOURCES]
+        _run(*([*command.split(), *FLAGS, *flags, how, "-c", str(HERE / source), "-o", part]
+               for (source, how), part in zip(SOURCES.items(), parts)))
+        _run([*command.split(), "-shared", *parts, "-o", str(half)])
+        with open(half, "rb+") as stream:
+            os.fsync(stream.fileno())
+        half.replace(file)
+
+
+def _run(*commands: list[str]) -> None:
+    """Run commands of the compiler's at the same time. Raises RuntimeError: one failed; OSError: one was ended."""
+    running = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                                text=True, errors="replace") for command in commands]
+    said = [process.communicate()[1] for process in running]
+    for process, errors in zip(running, said):
+        if process.returncode:
+            lines = [line for line in errors.splitlines() if "error" in line]
+            kind = RuntimeError if process.returncode > 0 else OSError  # the second: it was ended, and may work again
+            raise kind(f"the C++ compiler failed: {lines[0] if lines else process.returncode}")
