@@ -128,8 +128,6 @@ def test_nothing_is_trusted_unless_the_user_says_so():
 
 # -- names and places -----------------------------------------------------------------------------------------
 
-ROOMS = {"draft": "draft_model", "draft-verify": "draft_verify"}  # of methods whose id is no module name
-
 
 def test_every_file_says_what_it_is_for():
     silent = [name(p) for p in SOURCES if not ast.get_docstring(read(p)[0])]
@@ -161,7 +159,9 @@ def classes_of_one_name() -> set[str]:
 
 def ids_in_other_rooms() -> dict[str, list[str]]:
     """Ids of methods and laws as strings in the code of other rooms, by file."""
-    rooms = {spec.id: (f"engines/methods/{ROOMS.get(spec.id, spec.id)}/",) for spec in specs()}
+    faces = sorted((ROOT / "engines" / "methods").glob("*/__init__.py"))
+    rooms = {spec.id: tuple(f"{name(face.parent)}/" for face in faces if f'id="{spec.id}"' in face.read_text("utf-8"))
+             for spec in specs()}
     rooms |= {law: ("engines/core/", "engines/laws/") for law in LAWS}
     found = defaultdict(set)
     for path, node in everywhere(ast.Constant):

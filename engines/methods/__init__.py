@@ -1,9 +1,9 @@
 """The drafting methods, one room each, and the parts that they share (``shared``).
 
-A room declares its ``SPEC`` (``spec.MethodSpec``): options, needs, notes, sources, and by name the drafter and the
-words that explain it. Nothing else in the program knows a method by its id. A package of somebody else adds methods
-through the entry point group ``spec_tui.methods``: each entry names a ``MethodSpec``. Importing this package and
-listing the methods loads no torch.
+A room is a folder here whose ``__init__`` has a ``SPEC`` (``spec.MethodSpec``): options, needs, notes, origins,
+sources, the words that explain its drafts, and by name the drafter. That is how it is found; nothing else in the
+program knows a method by its id. A package of somebody else adds methods through the entry point group
+``spec_tui.methods``: each entry names a ``MethodSpec``. Importing this package and listing the methods loads no torch.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from itertools import chain
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem, first_line
 from engines.heads.shape import HEADS
 from engines.methods.notes import Note
+from engines.methods.origins import SHARED, OriginKind
 from engines.methods.spec import MethodSpec
 from engines.report.events import LoadedHead, Round, Started
 from engines.report.plain_text import one_line
@@ -28,22 +30,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DRAFT_MODEL", "ENTRY_POINTS", "MethodSpec", "at_hand", "baseline", "default", "drafts_itself", "drafts_nothing",
-    "drafts_with", "find", "heads_of", "known", "note_of", "of_other_programs", "problems", "remarks", "specs",
-    "what_drafts", "with_rules",
+    "drafts_with", "find", "heads_of", "known", "note_of", "of_other_programs", "origin_kind", "origins", "problems",
+    "remarks", "specs", "what_drafts", "who_proposes", "with_rules",
 ]
 
 ENTRY_POINTS = "spec_tui.methods"
 DRAFT_MODEL = "draft model"
 """What ``MethodSpec.needs`` calls it."""
-_ROOMS = (
-    "autoregressive", "pld", "suffix", "recycling", "rest", "dresd", "draft_model", "eagle", "medusa", "rasd",
-    "hybrid", "admg", "draft_verify", "llama_cpp", "server",
-)
 
 
 def specs(host: str = "") -> tuple[MethodSpec, ...]:
     """All methods for a model that this program runs, or another one (``MethodSpec.host``), in the order they are
-    shown: those of this package, then those of others by name."""
+    shown: those of this package by ``MethodSpec.order``, then those of others by name."""
     return tuple(spec for spec in _found()[0].values() if spec.host == host)
 
 
@@ -57,9 +55,20 @@ def problems() -> tuple[str, ...]:
     return _found()[1]
 
 
+def origins() -> Mapping[str, OriginKind]:
+    """The kinds of origin that drafts may have, by name: those that methods share, then those of one method."""
+    return _found()[2]
+
+
+def origin_kind(source: str) -> OriginKind:
+    """What is known of an ``Origin.source``, which may be that of a method that is not installed here."""
+    return origins().get(source) or OriginKind(
+        "unknown", "?", one_line(source, 24), "target", "italic", "a method that is not installed here")
+
+
 def find(engine: str) -> MethodSpec:
     """The method with this id. Raises UsageProblem that names those there are."""
-    methods, _ = _found()
+    methods = _found()[0]
     if engine not in methods:
         raise UsageProblem(f"there is no engine {engine!r}", "engines are: " + ", ".join(methods))
     return methods[engine]
@@ -121,6 +130,12 @@ def what_drafts(run: RunState) -> str:
     return (drafts_with(run.started) if run.started is not None else None) or DRAFT_MODEL
 
 
+def who_proposes(source: str, run: RunState) -> str:
+    """Who proposes what is of this source in a run."""
+    kind = origin_kind(source)
+    return what_drafts(run) if kind.drafter else kind.label
+
+
 def default(at_hand: Collection[str], host: str = "") -> MethodSpec:
     """The method taken where none is named, given what is at hand of ``MethodSpec.needs``; one that takes a drafter's
     help only where it has it."""
@@ -151,8 +166,12 @@ def entry_points(group: str) -> Iterable[EntryPoint]:
 
 
 @cache
-def _found() -> tuple[Mapping[str, MethodSpec], tuple[str, ...]]:
-    methods = {spec.id: spec for spec in (import_module(f"{__name__}.{room}").SPEC for room in _ROOMS)}
+def _found() -> tuple[Mapping[str, MethodSpec], tuple[str, ...], Mapping[str, OriginKind]]:
+    """The methods by id, why others are none of them, and the kinds of origin by name."""
+    rooms = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__) if found.ispkg)
+    here = sorted((room.SPEC for room in rooms if hasattr(room, "SPEC")), key=lambda spec: (spec.order, spec.id))
+    methods = {spec.id: spec for spec in here}
+    kinds = {kind.name: kind for kind in chain(SHARED, *(spec.origins for spec in here))}
     refused = []
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         where = f"the method {entry.name!r} of {entry.dist.name if entry.dist else entry.value}"
@@ -165,6 +184,9 @@ def _found() -> tuple[Mapping[str, MethodSpec], tuple[str, ...]]:
             refused.append(f"{where} is no MethodSpec")
         elif spec.id in methods:
             refused.append(f"{where} has the id {spec.id!r}, which is taken")
+        elif taken := [kind.name for kind in spec.origins if any(kind.clashes(other) for other in kinds.values())]:
+            refused.append(f"{where} has the kind of origin {taken[0]!r}, whose name or letter is taken")
         else:
             methods[spec.id] = spec
-    return methods, tuple(refused)
+            kinds |= {kind.name: kind for kind in spec.origins}
+    return methods, tuple(refused), kinds

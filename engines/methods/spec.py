@@ -6,13 +6,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem
 from engines.methods.counterparts import Counterpart, DraftSetup
 from engines.methods.notes import Note
 from engines.methods.options import Option
+from engines.methods.origins import OriginKind
+
+if TYPE_CHECKING:
+    from engines.report.events import Layers, Round
+    from engines.report.run_state import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +59,12 @@ class MethodSpec:
         source: paper or origin of the method.
         reference: where to read about its drafting: section, algorithm; "" for ``source``.
         drafter: "module:Class" of its ``engines.methods.drafter.Drafter``, imported when a run begins.
-        explanation: module with ``draft(run, event, deep)`` and ``nothing(run, event)``, paragraphs on a round's draft
-            and the reason for an empty one (``engines.methods.shared.explain`` is what is said of any method).
+        order: its place in lists, those of smaller ones before it.
+        explain: from a run, a round with a draft, and whether to go deep, paragraphs on the draft; None for what can be
+            said of any method (``engines.methods.shared.explain``).
+        why_empty: from a run and a round without a draft, why there is none, a clause; None as above.
         note: what it remarks on a round.
+        origins: the kinds of origin of its drafts.
         options: its options, in display order.
         needs: what must be at hand ("draft model", "EAGLE head", "Medusa heads", "datastore",
             "dense datastore"), empty if nothing.
@@ -79,7 +86,8 @@ class MethodSpec:
         trials: options that an adviser tries besides the defaults and ``variants``: the few that matter.
         counterparts: how other programs are told to draft so; None where none of them can.
         generate: how transformers does the same; None where it has no such method.
-        layer_rules: of a self-speculative one: its options are rules that leave out layers, and can be moved.
+        layer_rules: of a self-speculative one whose options are rules that leave out layers, and can be moved: what
+            those of some values leave out of layers, by the cosines that they carry.
         layers_unknown, layers_hint: of a self-speculative one: what is said where nothing is known of its layers yet,
             and how they are chosen.
         one_pass: one pass of what drafts gives the whole draft, however deep.
@@ -95,8 +103,11 @@ class MethodSpec:
     source: str
     drafter: str
     reference: str = ""
-    explanation: str = "engines.methods.shared.explain"
+    order: int = 1000
+    explain: Callable[[RunState, Round, bool], list[str]] | None = None
+    why_empty: Callable[[RunState, Round], str] | None = None
     note: type[Note] = Note
+    origins: tuple[OriginKind, ...] = ()
     options: tuple[Option, ...] = ()
     needs: tuple[str, ...] = ()
     lossless: bool | None = True
@@ -108,7 +119,7 @@ class MethodSpec:
     presets: Presets | None = None
     baseline: bool = False
     self_speculative: bool = False
-    layer_rules: bool = False
+    layer_rules: Callable[[Layers, Mapping[str, Any]], Layers] | None = None
     layers_unknown: str = ""
     layers_hint: str = ""
     race_place: int | None = None
@@ -125,10 +136,6 @@ class MethodSpec:
         """The drafter class."""
         module, _, name = self.drafter.partition(":")
         return getattr(import_module(module), name)
-
-    def load_explanation(self) -> ModuleType:
-        """The module that explains its drafts."""
-        return import_module(self.explanation)
 
     def needed(self, options: Mapping[str, Any], at_hand: Collection[str] = ()) -> tuple[str, ...]:
         """Of ``needs`` those that these options leave, where so much is at hand."""

@@ -27,11 +27,6 @@ Kind = Literal["accepted", "corrected", "bonus", "target"]
 bonus: the target's token after a path accepted to its end. target: the target's token where nothing was drafted
 (the first token, and every token of autoregressive decoding)."""
 
-Source = Literal["prompt", "output", "history", "draft", "retrieval", "recycled", "server", "target"]
-"""Who proposed a token: copied from the prompt, copied from the text generated so far, copied from past answers, a
-draft model, a datastore, logits that the target had in earlier rows, a server in its own way, or the target
-itself."""
-
 UNDISCLOSED = -1
 """Id of a drafted token that was rejected, and that the engine does not name."""
 
@@ -107,7 +102,8 @@ class Origin:
     """Where drafted nodes come from.
 
     Attributes:
-        source: see ``Source``.
+        source: who proposed them, the name of a kind of origin (``engines.methods.origins``): "prompt", "output",
+            "history", "draft", "retrieval", "recycled", "server", "target", or one that a method declares.
         place: index of the first copied token in the context (PLD) or in the document (retrieval, past answers).
         document: name of the document (retrieval), or which of the past answers.
         match: length in tokens of the suffix that was matched.
@@ -115,7 +111,7 @@ class Origin:
         passage: index into ``Retrieval.passages`` of the round, where the passage is among them.
     """
 
-    source: Source
+    source: str
     place: int | None = None
     document: str | None = None
     match: int | None = None

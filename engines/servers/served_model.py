@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from engines.errors import RunFailed, UsageProblem
 from engines.laws import DEFAULT, LAWS
+from engines.methods.origins import SERVER
 from engines.methods.spec import MethodSpec
 from engines.report.answer import Answer
 from engines.report.events import (
@@ -200,7 +201,7 @@ def chain(tokens: Sequence[int], pieces: Sequence[str]) -> Draft:
     """A draft of a server: one path, without probabilities."""
     count = len(tokens)
     return Draft(tuple(tokens), tuple(range(-1, count - 1)), tuple(pieces), (None,) * count, (0,) * count,
-                 (Origin("server"),) if count else ())
+                 (Origin(SERVER.name),) if count else ())
 
 
 def number(value: float | None) -> float:

@@ -44,7 +44,7 @@ from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.kept_settings import KeptSettings, begin_with, keep_head, with_head
 from spec_tui.session.settings import ChatSettings, to_build
 
-_ENGINE = "Decoding method; spec-tui engines lists them. Default: draft if a draft model fits, else pld."
+_ENGINE = "Decoding method; spec-tui engines lists them. Default: by what is at hand."
 _NARRATE = "Describe the run in sentences, a line for each round, for screen readers."
 _TRACE = "Record the run in this file, as lines of JSON. Of existing files only a trace is overwritten."
 _EXPLAIN = "Then say why the answer was faster or slower than without drafts, and what to try first."

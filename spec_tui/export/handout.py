@@ -10,7 +10,7 @@ from spec_tui.learn.pictures import MARKS, READING, caption, picture
 from spec_tui.learn.sources import Source, sources
 from spec_tui.learn.walk import Walk
 from spec_tui.present.rows import Row
-from spec_tui.present.styles import STYLES
+from spec_tui.present.styles import all_styles
 from spec_tui.present.text import capital
 
 _WIDE, _HIGH = 96, 16  # of a picture
@@ -28,7 +28,7 @@ a:not([href^="#"])::after{content:" (" attr(href) ")"}}
 
 def handout(title: str, walks: Sequence[Walk], notes: bool = False) -> str:
     """A whole HTML document of these lessons, without a script. ``notes`` adds those for the presenter."""
-    rules = "".join(f"pre .s-{name}{{{declarations_of(name)}}}\n" for name in STYLES)
+    rules = "".join(f"pre .s-{name}{{{declarations_of(name)}}}\n" for name in all_styles())
     contents = "".join(f'<li><a href="#{text_of(walk.lesson.name)}">{text_of(walk.lesson.title)}</a></li>'
                        for walk in walks)
     body = [f"<h1>{text_of(title)}</h1>\n<ol>{contents}</ol>\n"] if len(walks) > 1 else []

@@ -11,7 +11,7 @@ from spec_tui.export import about
 from spec_tui.present import token_styles as marks
 from spec_tui.present.narration import question
 from spec_tui.present.rejected import interleaved
-from spec_tui.present.styles import DARK, LEGEND, LIGHT, STYLES
+from spec_tui.present.styles import DARK, LIGHT, all_styles, style_named
 from spec_tui.present.text import one_line, sanitise, visible
 from spec_tui.present.token_facts import facts, fate
 
@@ -79,7 +79,7 @@ def _style() -> str:
 
 def _styles() -> dict[str, list[str]]:
     """The style names of each view that has colours."""
-    names = list(LEGEND)
+    names = [name for name, style in all_styles().items() if style.legend]
     sources, heat = [n for n in names if n.startswith("by-")], ["sure", "likely", "unsure", "guess"]
     fates = [n for n in names if n not in (*sources, *heat, "ghost")]
     return {marks.OUTCOME: fates, marks.REJECTED_KEPT: [*fates, "ghost"], "source": sources, "confidence": heat}
@@ -87,7 +87,7 @@ def _styles() -> dict[str, list[str]]:
 
 def declarations_of(name: str) -> str:
     """The declarations of a style of the application."""
-    colour, words = STYLES[name].colour, STYLES[name].attributes.split()
+    colour, words = style_named(name).colour, style_named(name).attributes.split()
     out = [_ATTRIBUTES[word] for word in words if word in _ATTRIBUTES]
     out += ([f"background:var(--{colour})", "color:var(--background)"] if "reverse" in words
             else [f"color:var(--{colour})"])

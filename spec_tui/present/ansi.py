@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import IO, get_args
 
 from engines.report.events import Emitted, Kind
-from spec_tui.present.styles import LEGEND, STYLES
+from spec_tui.present.styles import STYLES
 from spec_tui.present.text import sanitise
 
 # Of the terminal's own colours, so they are readable on its background. Both kinds that the target put right are
@@ -55,7 +55,7 @@ class FateStyle:
     def legend(self, rejected: bool = False) -> str:
         """One line that names the marks, each in its own style."""
         names = (*get_args(Kind), *["ghost"] * rejected)
-        return "   ".join(self._paint(LEGEND[name], name) for name in names)
+        return "   ".join(self._paint(STYLES[name].legend, name) for name in names)
 
     def _struck(self, labels: Sequence[str]) -> str:
         """A branch that was rejected; the blank before it carries no line."""

@@ -33,8 +33,7 @@ def cautions(run: RunState, disturbed: Disturbance | None = None) -> list[Cautio
             "the answer repeats itself, which is easy to draft: its speed says little",
             f"the answer repeats itself ({again}): that is easy to draft, so its speed says little"))
     if (held := copied_from(run)) is not None:
-        where = "a past answer already holds this one" if held.source == "history" else (
-            "the datastore already holds this answer")
+        where = "the datastore already holds this answer" if held.datastore else "a past answer already holds this one"
         found.append(Caution(
             f"{where}: its speed says little",
             f"{where} ({one_line(held.document, 40)}): its speed says little about other prompts"))
@@ -63,7 +62,7 @@ def copied_from(run: RunState) -> Origin | None:
         draft = event.draft
         for node in event.path:
             origin = draft.origins[draft.origin[node]]
-            if origin.document and origin.source in ("retrieval", "history"):
+            if origin.document:
                 held[origin.source, origin.datastore, origin.document] += 1
     for (source, datastore, document), count in held.most_common(1):
         enough = count >= _HELD * len(run.tokens)

@@ -8,6 +8,10 @@ what colour says, an attribute says too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+
+from engines.methods import origin_kind, origins
+from engines.methods.origins import OriginKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ STYLES: dict[str, Style] = {
     "lane-1": Style("foreground", "bold"),
     "lane-2": Style("tok-accept"),
     "lane-3": Style("tok-fixed"),
-    "lane-4": Style("src-retr"),
+    "lane-4": Style("src-retrieval"),
     "lane-5": Style("tok-bonus"),
     "lane-6": Style("src-output"),
     # the token language: outcome
@@ -65,32 +69,38 @@ STYLES: dict[str, Style] = {
     "target": Style("foreground", legend="target, no draft"),
     "ghost": Style("tok-ghost", "strike", legend="rejected draft"),
     "prompt": Style("tok-prompt"),
-    # source
-    "by-draft": Style("src-draft", legend="draft model"),
-    "by-retrieval": Style("src-retr", "italic", legend="datastore"),
-    "by-prompt": Style("src-prompt", "reverse", legend="copied from prompt"),
-    "by-output": Style("src-output", "underline", legend="copied from answer"),
-    "by-history": Style("src-output", "bold", legend="copied from past answer"),
-    "by-recycled": Style("src-draft", "bold", legend="earlier logits"),
-    "by-server": Style("src-draft", "italic", legend="server"),
-    "by-target": Style("src-target", "bold underline", legend="target"),
     # confidence
     "sure": Style("foreground", legend="p ≥ .9"),
     "likely": Style("conf-likely", "italic", legend="p ≥ .6"),
     "unsure": Style("conf-unsure", "underline", legend="p ≥ .3"),
     "guess": Style("conf-guess", "bold underline2", legend="p < .3"),
 }
-LEGEND = {name: style.legend for name, style in STYLES.items() if style.legend}
+
+
+def style_named(name: str) -> Style:
+    """The style of a name: one of those above, or ``by-KIND`` of a kind of origin."""
+    return STYLES.get(name) or _of_kind(origin_kind(name.removeprefix("by-")))
+
+
+def all_styles() -> dict[str, Style]:
+    """All styles by name, those of kinds of origin last."""
+    return STYLES | {f"by-{kind.name}": _of_kind(kind) for kind in (*origins().values(), origin_kind(""))}
+
+
+@cache
+def _of_kind(kind: OriginKind) -> Style:
+    return Style(f"src-{kind.hue}", kind.attributes, legend=kind.words)
+
 
 DARK_TOKENS = {
     "tok-prompt": "#9aa4b2", "tok-accept": "#56B4E9", "tok-fixed": "#E69F00", "tok-bonus": "#F0E442",
-    "tok-ghost": "#f46a64", "src-draft": "#56B4E9", "src-retr": "#CC79A7", "src-prompt": "#F0E442",
+    "tok-ghost": "#f46a64", "src-draft": "#56B4E9", "src-retrieval": "#CC79A7", "src-prompt": "#F0E442",
     "src-output": "#43c59e", "src-target": "#E69F00", "conf-likely": "#9fd3c7", "conf-unsure": "#E69F00",
     "conf-guess": "#f46a64",
 }
 LIGHT_TOKENS = {
     "tok-prompt": "#4b5563", "tok-accept": "#00588a", "tok-fixed": "#7a4b00", "tok-bonus": "#5f5600",
-    "tok-ghost": "#a83a00", "src-draft": "#00588a", "src-retr": "#8a2f63", "src-prompt": "#5f5600",
+    "tok-ghost": "#a83a00", "src-draft": "#00588a", "src-retrieval": "#8a2f63", "src-prompt": "#5f5600",
     "src-output": "#00664a", "src-target": "#7a4b00", "conf-likely": "#1f5f57", "conf-unsure": "#7a4b00",
     "conf-guess": "#a83a00",
 }

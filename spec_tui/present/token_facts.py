@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 from engines.core.tree import children
 from engines.laws import spec_of, trying
+from engines.methods import origin_kind, who_proposes
 from engines.report.events import UNDISCLOSED, BudgetChoice, Layers, Origin, Round
 from engines.report.run_state import RunState, TokenState
 from engines.report.wording import p3
 from spec_tui.present.rejected import interleaved
 from spec_tui.present.step.nodes import origins_of
 from spec_tui.present.text import LOSSY, one_line, visible
-from spec_tui.present.token_styles import proposer
 
 
 def fate(run: RunState, token: TokenState, event: Round | None) -> str:
     """One sentence on what happened."""
     if event is None:
         return "The first token comes from the prefill: the target had read the prompt, and nothing was drafted yet."
-    who = proposer(token.source, run)
+    who = who_proposes(token.source, run)
     if token.emitted.trials:
         return trying(run.started.law if run.started is not None else "").fate(token, who)
     if token.kind == "accepted":
@@ -51,7 +51,7 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
     if event is not None and e.node >= 0:
         layers = run.prefilled.layers if run.prefilled else None
         yield "proposed by", "; and ".join(
-            _part(layers) if layers and origin.source == "draft" else _origin(run, origin)
+            _part(layers) if layers and origin_kind(origin.source).drafter else _origin(run, origin)
             for origin in origins_of(event, e.node))
         q, served = event.draft.probs[e.node], event.draft_seconds is None  # a server tells neither
         unknown = p3(None) if served else "no probability (copied, not predicted)"
@@ -83,7 +83,7 @@ def _part(layers: Layers) -> str:
 
 
 def _origin(run: RunState, origin: Origin) -> str:
-    words = proposer(origin.source, run)
+    words = who_proposes(origin.source, run)
     if origin.datastore:
         words += f" {one_line(origin.datastore, 40)}"
     if origin.document:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engines.methods import what_drafts
+from engines.methods import origin_kind, origins, what_drafts
 from engines.report.run_state import RunState, TokenState
-from spec_tui.present.styles import LEGEND
+from spec_tui.present.styles import all_styles
 from spec_tui.present.text import LOSSY
 
 OUTCOME, REJECTED_KEPT = "outcome", "rejected"
@@ -25,11 +25,6 @@ VIEWS = {
 }
 """What a text shows, in words, in the order of the key that goes through them (``next_view``). How rejected tokens stay
 in the text says ``spec_tui.present.rejected``."""
-
-# Styles that would also draw on the blank before a word.
-INKED_BLANKS = frozenset(
-    {"by-prompt", "corrected", "bonus", "by-output", "by-target", "unsure", "guess", "ghost", "lossy"}
-)
 
 ACCEPTED, REJECTED, UNJUDGED, ROOT, CHOSEN, PRUNED = "●✗○◌◐✂"
 FATE_MARKS = {"accepted": (ACCEPTED, "accepted"), "rejected": (REJECTED, "ghost"), "unreached": (UNJUDGED, "muted")}
@@ -51,20 +46,6 @@ GLYPHS = {
 }
 """What each mark means; no mark means two things."""
 
-LETTERS = {
-    "draft": "D", "retrieval": "R", "prompt": "P", "output": "O", "history": "H", "recycled": "L", "server": "S",
-    "target": "T",
-}
-SOURCES = {
-    "draft": "draft model", "retrieval": "datastore", "prompt": "prompt", "output": "answer so far",
-    "history": "past answers", "recycled": "earlier logits", "server": "server", "target": "target",
-}
-
-
-def proposer(source: str, run: RunState) -> str:
-    """Who proposes what is of this source in a run."""
-    return what_drafts(run) if source == "draft" else SOURCES.get(source, source)
-
 
 def next_view(view: str) -> str:
     """The view after this one; after the last one the first."""
@@ -77,7 +58,7 @@ def style_of(token: TokenState, view: str) -> str:
     if view in FATES:
         return token.kind
     if view == "source":
-        return f"by-{token.source}"
+        return f"by-{origin_kind(token.source).name}"
     return confidence(token.prob) if view == "confidence" else "text"
 
 
@@ -111,6 +92,9 @@ def legend(names: set[str], view: str, runs: Iterable[RunState] = ()) -> list[tu
     view."""
     if view == "plain":
         return []
-    drafters = dict.fromkeys(proposer("draft", run) for run in runs if run.metrics.sources.get("draft"))
-    words = LEGEND | ({"by-draft": ", ".join(drafters)} if drafters else {})
-    return [(name, words[name]) for name in LEGEND if name in names]
+    runs, words = tuple(runs), {name: style.legend for name, style in all_styles().items() if style.legend}
+    for kind in origins().values():
+        drafters = dict.fromkeys(what_drafts(run) for run in runs if run.metrics.sources.get(kind.name))
+        if kind.drafter and drafters:
+            words[f"by-{kind.name}"] = ", ".join(drafters)
+    return [(name, said) for name, said in words.items() if name in names]

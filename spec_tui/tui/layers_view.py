@@ -8,7 +8,6 @@ from typing import Any
 
 from engines.errors import SpecError
 from engines.methods import drafts_itself, find, known, with_rules
-from engines.methods.admg.rules import leave_out
 from engines.methods.shared.payoff import Payoff, payoff
 from engines.report.events import Layers
 from engines.report.run_state import RunState
@@ -69,16 +68,12 @@ def look(
     used = (run.prefilled.layers if run.prefilled else None) or last
     by = used if used is not None and used.attention_cosine else last
     fits = by is not None and (used is None or len(by.attention) == len(used.attention))
-    planned = plan(by, options) if fits and has_rules(engine) else None
+    spec = known(engine)
+    planned = spec.layer_rules(by, options) if fits and spec is not None and spec.layer_rules else None
     found = None
     if run.started is not None and drafts_itself(run.started.engine):
         found = payoff(run.metrics, run.rounds, alone=seconds_alone(run, baseline))
     return LayersView(engine=engine, used=used, planned=planned, payoff=found, verdict=of_runs(run, baseline))
-
-
-def plan(layers: Layers, options: Mapping[str, Any]) -> Layers:
-    """What the rules of these options leave out, by the same cosines."""
-    return leave_out(layers, *(options[name] for name in ("alpha", "m", "n", "cosine", "interval")))
 
 
 def stepped(alpha: float, step: int) -> float:
@@ -89,14 +84,14 @@ def stepped(alpha: float, step: int) -> float:
 
 def has_rules(engine: str) -> bool:
     """Whether an engine leaves out layers by rules that its options move."""
-    return (spec := known(engine)) is not None and spec.layer_rules
+    return (spec := known(engine)) is not None and spec.layer_rules is not None
 
 
 def no_rules(engine: str) -> str:
     """Why an engine without rules has none."""
-    if drafts_itself(engine):
-        return f"{find(engine).title} leaves out a fixed set: /set layers=a3,a5-7,m4 chooses it"
-    return f"{find(engine).title} leaves out no layers: /engine {with_rules()} does"
+    spec = find(engine)
+    return f"{spec.title} leaves out " + (
+        f"a fixed set: {spec.layers_hint}" if drafts_itself(engine) else f"no layers: /engine {with_rules()} does")
 
 
 def measure(session: ChatSession, typed: str) -> str:

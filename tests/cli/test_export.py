@@ -112,7 +112,7 @@ def test_a_page_needs_nothing_from_outside_and_has_both_themes():
     assert not found.links and not set(found.tags) & {"script", "link", "img", "iframe", "object"}
     assert "default-src 'none'" in text and not re.search(r"url\(|@import|https?://", text)
     style = text.partition("<style>")[2].partition("</style>")[0]
-    for name in ("tok-accept", "tok-fixed", "tok-bonus", "tok-ghost", "src-retr", "src-prompt"):
+    for name in ("tok-accept", "tok-fixed", "tok-bonus", "tok-ghost", "src-retrieval", "src-prompt"):
         assert f"--{name}:{LIGHT_TOKENS[name]}" in style and f"--{name}:{DARK_TOKENS[name]}" in style
     assert "prefers-color-scheme:dark" in style
     assert "body:has(#play:checked) :is(.t,.ghost){animation:" in style and 'id="play"' in text, "it plays when told"

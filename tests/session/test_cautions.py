@@ -30,7 +30,8 @@ def a_run(
     first = Emitted(0, "a", "a", "target")
     rounds = []
     for n in range(1, tokens):
-        draft = Draft((n,), (-1,), ("a",), (0.9,), (0,), (Origin(source, n, document, 3, "sample"),))
+        origin = Origin(source, n, document, 3, "sample" if source == "retrieval" else None)
+        draft = Draft((n,), (-1,), ("a",), (0.9,), (0,), (origin,))
         emitted = Emitted(n if token is None else token, "a", "a", "accepted", 0)
         rounds.append(Round(n, 1, draft, (0,), (emitted,), 0.001, 0.01, 0.0, n, {}))
     return fold_all([started, Prefilled(1, 0, 0.1, first, 1), *rounds, Finished("stop", (), "")])

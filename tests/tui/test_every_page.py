@@ -9,7 +9,7 @@ from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
 from spec_tui.learn.pictures import picture
 from spec_tui.learn.told import told
 from spec_tui.learn.walk import Walk
-from spec_tui.present.styles import STYLES
+from spec_tui.present.styles import all_styles
 from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen
 from spec_tui.tui.widgets.step_panels import Doing, phase_rows
@@ -30,7 +30,7 @@ def drawn(screen: LessonScreen) -> None:
         if panel.is_on_screen_tree and panel.size.area:
             panel._strips.clear()
             panel.render_lines(panel.size.region)
-            assert all(style in STYLES for row in panel._rows for _, style in row)
+            assert all(style in all_styles() for row in panel._rows for _, style in row)
 
 
 @pytest.mark.parametrize("of, presenter", some(
@@ -100,7 +100,7 @@ def drawn_figure(screen: LessonScreen) -> None:
     panel = screen.query_one(FigurePanel)
     if panel.size.area:
         panel.render_lines(panel.size.region)
-        assert panel._rows and all(style in STYLES for row in panel._rows for _, style in row)
+        assert panel._rows and all(style in all_styles() for row in panel._rows for _, style in row)
 
 
 @pytest.mark.parametrize("name", names())
@@ -115,7 +115,7 @@ def test_every_picture_of_a_page_has_styles_that_there_are(name):
                 for _ in range(MOST):
                     figure.move(step)
                 rows = [*rows, *figure.rows(width, height)]
-            assert all(style in STYLES for row in rows for _, style in row)
+            assert all(style in all_styles() for row in rows for _, style in row)
 
 
 @pytest.mark.parametrize("minutes", paths())

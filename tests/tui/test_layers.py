@@ -21,7 +21,7 @@ from spec_tui.present import price_words as price
 from spec_tui.present.speed_verdict import judged
 from spec_tui.present.step.phases import StepPosition
 from spec_tui.tui import layers_view as layers
-from spec_tui.tui.layers_view import LayersView, plan, removed, stepped
+from spec_tui.tui.layers_view import LayersView, removed, stepped
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.widgets import layers_panel, step_panels
 from spec_tui.tui.widgets.layers_panel import AGAIN, RULES, RUNS, STAYS
@@ -244,7 +244,7 @@ def test_a_preview_is_what_the_engine_then_leaves_out(tiny):
     for options in ({"alpha": some, "n": 0}, {"alpha": some, "n": 1, "m": 2}, {"m": 1, "n": 2}, {"m": 5, "n": 12},
                     {"cosine": False, "m": 2, "n": 0}, {"interval": False, "alpha": 0.0, "n": 0},
                     {"cosine": False, "interval": False}):
-        preview, found = plan(first, spec.parse(options, tiny.target.name)), measured(**options)
+        preview, found = spec.layer_rules(first, spec.parse(options, tiny.target.name)), measured(**options)
         assert (preview.attention, preview.mlp) == (found.attention, found.mlp)
         assert (preview.alpha, preview.m, preview.n) == (found.alpha, found.m, found.n)
         rules |= {*found.attention, *found.mlp}
@@ -253,7 +253,7 @@ def test_a_preview_is_what_the_engine_then_leaves_out(tiny):
 
 def test_what_a_model_cannot_do_without_stays_in_a_preview():
     bound = replace(USED, attention_stays=(5, 6), mlp_stays=(3,))
-    found = plan(bound, find("admg").parse({"alpha": 0.5, "m": 3, "n": 0}))
+    found = find("admg").layer_rules(bound, find("admg").parse({"alpha": 0.5, "m": 3, "n": 0}))
     assert not any((found.attention[4], found.attention[5], found.mlp[2])) and found.attention[3] and found.mlp[5]
 
 

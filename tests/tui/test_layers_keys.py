@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from engines.methods import find
 from engines.report.events import Failed, Layers, Prefilled
 from engines.request import Request
-from spec_tui.tui.layers_view import plan, removed
+from spec_tui.tui.layers_view import removed
 from tests.tui.fakes import COSINES
 
 ADMG = Request((), "admg")
@@ -69,7 +70,7 @@ async def test_alpha_m_and_n_move_by_key_and_take_effect_on_the_next_answer(sess
         options = s.chat.session.settings.options("admg")
         assert (options["alpha"], options["m"], options["n"]) == (0.991, 4, 3)
         assert "next: α 0.991  m 4  n 3" in panel(s) and "next leaves out" in panel(s)
-        preview = plan(used, options)
+        preview = find("admg").layer_rules(used, options)
         assert removed(preview) != removed(used)
         await s.ask("Again.")
         asked = s.client.requests[-1].options

@@ -203,23 +203,23 @@ def test_hostile_pieces_are_harmless_in_tree_and_inspector():
 
 
 def test_every_view_styles_every_token_and_the_legend_explains_it():
-    from spec_tui.present.styles import STYLES
+    from spec_tui.present.styles import all_styles
 
     run = run_of()
     for view in marks.VIEWS:
         names = marks.present(run.tokens, view)
-        assert names <= set(STYLES)
+        assert names <= set(all_styles())
         explained = {name for name, _ in marks.legend(names, view)}
         assert explained == (set() if view == "plain" else names)
 
 
 def test_styles_differ_without_colour():
     """Within a view, no two styles have the same attributes, but for the two that mean "nothing special"."""
-    from spec_tui.present.styles import STYLES
+    from spec_tui.present.styles import all_styles
 
     for names in (("accepted", "corrected", "bonus", "ghost"), ("sure", "likely", "unsure", "guess"),
                   ("by-draft", "by-retrieval", "by-prompt", "by-output", "by-target")):
-        attributes = [STYLES[name].attributes for name in names]
+        attributes = [all_styles()[name].attributes for name in names]
         assert len(set(attributes)) == len(attributes)
 
 
@@ -370,12 +370,12 @@ def test_a_lossless_run_is_marked_nowhere():
 
 
 def test_the_mark_stands_out():
-    from spec_tui.present.styles import STYLES
+    from spec_tui.present.styles import all_styles
 
     assert marks.spans("law redraw LOSSY · T 1", "muted") == [
         ("law redraw ", "muted"), ("LOSSY", "lossy"), (" · T 1", "muted")]
     assert marks.spans("exact", "text") == [("exact", "text")]
-    assert "reverse" in STYLES["lossy"].attributes, "without colour, too"
+    assert "reverse" in all_styles()["lossy"].attributes, "without colour, too"
 
 
 def test_laws_that_are_not_lossless_say_so_wherever_they_can_be_chosen():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from engines.hub.known_models import known_name
+from engines.methods.admg.rules import leave_out
 from engines.methods.options import Option
-from engines.methods.shared.self_draft import EXIT_OPTIONS, SelfDraftNote
+from engines.methods.origins import DRAFT
+from engines.methods.shared.self_draft import EXIT_OPTIONS, SelfDraftNote, explain_self_draft
 from engines.methods.spec import MethodSpec, Presets
+from engines.report.events import Layers
 
 _PRESETS: dict[str, dict[str, Any]] = {  # one named after a known model is that model's
     # C_l of the target that ships, over the showcase prompts: 0.42 to 0.98 in layers 1 to 3, 0.987 0.990 0.992 0.992 in
@@ -29,6 +33,10 @@ def _auto(model: str) -> str:
     return name if name in _PRESETS else "paper"
 
 
+def _left_out(layers: Layers, options: Mapping[str, Any]) -> Layers:
+    return leave_out(layers, *(options[name] for name in ("alpha", "m", "n", "cosine", "interval")))
+
+
 SPEC = MethodSpec(
     id="admg",
     title="ADMG (ASD)",
@@ -36,11 +44,13 @@ SPEC = MethodSpec(
     source="Metel et al. 2024 (ADMG; ASD in its tables), algorithm 1; Zhang et al. 2024 (Draft & Verify), adaptive "
     "exit",
     drafter="engines.methods.admg.drafter:ADMG",
-    explanation="engines.methods.shared.explain_self_draft",
+    order=120,
+    explain=explain_self_draft,
     reference="ADMG (Metel et al. 2024), sections 3.1 and 3.2, algorithm 1",
     note=SelfDraftNote,
+    origins=(DRAFT,),
     self_speculative=True,
-    layer_rules=True,
+    layer_rules=_left_out,
     layers_unknown="nothing measured yet: an answer measures it, and so do l and enter for the prompt that is typed",
     options=(
         Option("preset", "auto", "Values of alpha, m and n. auto: the one named after the model (sample, "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from engines.methods.options import Option
-from engines.methods.shared.self_draft import EXIT_OPTIONS, SelfDraftNote
+from engines.methods.origins import DRAFT
+from engines.methods.shared.self_draft import EXIT_OPTIONS, SelfDraftNote, explain_self_draft
 from engines.methods.spec import MethodSpec
 
 MIDDLE = "middle"
@@ -14,8 +15,10 @@ SPEC = MethodSpec(
     summary="The target drafts for itself, without a fixed set of its sublayers, and checks with all of them.",
     source="Zhang et al. 2024 (Draft & Verify)",
     drafter="engines.methods.draft_verify.drafter:DraftVerify",
-    explanation="engines.methods.shared.explain_self_draft",
+    order=130,
+    explain=explain_self_draft,
     note=SelfDraftNote,
+    origins=(DRAFT,),
     self_speculative=True,
     layers_unknown="the next answer leaves out what layers= says",
     layers_hint="/set layers=a3,a5-7,m4 chooses the set",

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engines.core.tree import depths
 from engines.heads.shape import EAGLE_HEAD
 from engines.methods import counterparts as other
 from engines.methods.options import Option
+from engines.methods.origins import DRAFT
+from engines.methods.shared.explain import Words, expanded, likeliest
 from engines.methods.shared.stop_rules import STOPPED
 from engines.methods.shared.tree_options import LEVELS, NODES, DraftNote, draft_options
 from engines.methods.spec import MethodSpec
+from engines.report.events import Round
+from engines.report.run_state import RunState, best_path
+from engines.report.wording import counted, ms, tokens
 
 
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
@@ -26,14 +32,36 @@ def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[
                        num_speculative_tokens=other.size(options, setup)),)
 
 
+def _explain(run: RunState, event: Round, deep: bool) -> Words:
+    tree, forwards = event.draft, event.draft_forwards
+    path = best_path(tree)
+    known = run.prefilled.reads if run.prefilled is not None else None
+    reads = known.words if known is not None else "the target's hidden states"
+    cost = f"{counted(forwards, 'pass')} of the head" if forwards else "The head"
+    shape = tokens(len(path))
+    if len(path) < len(tree.tokens):
+        levels = counted(max(depths(tree.parents)), "level")
+        shape = f"a tree of {counted(len(tree.tokens), 'node')}, {levels} deep, whose likeliest path is"
+    words = [f"The head, one layer trained for this target, drafted {shape}: {likeliest(tree)}. {cost} took "
+             f"{ms(event.draft_seconds)}."]
+    if not deep:
+        return words
+    return [*words, f"For the first token it reads {reads} of the last row that the target computed, and the root's "
+            "embedding. For each token after that it reads its own output instead, so it grows less sure with depth.",
+            *expanded(run, event)]
+
+
 SPEC = MethodSpec(
     id="eagle",
     title="EAGLE",
     summary="A small head trained for the target reads the target's hidden states and drafts a chain or a tree.",
     source="Li et al. 2024 (EAGLE), 2024 (EAGLE-2: the tree), 2025 (EAGLE-3: features of several layers)",
     drafter="engines.methods.eagle.drafter:Eagle",
-    explanation="engines.methods.eagle.explain",
+    order=80,
+    explain=_explain,
+    why_empty=lambda run, event: "the head has no room for this text",
     note=DraftNote,
+    origins=(DRAFT,),
     drafts_from="the draft head",
     options=draft_options(num_tokens=8, confidence=0.0, tree=(
         Option("depth", 6, f"Tree: most levels. {LEVELS}", 1, 16),

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engines.methods import known, note_of
 from engines.methods.draft_model import SPEC as DRAFT_SPEC
 from engines.methods.eagle import SPEC as EAGLE_SPEC
 from engines.methods.notes import labelled
 from engines.methods.options import BUDGET, Option
+from engines.methods.origins import DRAFT, HISTORY, OUTPUT, PROMPT, RETRIEVAL
+from engines.methods.shared.explain import Words, top
 from engines.methods.shared.tree_options import DraftNote
 from engines.methods.spec import MethodSpec
+from engines.report.events import Round
+from engines.report.plain_text import one_line
+from engines.report.run_state import RunState
+from engines.report.wording import joined, tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +35,33 @@ class HybridNote(DraftNote):
     similarity: float | None = labelled("similarity")
 
 
+def _explain(run: RunState, event: Round, deep: bool) -> Words:
+    note: HybridNote = note_of(run.started, event)
+    who = _source(note.drafted_by) if note.drafted_by is not None else "none of them"
+    words = [f"Every source drafts, and the one with the best score is verified, {who}: scores {_scores(note)}. It "
+             f"drafts {tokens(len(event.draft.tokens))}, the likeliest first {top(event)}."]
+    if note.draft_forwards:
+        words = [f"No source that copies promised as much as {who}, which drafted {tokens(len(event.draft.tokens))} "
+                 f"instead, the likeliest first {top(event)}. The scores were {_scores(note)}."]
+    return words + ["A score is the sum of the probabilities of a draft's paths, the number of tokens expected to be "
+                    "accepted; with budget=auto they are corrected by how often they were right before."] * deep
+
+
+def _why_empty(run: RunState, event: Round) -> str:
+    told = _scores(note_of(run.started, event))
+    return "no source found anything" + (f" (scores: {told})" if told else "")
+
+
+def _scores(note: HybridNote) -> str:
+    """The score of each source; "" where there is none."""
+    return joined(f"{_source(name)} {score:.2f}" for name, score in note.scores.items()) if note.scores else ""
+
+
+def _source(name: str) -> str:
+    spec = known(name)
+    return spec.drafts_from if spec is not None and spec.drafts_from else one_line(name)
+
+
 SPEC = MethodSpec(
     id="hybrid",
     title="Hybrid",
@@ -36,8 +70,11 @@ SPEC = MethodSpec(
     source="future work of Gritta et al. 2025 (DReSD); score and the turn to a model: Oliaro et al. 2024 "
            "(SuffixDecoding)",
     drafter="engines.methods.hybrid.drafter:Hybrid",
-    explanation="engines.methods.hybrid.explain",
+    order=110,
+    explain=_explain,
+    why_empty=_why_empty,
     note=HybridNote,
+    origins=(DRAFT, RETRIEVAL, PROMPT, OUTPUT, HISTORY),
     options=(
         BUDGET,
         Option("model", True, "Whether the draft model, or else an EAGLE head, drafts where it promises more than the "

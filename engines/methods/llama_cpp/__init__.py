@@ -6,6 +6,7 @@ Source: docs/speculative.md and common/speculative.cpp of llama.cpp. A value of 
 from __future__ import annotations
 
 from engines.methods.options import Option
+from engines.methods.server import SPEC as SERVER
 from engines.methods.spec import MethodSpec
 
 # The ways of drafting, by llama.cpp's names.
@@ -22,7 +23,10 @@ SPEC = MethodSpec(
     summary="llama.cpp reads the model's GGUF file itself, and drafts in one of its own ways, or not at all.",
     source="llama.cpp, docs/speculative.md",
     drafter="engines.methods.drafter:Drafter",
-    explanation="engines.methods.server.explain",
+    order=200,
+    explain=SERVER.explain,
+    why_empty=SERVER.why_empty,
+    origins=SERVER.origins,
     options=(
         Option("spec", "none", "How it drafts: not at all; after an n-gram that occurred before; with a draft model, an"
                " EAGLE-3 head, DFlash, DSpark, or the MTP layers of the model's own file. Several may be joined by +:"

@@ -18,6 +18,7 @@ from engines.errors import UsageProblem
 from engines.heads.shape import MEDUSA_HEADS
 from engines.methods.drafter import Drafter, Resources, chosen_row
 from engines.methods.medusa import MedusaNote
+from engines.methods.origins import DRAFT
 from engines.methods.shared.ranked_trees import RankedToken, best_first, of_ranks
 from engines.model.feature_request import LAST
 from engines.report.events import Origin
@@ -67,7 +68,7 @@ class Medusa(Drafter):
         def below(level: int) -> list[RankedToken]:
             return levels[level] if level < depth else []
 
-        tree = DraftTree(origins=[Origin("draft")], note=MedusaNote(draft_forwards=1, heads=depth))
+        tree = DraftTree(origins=[Origin(DRAFT.name)], note=MedusaNote(draft_forwards=1, heads=depth))
         found = best_first(0, below) if self.budget else of_ranks(PUBLISHED, 0, below)
         for token, parent, chance in islice(found, min(self.nodes, limits.nodes)):
             tree.add(token, parent, chance, 0)

@@ -9,7 +9,12 @@ from typing import Any
 from engines.methods import counterparts as other
 from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, Option
+from engines.methods.origins import OUTPUT, PROMPT
+from engines.methods.shared.explain import Words, option_range, place, suffix
 from engines.methods.spec import GenerateCall, MethodSpec
+from engines.report.events import Round
+from engines.report.run_state import RunState
+from engines.report.wording import counted, listed, ms, tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +41,34 @@ def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[
     )
 
 
+def _explain(run: RunState, event: Round, deep: bool) -> Words:
+    tree = event.draft
+    first = tree.origins[0]
+    words = [f"Prompt lookup asks no model. The last {tokens(first.match or 0)}, {suffix(run, event, first.match)}, "
+             f"occurred before, in the {place(first)}. What followed there is copied: {listed(tree.pieces)}, "
+             f"{tokens(len(tree.tokens))} in {ms(event.draft_seconds)}."]
+    if not deep:
+        return words
+    if len(tree.origins) > 1:
+        words.append(f"{counted(len(tree.origins), 'distinct match')} were merged into one tree.")
+    return [*words, "The match is counted with all tokens that agree before it; of several matches with enough after "
+                    "them to copy the longest whole one is taken, then the latest (Saxena's takes the oldest). A "
+                    "copied token has no probability of the drafter's."]
+
+
 SPEC = MethodSpec(
     id="pld",
     title="Prompt lookup",
     summary="Finds the last few tokens earlier in the prompt or answer and drafts what followed them.",
     source="Saxena 2023, prompt lookup decoding",
     drafter="engines.methods.pld.drafter:PromptLookup",
-    explanation="engines.methods.pld.explain",
+    order=20,
+    explain=_explain,
+    why_empty=lambda run, event: (
+        f"the last n tokens, {option_range(run, 'min_ngram', 'max_ngram')}, occur nowhere earlier"),
     reference="Saxena 2023, prompt lookup decoding",
     note=LookupNote,
+    origins=(PROMPT, OUTPUT),
     default_priority=1,
     race_place=2,
     generate=GenerateCall(  # 10 is PLD's own default; transformers has none

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engines.methods import what_drafts
 from engines.methods.draft_model import SPEC as DRAFT_SPEC
 from engines.methods.draft_model import TREE_OPTIONS
 from engines.methods.eagle import SPEC as EAGLE_SPEC
 from engines.methods.notes import labelled
 from engines.methods.options import BUDGET, FRACTION, Option
+from engines.methods.origins import DRAFT, OUTPUT, PROMPT, RETRIEVAL
 from engines.methods.pld import SPEC as PLD_SPEC
 from engines.methods.rest import SPEC as REST_SPEC
+from engines.methods.shared import explain
+from engines.methods.shared.explain import Words, passage
 from engines.methods.shared.tree_options import DraftNote
 from engines.methods.spec import MethodSpec
+from engines.report.events import Round
+from engines.report.run_state import RunState, origin_of
+from engines.report.wording import counted, ms, quoted, tokens
 
 REST, PLD = REST_SPEC.id, PLD_SPEC.id
 """Retrieve as one of these methods does."""
@@ -38,6 +45,28 @@ class RasdNote(DraftNote):
     drafter: str | None = labelled("drafter")
 
 
+def _explain(run: RunState, event: Round, deep: bool) -> Words:
+    found, tree = event.retrieval, event.draft
+    if found is None:
+        return explain.draft(run, event, deep)
+    mine = sum(origin_of(tree, n).source == DRAFT.name for n in range(len(tree.tokens)))
+    cut, both = sum(count for _, count in found.pruned), sum(origin >= 0 for origin in tree.also)
+    who = what_drafts(run)
+    if not found.hits:
+        return [f"RASD joins two trees. The lookup found nothing here, so this is the tree of the {who}: "
+                f"{counted(mine, 'node')}.", *([f"Drafting took {ms(event.draft_seconds)} in all."] if deep else [])]
+    looked = f"matched the last {tokens(found.match)}"
+    words = [f"RASD joins two trees: {counted(mine, 'node')} of the {who} and {len(tree.tokens) - mine} that "
+             f"only the lookup proposed; it {looked}. Both proposed {both}. Pruned: {counted(cut, 'node')} below first "
+             f"tokens that are not among the {who}'s likeliest."]
+    if not deep:
+        return words
+    gone = ", ".join(f"{quoted(piece)} ×{count}" for piece, count in found.pruned[:5])
+    return [*words, f"{counted(found.hits, 'hit')}, {counted(found.used, 'different continuation')}, whose heaviest "
+            f"prefixes are the retrieved tree, in {ms(found.seconds)}; drafting took {ms(event.draft_seconds)} in all."
+            + (f" Cut off: {gone}." if gone else ""), *passage(event)]
+
+
 SPEC = MethodSpec(
     id="rasd",
     title="RASD",
@@ -45,9 +74,12 @@ SPEC = MethodSpec(
             "drafter's probabilities.",
     source="RASD: Retrieval-Augmented Speculative Decoding (ACL submission), algorithm 1",
     drafter="engines.methods.rasd.drafter:Rasd",
-    explanation="engines.methods.rasd.explain",
+    order=100,
+    explain=_explain,
+    why_empty=lambda run, event: f"neither the {what_drafts(run)} nor the lookup drafted anything",
     reference="RASD, algorithm 1, sections 3.2.2 (pruning) and 3.2.3 (fusion)",
     note=RasdNote,
+    origins=(DRAFT, RETRIEVAL, PROMPT, OUTPUT),
     options=(
         BUDGET,
         Option("drafter", AUTO, "The engine whose tree it takes: a draft model's or an EAGLE head's. auto: that of the "

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engines.methods import note_of
 from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, Option
+from engines.methods.origins import OriginKind
+from engines.methods.shared.explain import Words, top
 from engines.methods.spec import MethodSpec
+from engines.report.events import Round
+from engines.report.run_state import RunState
+from engines.report.wording import counted, ms, tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +26,22 @@ class RecyclingNote(Note):
     hit_rate: float | None = labelled("first successor right")
 
 
+def _explain(run: RunState, event: Round, deep: bool) -> Words:
+    note: RecyclingNote = note_of(run.started, event)
+    words = ["Token Recycling asks no model. Its table has the likeliest successors of "
+             f"{counted(note.table or 0, 'token')}, as the target had them when it last read each. From the last token "
+             f"on they make a tree of {tokens(len(event.draft.tokens))}, the likeliest first {top(event)}."]
+    if not deep:
+        return words
+    if note.hit_rate is not None:
+        words.append(f"So far the first successor in the table was the one that came {note.hit_rate:.0%} of the time.")
+    return [*words, "A node's probability is how often a successor of its rank was right. All rows that the target "
+                    "verifies teach the table, those of rejected drafts too: they were computed anyway. Drafting took "
+                    f"{ms(event.draft_seconds)}."]
+
+
+RECYCLED = OriginKind("recycled", "L", "earlier logits", attributes="bold")
+
 SPEC = MethodSpec(
     id="recycling",
     title="Token Recycling",
@@ -27,9 +49,13 @@ SPEC = MethodSpec(
             "drafts a tree of them.",
     source="Luo et al. 2024 (Token Recycling)",
     drafter="engines.methods.recycling.drafter:Recycling",
-    explanation="engines.methods.recycling.explain",
+    order=40,
+    explain=_explain,
+    why_empty=lambda run, event: (
+        "the target has read the last token in no row that it was asked about, so its successors are not known"),
     reference="Token Recycling (Luo et al. 2024), section 3",
     note=RecyclingNote,
+    origins=(RECYCLED,),
     options=(
         BUDGET,
         Option("k", 8, "Successors remembered for each token.", 1, 8),

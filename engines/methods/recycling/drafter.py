@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Drafter, Resources
-from engines.methods.recycling import RecyclingNote
+from engines.methods.recycling import RECYCLED, RecyclingNote
 from engines.methods.shared.ranked_trees import Below, RankedToken, best_first, of_ranks
 from engines.report.events import Origin
 
@@ -84,7 +84,7 @@ class Recycling(Drafter):
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         tree = DraftTree(
-            origins=[Origin("recycled")],
+            origins=[Origin(RECYCLED.name)],
             note=RecyclingNote(table=len(self.table), hit_rate=round(self.seen.hits[0] / self.seen.tried, 3)
                                if self.seen.tried else None),
         )

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, FRACTION, Option
+from engines.methods.origins import RETRIEVAL
+from engines.methods.shared import explain
+from engines.methods.shared.explain import Words, option_range, passage, stores, suffix, times, top
 from engines.methods.spec import MethodSpec
+from engines.report.events import Round
+from engines.report.run_state import RunState
+from engines.report.wording import counted, ms, tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,15 +24,33 @@ class RestNote(Note):
     hits: int | None = labelled("hits")
 
 
+def _explain(run: RunState, event: Round, deep: bool) -> Words:
+    found = event.retrieval
+    if found is None:
+        return explain.draft(run, event, deep)
+    words = [f"REST looks up the end of the text. Its last {tokens(found.match)}, {suffix(run, event, found.match)}, "
+             f"occur {times(found.hits)} in {stores(run)}. {counted(found.used, 'continuation')} were merged into a "
+             f"trie; the likeliest first token is {top(event)}."]
+    if not deep:
+        return words
+    return [*words, f"A node's probability is the share of its parent's continuations that pass through it. The "
+            f"lookup, binary searches in a suffix array, took {ms(found.seconds)}; no model was asked.",
+            *passage(event)]
+
+
 SPEC = MethodSpec(
     id="rest",
     title="REST",
     summary="Looks up the longest suffix of the text in a datastore and drafts the trie of what followed it there.",
     source="He et al. 2024 (REST), algorithms 1 and 2",
     drafter="engines.methods.rest.drafter:Rest",
-    explanation="engines.methods.rest.explain",
+    order=50,
+    explain=_explain,
+    why_empty=lambda run, event: (
+        f"the last n tokens, {option_range(run, 'n_min', 'n_max')}, occur nowhere in {stores(run)}"),
     reference="REST (He et al. 2024), section 3.2, algorithms 1 and 2",
     note=RestNote,
+    origins=(RETRIEVAL,),
     options=(
         BUDGET,
         Option("c", 64, "Most nodes of the trie that are drafted.", 1, 256),

@@ -3,7 +3,37 @@
 from __future__ import annotations
 
 from engines.methods.options import Option
+from engines.methods.origins import SERVER
 from engines.methods.spec import MethodSpec
+from engines.report.events import Round
+from engines.report.run_state import RunState
+from engines.report.wording import tokens
+
+
+def _explain(run: RunState, event: Round, deep: bool) -> list[str]:
+    """How much was drafted, and what is not known of it."""
+    if event.known != "all":
+        return [_undisclosed(event)]
+    drafted, kept = len(event.draft.tokens), len(event.path)
+    words = f"The server drafted {tokens(drafted)} in its own way."
+    if kept < drafted:
+        words += " It says how many were rejected, not which."
+    return [words]
+
+
+def _why_empty(run: RunState, event: Round) -> str:
+    """Why nothing was drafted."""
+    if event.known != "all":
+        return _undisclosed(event)
+    return "the server's drafter proposed nothing, or it was started without one"
+
+
+def _undisclosed(event: Round) -> str:
+    """What is not known of a round."""
+    if event.known == "text":
+        return "the server sends text as it comes, and does not say what it drafted, or which tokens are of one step"
+    return "the server says which tokens of its draft were accepted; how many others there were it says at the end"
+
 
 SPEC = MethodSpec(
     id="server",
@@ -11,7 +41,10 @@ SPEC = MethodSpec(
     summary="The server that holds the model drafts as it was started to; how, only it knows.",
     source="the server's own documentation",
     drafter="engines.methods.drafter:Drafter",
-    explanation="engines.methods.server.explain",
+    order=210,
+    explain=_explain,
+    why_empty=_why_empty,
+    origins=(SERVER,),
     options=(
         Option("url", "", "As a lane of a race: the server's address, http://HOST:PORT.", lane=True),
         Option("model", "", "As a lane of a race: which of the server's models, where it has several.", lane=True),

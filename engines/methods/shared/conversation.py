@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from engines.core.outcome import Outcome
 from engines.datastores.search.dynamic import DynamicStore
+from engines.methods.origins import OUTPUT, PROMPT
 from engines.report.events import Origin
 
 
@@ -33,4 +34,4 @@ class Conversation:
 
     def origin(self, position: int, match: int) -> Origin:
         """Of what is copied from a position on."""
-        return Origin("prompt" if position < self.prompt_length else "output", place=position, match=match)
+        return Origin((PROMPT if position < self.prompt_length else OUTPUT).name, place=position, match=match)

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from types import ModuleType
 
-from engines.methods import known, what_drafts
-from engines.report.events import Origin, Round
+from engines.methods import MethodSpec, known, note_of, origin_kind, who_proposes
+from engines.report.events import Draft, Origin, Round
 from engines.report.plain_text import one_line
 from engines.report.run_state import RunState, best_path, origin_of
 from engines.report.wording import context_tail, joined, listed, ms, p3, quoted, tokens
 
 Words = list[str]
-_WHO = {
-    "prompt": "copied from the prompt", "output": "copied from the answer so far",
-    "history": "copied from past answers", "retrieval": "retrieved from a datastore",
-    "recycled": "from logits of the target before", "server": "from the server", "target": "from the target",
-}
 
 
 def drafting(run: RunState, event: Round, deep: bool) -> Words:
     """Paragraphs on the draft of a round: what was looked up or asked, what it gave, what it cost."""
     spec = known(run.started.engine) if run.started is not None else None
-    words: ModuleType | None = spec.load_explanation() if spec is not None else None
     if not event.draft.tokens and not (spec is not None and spec.baseline):
-        return [f"Nothing is drafted in this round: {_why_not(run, event, words)}. The forward pass then has one row, "
+        return [f"Nothing is drafted in this round: {_why_not(run, event, spec)}. The forward pass then has one row, "
                 "and gives one token, as in autoregressive decoding."]
-    told = (words.draft if words is not None else draft)(run, event, deep)
+    told = ((spec.explain if spec is not None else None) or draft)(run, event, deep)
     return told + (_budget(event) if deep else [])
 
 
@@ -34,8 +27,7 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     """What can be said of any draft."""
     tree = event.draft
     by = Counter(origin_of(tree, node).source for node in range(len(tree.tokens)))
-    who = _WHO | {"draft": f"from the {what_drafts(run)}"}
-    told = joined(f"{count} {who.get(source, source)}" for source, count in by.most_common())
+    told = joined(f"{count} from the {who_proposes(source, run)}" for source, count in by.most_common())
     engine = one_line(run.started.engine, 40) if run.started is not None else ""
     words = [f"The engine {engine} drafted {tokens(len(tree.tokens))}: {told}. The likeliest path: "
              f"{listed(tree.pieces[n] for n in best_path(tree))}. It took {ms(event.draft_seconds)}."]
@@ -43,12 +35,7 @@ def draft(run: RunState, event: Round, deep: bool) -> Words:
     return words + [f"Its notes: {notes}."] * bool(deep and notes) + (passage(event) if deep else [])
 
 
-def nothing(run: RunState, event: Round) -> str:
-    """Why nothing was drafted though there was room for it."""
-    return "the drafter proposed nothing"
-
-
-def _why_not(run: RunState, event: Round, words: ModuleType | None) -> str:
+def _why_not(run: RunState, event: Round, spec: MethodSpec | None) -> str:
     """Why nothing was drafted: there was no room, it was not expected to save time, or nothing was found."""
     started, chosen = run.started, event.budget
     before = run.prefilled.prompt_tokens if run.prefilled is not None else None
@@ -61,10 +48,9 @@ def _why_not(run: RunState, event: Round, words: ModuleType | None) -> str:
         what = "no drafted token" if chosen.proposed is None else (
             f"none of the {chosen.proposed} nodes that were found")
         return f"{what} is expected to save time (budget auto)"
-    spec = known(started.engine) if started is not None else None
     if event.retrieval is None and spec is not None and spec.retrieves(started.options):
         return "there was no room for a draft"
-    return (words.nothing if words is not None else nothing)(run, event)
+    return spec.why_empty(run, event) if spec is not None and spec.why_empty else "the drafter proposed nothing"
 
 
 def _budget(event: Round) -> Words:
@@ -83,8 +69,7 @@ def suffix(run: RunState, event: Round, count: int | None) -> str:
 
 def place(origin: Origin) -> str:
     """Where something was copied from."""
-    words = {"prompt": "prompt", "output": "answer so far", "history": "past answers"}.get(
-        origin.source, one_line(origin.source))
+    words = origin_kind(origin.source).label
     words += f", {one_line(origin.document, 60)}" if origin.document else ""
     return words if origin.place is None else f"{words}, right before position {origin.place}"
 
@@ -106,6 +91,20 @@ def top(event: Round) -> str:
         return "none"
     prob = event.draft.probs[path[0]]
     return quoted(event.draft.pieces[path[0]]) + (f" ({p3(prob)})" if prob is not None else "")
+
+
+def likeliest(tree: Draft) -> str:
+    """The beginning of the likeliest path of a draft, with the drafter's probabilities."""
+    path = best_path(tree)
+    return " ".join(f"{quoted(tree.pieces[n])} {p3(tree.probs[n] or 0.0)}" for n in path[:5]) + " …" * (len(path) > 5)
+
+
+def expanded(run: RunState, event: Round) -> Words:
+    """How the tree of a predictor was expanded, where its note tells."""
+    candidates = getattr(note_of(run.started, event), "candidates", None)
+    return [] if candidates is None else [
+        f"The tree was expanded as EAGLE-2 does, the best {len(event.draft.tokens)} of {candidates} candidates by path "
+        "probability."]
 
 
 def passage(event: Round) -> Words:

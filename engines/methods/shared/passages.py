@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from engines.methods.origins import RETRIEVAL
 from engines.report.events import Origin, Passage
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Passages:
                 Passage(store.name, place.source[:_NAME], place.line, self._text(tokens[:at]),
                         self._text(tokens[at:]), weight)
             )
-        return Origin("retrieval", place.offset, place.source[:_NAME], match, store.name, place.line, number)
+        return Origin(RETRIEVAL.name, place.offset, place.source[:_NAME], match, store.name, place.line, number)
 
     def _text(self, tokens: Sequence[int]) -> str:
         return "".join(self.words.piece(token) for token in tokens) if self.words is not None else ""

@@ -13,6 +13,7 @@ from engines.core.tree import DraftTree
 from engines.cost.budget import LEVELS, BudgetChoice, kind_of
 from engines.cost.speedup_model import SpeedupModel
 from engines.methods.drafter import Drafter, Resources
+from engines.methods.origins import DRAFT
 from engines.methods.shared.grown_trees import DrawnTree, ExpandedTree, TreeDraft, after_nodes
 from engines.methods.shared.predictor import Chain, Predictor
 from engines.methods.shared.tree_options import DraftNote
@@ -21,7 +22,7 @@ from engines.report.events import Origin
 if TYPE_CHECKING:
     from engines.cost.curve import CostCurve
 
-_ORIGIN = Origin("draft")
+_ORIGIN = Origin(DRAFT.name)
 CHAIN = kind_of(_ORIGIN)
 _NODES_A_LEVEL = 2  # of a tree, verified: a guess made before the tree is there
 

@@ -6,6 +6,7 @@ How long a chain gets is decided by Draft & Verify's adaptive exit. Which sublay
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
@@ -13,17 +14,28 @@ from typing import TYPE_CHECKING
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.cost.speedup_model import SpeedupModel
+from engines.methods import note_of
 from engines.methods.drafter import Drafter, Resources
 from engines.methods.notes import Note, labelled
 from engines.methods.options import Option
+from engines.methods.origins import DRAFT
+from engines.methods.shared import explain
+from engines.methods.shared.explain import Words
 from engines.methods.shared.predictor import Chain, ModelPredictor
 from engines.methods.shared.stop_rules import TOP, stop_option
-from engines.report.events import Layers, Origin
+from engines.report.events import Layers, Origin, Round
+from engines.report.plain_text import one_line
+from engines.report.run_state import RunState
+from engines.report.wording import counted, joined, listed, ms
 
 if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
 
-_ORIGIN = Origin("draft")
+_ORIGIN = Origin(DRAFT.name)
+_RULES = {
+    "cosine": "their cosine (changes too little)", "interval": "the interval (every m-th)",
+    "both": "cosine and interval", "search": "a fixed set (layers=)",
+}
 
 EXIT_OPTIONS = (
     Option("num_tokens", 12, "Most tokens drafted per round.", 1, 64),
@@ -178,3 +190,32 @@ class SelfDraft(Drafter):
         self.exit.learn(len(outcome.verdict.path), len(outcome.tree), len(outcome.tree) == self.num_tokens)
 
 
+def explain_self_draft(run: RunState, event: Round, deep: bool) -> Words:
+    """Paragraphs on a draft that a part of the target made (``MethodSpec.explain``)."""
+    layers = run.prefilled.layers if run.prefilled is not None else None
+    if layers is None:
+        return explain.draft(run, event, deep)
+    less = sum(rule != "" for rule in layers.attention), sum(rule != "" for rule in layers.mlp)
+    forwards = event.draft_forwards
+    cost = f"{counted(forwards, 'such forward pass')} took" if forwards else "It took"
+    does = (f"it leaves out {less[0]} attention and {less[1]} MLP sublayers, which makes it faster and less accurate"
+            if any(less) else "none is left out, so a pass for the draft costs what one of the target costs")
+    words = [f"The target drafts for itself: of its {counted(len(layers.attention), 'layer')} {does}. It wrote "
+             f"{listed(event.draft.pieces)}. {cost} {ms(event.draft_seconds)}."]
+    if not deep:
+        return words
+    by = Counter(rule for rule in (*layers.attention, *layers.mlp) if rule)
+    if by:
+        why = joined(f"{counted(count, 'sublayer')} by {_RULES.get(rule, rule)}" for rule, count in by.items())
+        words.append(f"Left out: {why}.")
+    note = note_of(run.started, event)
+    if (bound := getattr(note, "exit_threshold", None)) is not None:
+        words.append(f"It goes on while it is at least as sure as γ = {bound:g}, a threshold that follows how much was "
+                     f"accepted before; here it stopped by: {one_line(note.stopped or '?', 40)}.")
+    if layers.alpha is not None:
+        cosines = [c for c in layers.attention_cosine if c is not None]
+        words.append(f"C_l is the cosine of the residual stream before and after a sublayer, over {layers.positions} "
+                     f"positions of the context: from {min(cosines, default=0):.3f} to {max(cosines, default=0):.3f} "
+                     f"here; attention from α = {layers.alpha} on is left out"
+                     + (f", but not in the last {counted(layers.n, 'layer')}." if layers.n else "."))
+    return words

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from engines.methods import counterparts as other
+from engines.methods import note_of
 from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, Option
+from engines.methods.origins import HISTORY, OUTPUT, PROMPT
+from engines.methods.shared.explain import Words, place, suffix, times, top
 from engines.methods.spec import MethodSpec
+from engines.report.events import Round
+from engines.report.run_state import RunState
+from engines.report.wording import counted, ms, tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,23 @@ def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[
     )
 
 
+def _explain(run: RunState, event: Round, deep: bool) -> Words:
+    note: SuffixNote = note_of(run.started, event)
+    first = event.draft.origins[0]
+    words = [f"Suffix decoding asks no model. The end of the text, its last {tokens(note.match or 0)}, "
+             f"{suffix(run, event, note.match)}, occurred {times(note.hits or 0)} before, in the {place(first)}. It "
+             f"drafts {tokens(len(event.draft.tokens))} of what followed, the likeliest first {top(event)}."]
+    if not deep:
+        return words
+    if note.answers is not None:
+        words.append(f"Searched were this conversation and {counted(note.answers, 'past answer')}.")
+    score = f": {note.score:.2f} here" if note.score is not None else ""
+    return [*words, "A token's probability is its share of what followed these occurrences. Each length of match, in "
+                    "this conversation and in past answers, gives a draft; the score of one is the number of tokens "
+                    f"expected to be accepted, the sum over its paths, and the best is taken{score}. It took "
+                    f"{ms(event.draft_seconds)}."]
+
+
 SPEC = MethodSpec(
     id="suffix",
     title="Suffix decoding",
@@ -46,9 +69,13 @@ SPEC = MethodSpec(
             "drafts the most frequent continuations.",
     source="Oliaro et al. 2024 (SuffixDecoding)",
     drafter="engines.methods.suffix.drafter:Suffix",
-    explanation="engines.methods.suffix.explain",
+    order=30,
+    explain=_explain,
+    why_empty=lambda run, event: (
+        "the last token of the text occurs nowhere before, neither in this conversation nor in past answers"),
     reference="SuffixDecoding (Oliaro et al. 2024), section 3",
     note=SuffixNote,
+    origins=(PROMPT, OUTPUT, HISTORY),
     drafts_from="this conversation and past answers",
     trials=({"shape": "chain"}, {"budget": "paper"}),
     counterparts=_counterparts,

@@ -16,6 +16,7 @@ from engines import folders
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Drafter, Resources
+from engines.methods.origins import HISTORY, OUTPUT, PROMPT
 from engines.methods.shared.past_answers import MOST_TOKENS, PastAnswers
 from engines.methods.suffix import SuffixNote
 from engines.methods.suffix.counted_text import Continued, CountedText
@@ -121,8 +122,8 @@ class Suffix(Drafter):
     def _origin(self, place: int, text: CountedText, match: int) -> Origin:
         number, index = text.text_of(place)
         if text is not self.text:
-            return Origin("history", place=index, document=f"answer {number + 1}", match=match)
-        return Origin("prompt" if index < self.prompt_length else "output", place=index, match=match)
+            return Origin(HISTORY.name, place=index, document=f"answer {number + 1}", match=match)
+        return Origin((PROMPT if index < self.prompt_length else OUTPUT).name, place=index, match=match)
 
 
 def _surer(one: Continued, other: Continued) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engines.core.tree import chain_to, depths
 from engines.cost.curve import CostCurve
+from engines.methods import what_drafts
 from engines.report.events import Round
 from engines.report.run_state import RunState, origin_of
 from engines.report.wording import context_tail, counted, quoted
@@ -11,7 +12,7 @@ from spec_tui.learn.figures.base import LessonFigure, Runs, told
 from spec_tui.learn.lesson_facts import Missing, followers
 from spec_tui.present.rows import Row, bar, struck
 from spec_tui.present.text import one_line
-from spec_tui.present.token_styles import ACCEPTED, HERE, PRUNED, REJECTED, proposer
+from spec_tui.present.token_styles import ACCEPTED, HERE, PRUNED, REJECTED
 
 
 class TrieFigure(LessonFigure):
@@ -270,6 +271,6 @@ class FusionFigure(LessonFigure):
         if more > 0:
             out = [*out[: height - 4], [(f" … and {counted(more + 1, 'more branch')}", "muted")]]
         both = sum(len(who) > 1 for who in self.sources)
-        says = self._SAYS[self.at].format(proposer("draft", self.run))
+        says = self._SAYS[self.at].format(what_drafts(self.run))
         marks = ("D: drafted.", "R: retrieved.", f"D: only drafted, R: only retrieved, B: both ({both}).")[self.at]
         return [*out, *told(width, f"{self.at + 1} of 3: {says}.", f"{counted(len(shown), 'node')}. {marks}")]

@@ -9,7 +9,7 @@ from engines.core.tree import depths
 from engines.cost.curve import CostCurve
 from engines.laws import LAWS, LawSpec, spec_of
 from engines.laws.spec import after_root, rivals
-from engines.methods import known
+from engines.methods import known, origin_kind
 from engines.methods.shared.explain import drafting
 from engines.report.events import UNDISCLOSED, Round
 from engines.report.plain_text import LOSSY, one_line
@@ -174,7 +174,7 @@ def _rows(run: RunState, event: Round) -> list[str]:
     if size:
         shared = _law(run).shares_noise  # then a drafter's q is a belief that includes the noise
         known = [n for n in nodes_of(event) if n.p is not None and n.q is not None and not (
-            shared and n.origins[0].source == "draft")]
+            shared and origin_kind(n.origins[0].source).drafter)]
         if known:
             apart = sum(abs(n.p - n.q) for n in known) / len(known)
             words.append(f"Over {counted(len(known), 'node')} with both, draft and target differ by {apart:.3f} in the "

@@ -12,6 +12,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from engines.methods import origins
 from spec_tui.tui import slash
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_actions import APPLICATION, CHAT
@@ -27,8 +28,6 @@ GLYPHS = ("● accepted   ✗ rejected   ○ not reached   ◐ what the target c
           "✂ retrieved, but pruned")
 LAYERS = ("■ drafts run it   ▣ one of the last n   left out: c cosine, i interval, b both, s search   "
           "next: + runs, C goes")
-LETTERS = ("D draft model   P copied from the prompt   O copied from the answer   H copied from past answers   "
-           "L earlier logits   R datastore   T target   DR both")
 NUMBERS = (
     ("M", "tokens per verify step: what a forward pass of the target gives on average; without drafts exactly 1"),
     ("accepted", "share of the drafted tokens that were kept"),
@@ -65,13 +64,18 @@ def help_text(width: int) -> Content:
     """The whole page, wrapped to a width."""
     _row = partial(row, total=width)
     lines = [_head("marks"), *(_row(name, words, style) for name, style, words in MARKS)]
-    lines += [_row("in the tree", GLYPHS), _row("in the layers", LAYERS), _row("proposed by", LETTERS), Content("")]
+    lines += [_row("in the tree", GLYPHS), _row("in the layers", LAYERS), _row("proposed by", _letters()), Content("")]
     for title, rows in (("numbers", NUMBERS), *_sections()):
         lines += [_head(title), *(_row(*line) for line in rows), Content("")]
     lines.append(_head("commands in the prompt"))
     lines += [_row(f"/{name} {argument}", words, width=34) for name, (argument, words) in slash.COMMANDS.items()]
     lines += [Content(""), Content("Nothing you type and nothing a model writes leaves this machine. No telemetry.")]
     return Content("\n").join(lines)
+
+
+def _letters() -> str:
+    """The letters of a draft tree."""
+    return "   ".join([*(f"{kind.letter} {kind.words}" for kind in origins().values()), "two letters: both"])
 
 
 def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:

@@ -101,12 +101,12 @@ def _passage(event: Round | None, token: TokenState) -> list[Content]:
     if event is None or token.emitted.node < 0 or event.retrieval is None:
         return []
     found = event.retrieval.passages
-    origin = next((o for o in origins_of(event, token.emitted.node) if o.source == "retrieval"), None)
-    if origin is None or origin.passage is None or not 0 <= origin.passage < len(found):
+    number = next((o.passage for o in origins_of(event, token.emitted.node) if o.passage is not None), -1)
+    if not 0 <= number < len(found):
         return []
-    passage = found[origin.passage]
+    passage = found[number]
     text = Content.assemble((sanitise(passage.before), "$tok-prompt"), ("│", "$border"),
-                            (sanitise(passage.after), "italic $src-retr"))
+                            (sanitise(passage.after), "italic $src-retrieval"))
     return [Content(""), Content("the passage; after │ what followed there"), *text.split("\n")[:PASSAGE]]
 
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from engines.report.run_state import TokenState
 from spec_tui.present import token_styles as marks
 from spec_tui.present.blocks import Piece
+from spec_tui.present.styles import style_named
 from spec_tui.tui.widgets.wrap import GHOST, Line, Tok
 
+_DRAWN_ON_BLANKS = ("underline", "strike", "reverse")
 _IN_HEADINGS = {"accepted": "accepted-strong", "target": "strong"}  # of the fates those without an attribute
 
 
@@ -36,9 +38,10 @@ def pieces_of(
         style = tok.style or marks.style_of(token_of(tok), view)
         if heading:
             style = _IN_HEADINGS.get(style, style)
-        if style in marks.INKED_BLANKS and text[0] == " ":
+        drawn = style_named(style).attributes if text[0] == " " else ""
+        if any(line in drawn for line in _DRAWN_ON_BLANKS):
             inked = text.lstrip(" ")
-            if not inked and style == "by-prompt":
+            if not inked and "reverse" in drawn:
                 style = "text"
             elif inked and not style == before == GHOST:  # no line below the blank before a word; a branch is one
                 yield text[: len(text) - len(inked)], "text"

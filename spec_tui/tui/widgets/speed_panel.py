@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
+from engines.methods import origin_kind, origins, who_proposes
 from engines.report.run_state import RunState, rate_now, rates
 from engines.report.wording import times_of
 from spec_tui.present.cautions import Caution
@@ -12,14 +13,14 @@ from spec_tui.present.price_words import SpeedEstimate, why
 from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
 from spec_tui.present.tables import milliseconds
 from spec_tui.present.text import LOSSY, lossy
-from spec_tui.present.token_styles import SOURCES, proposer, spans
+from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, gauge, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 
 DEPTHS = 5  # depths shown where there is little room
 # What there is beside the numbers, and in how many rows: the later ones give way first.
 STEPS = (
-    ("depths", 1), ("plot", 1), ("depths", DEPTHS + 1), ("plot", 6), ("who", len(SOURCES) + 1), ("gains", 5),
+    ("depths", 1), ("plot", 1), ("depths", DEPTHS + 1), ("plot", 6), ("who", 9), ("gains", 5),
     ("plot", 9), ("depths", 2 * DEPTHS + 1), ("gains", 8),
 )
 
@@ -160,10 +161,10 @@ class SpeedPanel(StripPanel, can_focus=True):
         total = sum(counts.values())
         out: list[Row] = [[("who proposed the text", "text")]]
         length = max(6, width - 24)
-        for source in SOURCES:
-            if count := counts.get(source, 0):
-                words = proposer(source, self._run)
-                out.append([("  ", "text"), (words, f"by-{source}"), (" " * (15 - len(words)), "text"),
+        for source in sorted(counts, key=[*origins(), *counts].index)[: room - 1]:
+            if count := counts[source]:
+                words, style = who_proposes(source, self._run), f"by-{origin_kind(source).name}"
+                out.append([("  ", "text"), (words, style), (" " * (15 - len(words)), "text"),
                             *gauge(count / total, length), (f" {percent(count / total)}", "text")])
         return out + [[("", "text")]] * (room - len(out))
 

@@ -10,6 +10,7 @@ from textual.geometry import Size
 from textual.message import Message
 
 from engines.laws import trying
+from engines.methods import origin_kind, who_proposes
 from engines.report.events import Choice, Emitted, Round
 from engines.report.run_state import RunState
 from engines.report.wording import counted, prompt_length, rows_before, seconds_of, times_of
@@ -20,7 +21,7 @@ from spec_tui.present.step.nodes import TreeNode, nodes_of, order, root_of
 from spec_tui.present.step.phases import Phase, StepPosition, emits, event_of, mask, phases_of, title_of, written
 from spec_tui.present.step.player import MOST, StepPlayer, score
 from spec_tui.present.text import one_line, visible
-from spec_tui.present.token_styles import LETTERS, proposer, spans
+from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns
@@ -524,13 +525,13 @@ def _choice(node: TreeNode, noise: bool, width: int) -> Row:
 def _origin(run: RunState, node: TreeNode, width: int) -> str:
     words = []
     for origin in node.origins:
-        word = LETTERS.get(origin.source, "?") + " "
+        word = origin_kind(origin.source).letter + " "
         if origin.document:
             word += retrieval_rows.place_words(origin.datastore, origin.document, origin.line)
-        elif origin.source in ("prompt", "output"):
-            word += f"{'prompt' if origin.source == 'prompt' else 'answer'} at {origin.place}, match {origin.match}"
         else:
-            word += one_line(proposer(origin.source, run) if origin.source == "draft" else origin.source)
+            word += who_proposes(origin.source, run)
+            word += f" at {origin.place}" if origin.place is not None else ""
+            word += f", match {origin.match}" if origin.match is not None else ""
         words.append(word)
     return fit(" + ".join(words), max(4, width)).rstrip()
 

@@ -11,8 +11,8 @@ from textual.color import Color, ColorParseError
 from textual.content import Content
 from textual.widget import Widget
 
-from spec_tui.present.styles import STYLES
 from spec_tui.present.styles import Style as NamedStyle
+from spec_tui.present.styles import style_named
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.border import contained
 
@@ -49,7 +49,7 @@ class StyledWidget(Widget):
         """The style of a name on this widget's background."""
         cache: dict[str, Style] = self.__dict__.setdefault("_named_styles", {})
         if (style := cache.get(name)) is None:
-            style = cache[name] = self._mix(STYLES[name])
+            style = cache[name] = self._mix(style_named(name))
         return style
 
     def _mix(self, named: NamedStyle) -> Style:

@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass, replace
 
 from engines.core.tree import children, depths
-from engines.methods import remarks
+from engines.methods import origin_kind, remarks
 from engines.report.events import Draft, Round
 from engines.report.run_state import RunState, origin_of
 from spec_tui.present.rows import taps
 from spec_tui.present.step.nodes import fate_of
 from spec_tui.present.text import LOSSY, one_line, visible
 from spec_tui.present.token_facts import budget_words
-from spec_tui.present.token_styles import FATE_MARKS, LETTERS, UNJUDGED, spans
+from spec_tui.present.token_styles import FATE_MARKS, UNJUDGED, spans
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, title_row
@@ -199,10 +199,10 @@ def _chain(pen: _Pen, node: int, indent: str, last: bool, choice: list[Span] | N
 
 def _node(pen: _Pen, node: int) -> list[Span]:
     draft, good = pen.draft, node in pen.accepted
-    prob, letter = draft.probs[node], LETTERS[origin_of(draft, node).source]
+    prob, letter = draft.probs[node], origin_kind(origin_of(draft, node).source).letter
     both = bool(draft.also) and draft.also[node] >= 0
     if both:
-        letter += LETTERS[draft.origins[draft.also[node]].source]
+        letter += origin_kind(draft.origins[draft.also[node]].source).letter
     if pen.judged:
         fate = fate_of(draft.parents, pen.accepted, node)
         mark = [(f"{FATE_MARKS[fate][0]} ", "accepted" if good else "muted"),

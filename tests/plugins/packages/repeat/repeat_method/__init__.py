@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, Option
+from engines.methods.origins import OriginKind
 from engines.methods.spec import MethodSpec
+
+ECHO = OriginKind("echo", "E", "echo", "output", "italic", "said again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,13 +20,19 @@ class RepeatNote(Note):
     copies: int | None = labelled("copies drafted")
 
 
+def explain(run, event, deep):
+    return [f"The last token is simply said again, {len(event.draft.tokens)} times over."]
+
+
 SPEC = MethodSpec(
     id="repeat",
     title="Repeat",
     summary="Drafts the last token again and again.",
     source="tests of spec-tui",
     drafter="repeat_method.drafter:Repeat",
-    explanation="repeat_method.explain",
+    explain=explain,
+    why_empty=lambda run, event: "there is nothing to say again",
     note=RepeatNote,
+    origins=(ECHO,),
     options=(BUDGET, Option("num_tokens", 4, "Most copies drafted.", 1, 8)),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Drafter, Resources
 from engines.report.events import Origin
-from repeat_method import RepeatNote
+from repeat_method import ECHO, RepeatNote
 
 
 class Repeat(Drafter):
@@ -15,6 +15,6 @@ class Repeat(Drafter):
 
     def propose(self, context, limits) -> DraftTree:
         count = min(self.num_tokens, limits.depth, limits.nodes)
-        tree = DraftTree.chain([context[-1]] * count, Origin("output", place=len(context) - 1))
+        tree = DraftTree.chain([context[-1]] * count, Origin(ECHO.name, place=len(context) - 1))
         tree.note = RepeatNote(copies=count)
         return self.budget.prune(tree) if self.budget else tree
