@@ -16,6 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import pages  # noqa: E402
+
 from engines import MethodSpec, specs  # noqa: E402
 from engines.bench.published import Figure, figures  # noqa: E402
 from engines.report.run_state import fold_all  # noqa: E402
@@ -23,7 +25,7 @@ from engines.wire import read_trace  # noqa: E402
 from spec_tui.export.cast import cast  # noqa: E402
 from spec_tui.export.page import page as page_of_runs  # noqa: E402
 
-STAGED, BUILT = ROOT / "build" / "site", ROOT / "site"
+STAGED, BUILT, CONFIG = ROOT / "build" / "site", ROOT / "site", ROOT / ".zensical.toml"
 OWN_SEARCH = Path(__file__).with_name("search_from_file.js")
 FETCHED_SEARCH = "https://unpkg.com/iframe-worker/shim"  # what lets the search run in a page that is a file
 COPIED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.*", "docs/pictures/*", "sample_*/README.md",
@@ -37,7 +39,8 @@ REFERENCE = {  # a page each, of these modules and classes
 
 
 def main() -> int:
-    """Stage the pages and build the site. Returns the exit status."""
+    """Write the README's table, stage the pages and build the site. Returns the exit status."""
+    pages.put(ROOT / "README.md", "engines", engines_table())
     shutil.rmtree(STAGED, ignore_errors=True)
     runs = recorded_runs()
     for page in sorted(found for pattern in COPIED for found in ROOT.glob(pattern)):
@@ -48,10 +51,29 @@ def main() -> int:
         put(Path("methods", f"{spec.id}.md"), method_page(spec, shown).encode())
     for name, objects in REFERENCE.items():
         put(Path("reference", f"{name}.md"), reference_page(name, objects).encode())
-    built = subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=ROOT)
+    CONFIG.write_text(site_config(), "utf-8")
+    build = [sys.executable, "-m", "zensical", "build", "--config-file", str(CONFIG), "--clean", "--strict"]
+    built = subprocess.run(build, cwd=ROOT)
     if built.returncode == 0:
         search_without_network()
     return built.returncode
+
+
+def site_config() -> str:
+    """zensical.toml with the pages on methods: those of docs that it does not name, and one of each method."""
+    config = (ROOT / "zensical.toml").read_text("utf-8")
+    links = [(page.read_text("utf-8").partition("\n")[0].lstrip("# ").partition(",")[0], f"docs/{page.name}")
+             for page in sorted((ROOT / "docs").glob("*.md")) if f'"docs/{page.name}"' not in config]
+    found, all_methods = (
+        ", ".join(f'{{ "{title}" = "{path}" }}' for title, path in of)
+        for of in (links, [(spec.title, f"methods/{spec.id}.md") for spec in specs()]))
+    return config.replace('"Methods" = []', f'"Methods" = [{found}, {{ "All methods" = [{all_methods}] }}]')
+
+
+def engines_table() -> str:
+    """The README's table of the engines."""
+    rows = (f"| `{spec.id}` | {spec.title} | {spec.summary} |" for spec in specs())
+    return "\n".join(["| engine | method | how it drafts |", "|---|---|---|", *rows])
 
 
 def search_without_network() -> None:

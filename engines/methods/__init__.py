@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from itertools import chain
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem, first_line
@@ -168,6 +167,8 @@ def entry_points(group: str) -> Iterable[EntryPoint]:
 @cache
 def _found() -> tuple[Mapping[str, MethodSpec], tuple[str, ...], Mapping[str, OriginKind]]:
     """The methods by id, why others are none of them, and the kinds of origin by name."""
+    from pkgutil import iter_modules  # late, as above
+
     rooms = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__) if found.ispkg)
     here = sorted((room.SPEC for room in rooms if hasattr(room, "SPEC")), key=lambda spec: (spec.order, spec.id))
     methods = {spec.id: spec for spec in here}

@@ -58,8 +58,7 @@ def engine(name: str, law: Rejection, draft: ToyModel, **options) -> Drafter:
     return spec.load_drafter()(resources, **spec.parse(options))
 
 
-ENGINES = {
-    "autoregressive": ("autoregressive", {}),
+PICKED = {
     "pld": ("pld", {"num_tokens": 2, "num_candidates": 3}),
     "suffix": ("suffix", {"num_tokens": 4, "min_prob": 0}),
     "recycling": ("recycling", {"nodes": 5, "depth": 2}),
@@ -75,6 +74,16 @@ ENGINES = {
     "rasd apart": ("rasd", {"retrieval": "pld", "fuse": False, "depth": 1, "top_k": 2, "length": 2}),
     "distinct cut by nodes": ("draft", {"shape": "tree", "draw": "distinct", "top_k": 3, "total_nodes": 4}),
 }
+
+
+def drafting() -> dict[str, tuple[str, dict]]:
+    """Those above, and all other methods that draft from nothing but the text."""
+    listed = {engine for engine, _ in PICKED.values()}
+    return PICKED | {spec.id: (spec.id, {}) for spec in methods.specs() if spec.id not in listed
+                     and not (spec.needs or spec.searches or spec.self_speculative)}
+
+
+ENGINES = drafting()
 
 
 @pytest.mark.parametrize("sampling", some(
