@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -28,7 +27,8 @@ from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOr
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import read_text
 from spec_tui.cli.run import load_decoder
-from spec_tui.export.advice_report import TITLE, AdviceReport, advised, as_object, as_page, as_terminal
+from spec_tui.export.advice_report import TITLE, Advice, advised, report
+from spec_tui.export.report import WRITERS
 from spec_tui.present.advice_words import planned
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.text import one_line
@@ -101,15 +101,15 @@ def advise(
     gc.collect()
     gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
     interrupted = _follow(adviser)
-    report = AdviceReport(adviser, decoder.ready, models.load, left_out, (*asked.notes, *notes), machine)
-    print(json.dumps(as_object(report)) if format is Format.json else as_terminal(report), flush=True)
+    done = Advice(adviser, decoder.ready, models.load, left_out, (*asked.notes, *notes), machine)
+    print(WRITERS["json" if format is Format.json else "table"](report(done)), flush=True)
     if html is not None:
-        _write_page(html, as_page(report))
+        _write_page(html, WRITERS["html"](report(done)))
     if save:
-        _save(report)
+        _save(done)
     if interrupted:
         return INTERRUPTED
-    return FAILED if report.bugs else 0
+    return FAILED if done.bugs else 0
 
 
 def _check_server(models: ModelOrServerOptions, *others: object) -> None:
@@ -119,14 +119,14 @@ def _check_server(models: ModelOrServerOptions, *others: object) -> None:
                            "leave out --save, --what-if, --also-draft-model and --html")
 
 
-def _save(report: AdviceReport) -> None:
+def _save(done: Advice) -> None:
     """Keep what is advised for the model; nothing without a verdict. Raises RunFailed."""
-    lane = advised(report)
+    lane = advised(done)
     if lane is None:
         narrate("nothing is kept: there is no verdict")
         return
-    lane = replace(lane, datastores=lane.datastores or report.adviser.request.datastores)
-    kept = kept_settings.keep(report.load, lane, "found by spec-tui advise")
+    lane = replace(lane, datastores=lane.datastores or done.adviser.request.datastores)
+    kept = kept_settings.keep(done.load, lane, "found by spec-tui advise")
     narrate(f"from now on: {one_line(kept.words)}")
 
 

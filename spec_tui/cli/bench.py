@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,7 @@ from engines.bench.bench_results import BenchResults
 from engines.bench.bench_runner import BenchRunner, able, facts, fitting
 from engines.bench.hf_generate import generate_lanes
 from engines.bench.suite import Suite, by_name, parse, shipped
-from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
+from engines.errors import ModelUnavailable, SpecError, UsageProblem
 from engines.hub.model_source import TrustPolicy
 from engines.race.lanes import Lane, Race
 from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named, tell_addresses
@@ -23,14 +22,17 @@ from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import GenerationOptions, ModelOptions
 from spec_tui.cli.prompts import read_text
 from spec_tui.cli.run import load_decoder
-from spec_tui.export.bench_report import SCHEMA, WRITERS, Report
+from spec_tui.export.bench_report import SCHEMA, Benchmark, plots, report
+from spec_tui.export.report import WRITERS
+from spec_tui.export.results_folder import ResultsFolder
+from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
     from engines.runtime import Runtime
     from spec_tui.session.client import LoadRequest
 
-RESULTS, RUNS, TABLES = "results.json", "runs.csv", "tables.md"
-PLOTS = ("speed-ups.svg", "tasks.svg", "generate.svg")
+_FILES = {"csv": "runs.csv", "md": "tables.md"}
+_PLOTS = ("speed-ups.svg", "tasks.svg", "generate.svg")
 
 _SUITE = ("File of questions, as JSON lines with prompt or turns, and category, as in Spec-Bench; or coding: twelve "
           "tasks that ship. Default: our own.")
@@ -67,7 +69,7 @@ def bench(
     lanes, request = _lanes(engines, engine or []), generation.request()
     asked = Race(lanes, request, questions.prompts, count, audit=generation.audit)
     asked.check()
-    folder = BenchFolder(out) if out is not None else None
+    folder = results_folder(out) if out is not None else None
     tell_addresses(lanes)
     runner = BenchRunner(load_decoder(models.load))
     with runner.peers:
@@ -113,7 +115,8 @@ def load_generator(decoder: Runtime, draft: bool, load: LoadRequest):
 
 
 def _run(
-    runner: BenchRunner, asked: Race, suite: Suite, left_out: list[str], folder: BenchFolder | None, format: RaceFormat
+    runner: BenchRunner, asked: Race, suite: Suite, left_out: list[str], folder: ResultsFolder | None,
+    format: RaceFormat,
 ) -> int:
     """Run, write what there is, also of what was interrupted. Returns the exit code. Raises SpecError."""
     results = BenchResults(suite, lambda: runner.token_times)
@@ -121,14 +124,14 @@ def _run(
     gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
     follow(runner, asked, results, RaceProgress(asked, PAUSE))
     starts = (run.state.started for run in results.runs.values() if run.state.started)
-    report = Report(results, asked, facts(runner.decoder, starts), left_out)
+    done = Benchmark(results, asked, facts(runner.decoder, starts), left_out)
     problem = None
     if folder is not None and results.complete:
         try:
-            folder.write(report)
+            narrate(f"wrote {', '.join(folder.write(report(done), *plots(done)))} into {one_line(str(folder.path))}")
         except SpecError as error:  # the numbers are worth having without files
             problem = error
-    if text := WRITERS[format](report):
+    if text := WRITERS[format](report(done)):
         print(text, flush=True)
     code = ended(results, asked, results.own_bugs)
     if problem is not None:
@@ -157,45 +160,6 @@ def _lanes(engines: str, single: list[str]) -> tuple[Lane, ...]:
     return lanes if any(lane.engine == base.engine for lane in lanes) else (base, *lanes)
 
 
-class BenchFolder:
-    """A folder to write a benchmark into. Files of an earlier benchmark are replaced, no others.
-
-    Raises:
-        UsageProblem: it cannot be made, or holds files of these names that no benchmark wrote.
-    """
-
-    def __init__(self, path: Path) -> None:
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageProblem(f"the folder {path} cannot be made: {error.strerror}", "name another") from None
-        self._path = path
-        taken = [name for name in (RESULTS, RUNS, TABLES, *PLOTS) if (path / name).exists()]
-        if taken and not _ours(path / RESULTS):
-            raise UsageProblem(
-                f"{path / taken[0]} exists and was not written by a benchmark, so it is not overwritten",
-                "name another folder",
-            )
-
-    def write(self, report: Report) -> None:
-        """Write it all. Raises RunFailed where the disk is full or gone, or where nothing can be drawn."""
-        from spec_tui.export.bench_plots import draw
-
-        texts = {RESULTS: WRITERS["json"](report), RUNS: WRITERS["csv"](report), TABLES: WRITERS["md"](report)}
-        try:
-            for name in PLOTS:
-                (self._path / name).unlink(missing_ok=True)  # an earlier benchmark's may have no counterpart now
-            for name, text in texts.items():
-                (self._path / name).write_text(text + "\n", "utf-8", newline="\n")
-            drawn = draw(report, self._path, PLOTS)
-        except OSError as error:
-            raise RunFailed(f"{self._path} cannot be written: {error.strerror}", "name another folder") from None
-        narrate(f"wrote {', '.join([*texts, *drawn])} into {self._path}")
-
-
-def _ours(results: Path) -> bool:
-    try:
-        found = json.loads(results.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and str(found.get("schema", "")).startswith(SCHEMA.rpartition(" ")[0])
+def results_folder(path: Path) -> ResultsFolder:
+    """A folder to write a benchmark into. Raises UsageProblem."""
+    return ResultsFolder(path, SCHEMA, _FILES, _PLOTS)

@@ -29,7 +29,8 @@ from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelO
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import confirmed, read_prompts
 from spec_tui.cli.run import load_decoder, tell_address
-from spec_tui.export.race_files import WRITERS, TraceFolder
+from spec_tui.export.race_report import TraceFolder, report
+from spec_tui.export.report import WRITERS
 from spec_tui.present.progress_text import prefill_progress, race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
@@ -89,7 +90,7 @@ def compare(
 
 def write(result: RaceResult, asked: Race, format: RaceFormat) -> None:
     """Print a race; nothing where there is nothing to say."""
-    if text := WRITERS[format](result, asked):
+    if text := WRITERS[format](report(result, asked)):
         print(text, flush=True)
 
 

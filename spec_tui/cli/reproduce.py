@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from engines.bench.bench_results import BenchResults
 from engines.bench.bench_runner import BenchRunner, able, facts, fitting
-from engines.errors import RunFailed, SpecError, UsageProblem
+from engines.errors import SpecError, UsageProblem
 from engines.heads.shape import EAGLE_HEAD
 from engines.hub.known_models import KNOWN
 from engines.race.lanes import Lane, Race
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from engines.reproduce.reproduction import Reproduction
     from engines.runtime import Runtime
 
-RESULTS, CELLS, TABLES, PLOT = "results.json", "cells.csv", "tables.md", "table.svg"
+_FILES, _PLOTS = {"csv": "cells.csv", "md": "tables.md"}, ("table.svg",)
 
 _QUICK_WARM_UP = 4  # tokens
 _TRIAL = (("user", "Hello"),)
@@ -64,7 +64,9 @@ def reproduce(
     It runs as bench does, with the published sizes. Datastores that a table needs are built first, and kept. ctrl+c
     keeps what is done, and the same command goes on.
     """
-    from spec_tui.export.reproduce_report import WRITERS, entries_table, unable
+    from spec_tui.export.report import WRITERS
+    from spec_tui.export.reproduce_report import SCHEMA, entries_table, plot, report, unable
+    from spec_tui.export.results_folder import ResultsFolder
 
     if list_:
         print(_listing() if format is RaceFormat.json else entries_table(_shipped()))
@@ -76,8 +78,7 @@ def reproduce(
             print(unable(name, entry), end="\n\n")
     if not runnable:
         return 0
-    for name, _ in runnable if out is not None else ():
-        _check_folder(out / name)
+    folders = {name: ResultsFolder(out / name, SCHEMA, _FILES, _PLOTS) for name, _ in runnable if out is not None}
     runtime, loaded, codes = None, None, []
     for name, entry in sorted(runnable, key=lambda found: (_model(found[1]), found[1].head)):
         asked = models.load
@@ -103,9 +104,10 @@ def reproduce(
             continue
         if any(setting.results.complete for setting in run.done.runs) or codes[-1] != INTERRUPTED:
             codes[-1] = max(codes[-1], run.measure())
-            if out is not None:
-                _write(run.done, out / name)
-            print(WRITERS[format](run.done), end="\n" if len(runnable) == 1 else "\n\n", flush=True)
+            if (folder := folders.get(name)) is not None:
+                written = folder.write(report(run.done), plot(run.done))
+                narrate(f"wrote {', '.join(written)} into {one_line(str(folder.path))}")
+            print(WRITERS[format](report(run.done)), end="\n" if len(runnable) == 1 else "\n\n", flush=True)
         if codes[-1] == INTERRUPTED:
             break
     return max(codes)
@@ -237,33 +239,3 @@ class EntryRun:
 
         prompts = [case.turns[0] for suite in self._suites.values() for case in suite.cases]
         return measure_sublayers(self._runtime, prompts, Request(()))
-
-
-def _check_folder(folder: Path) -> None:
-    """Raises UsageProblem where files of these names lie there that no entry wrote."""
-    taken = [name for name in (RESULTS, CELLS, TABLES, PLOT) if (folder / name).exists()]
-    if not taken:
-        return
-    try:
-        found = json.loads((folder / RESULTS).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not str(found.get("schema", "")).startswith("spec-tui reproduce "):
-        raise UsageProblem(f"{folder / taken[0]} exists and is of no reproduced table, so it is not overwritten",
-                           "name another folder")
-
-
-def _write(done: Reproduction, folder: Path) -> None:
-    """Write an entry's files. Raises RunFailed where the disk is full."""
-    from spec_tui.export.reproduce_plots import draw
-    from spec_tui.export.reproduce_report import WRITERS
-
-    texts = {RESULTS: WRITERS["json"], CELLS: WRITERS["csv"], TABLES: WRITERS["md"]}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, writer in texts.items():
-            (folder / name).write_text(writer(done) + "\n", "utf-8", newline="\n")
-        drawn = [PLOT] if draw(done, folder / PLOT) else []
-    except OSError as error:
-        raise RunFailed(f"{folder} cannot be written: {error.strerror}", "name another folder") from None
-    narrate(f"wrote {', '.join([*texts, *drawn])} into {one_line(str(folder))}")

@@ -1,13 +1,10 @@
-"""What an adviser found, as text, as JSON, and as a web page in one file."""
+"""What an adviser has to report."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from textwrap import fill
 from typing import Any
 
 from engines import methods
@@ -22,13 +19,13 @@ from engines.race.lanes import Lane
 from engines.report import encoding
 from engines.report.events import SAMPLING_FIELDS, Ready
 from engines.report.wording import counted
-from spec_tui.export.page import document, preformatted, rows_as_table, text_of
 from spec_tui.export.paste_files import as_installed, model_files, same_tokens
-from spec_tui.export.race_files import depth_rows
+from spec_tui.export.race_report import depth_rows
+from spec_tui.export.report import Report, TextBlock
 from spec_tui.present.advice_words import chosen, elsewhere, judge, last_measured, ranked, sentences, ties, verdict_of
 from spec_tui.present.race_text import disturbance_sentence, pairs_summary
-from spec_tui.present.tables import WIDTH, Rows, as_text, length, milliseconds, share
-from spec_tui.present.text import one_line, sanitise
+from spec_tui.present.tables import Rows, length, milliseconds, share
+from spec_tui.present.text import one_line
 from spec_tui.session.client import LoadRequest
 from spec_tui.session.shell_lines import engine_line
 
@@ -40,13 +37,14 @@ _SERVERS = ("settings for other programs are a beginning, not a measurement: tho
             "other kernels and maybe on another machine")
 _CURVE = ("tokens/s by draft depth: a forecast from the acceptance by depth and t(n), if every draft were as deep; a "
           "method that drafts only where it expects much stays above it")
+_LOST = "not carried over: "
 _NOISE = ("±: 95 %, on these prompts, from how far runs are off t(n) beside each other; how prompts differ is no part "
           "of it where all settings write the same text")
 
 
 @dataclass(frozen=True)
-class AdviceReport:
-    """What is written of an adviser.
+class Advice:
+    """What an adviser found, and on what.
 
     Attributes:
         ready: the models; ``load``: how they were asked for.
@@ -72,64 +70,34 @@ class AdviceReport:
         return any(screening.result.bugs for screening in self.adviser.rounds)
 
 
-def as_terminal(report: AdviceReport) -> str:
-    """For people: as wide as the terminal, at least 80 columns; 80 in a pipe."""
-    return as_text_of(report, max(WIDTH, min(120, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 0))
+def report(done: Advice) -> Report:
+    """All there is to say, the verdict first."""
+    return Report(title=f"{TITLE} {model_label(done.ready.model)}", verdict=sentences(done.adviser),
+                  pastes=pastes(done), tables=tables(done), notes=notes(done), data=lambda: as_object(done),
+                  labels=done.screening.asked.labels if done.screening else ())
 
 
-def as_text_of(report: AdviceReport, width: int) -> str:
-    """The whole report as text of so many columns."""
-    verdict = "\n\n".join(fill(sanitise(one_line(said)), width) for said in sentences(report.adviser))
-    paste = "\n".join(f"{name}:\n{_indented(text)}{_lost(lost, width)}" for name, text, lost in pastes(report))
-    labels = report.screening.asked.labels if report.screening else ()
-    rest = as_text(tables(report), labels, notes(report), width)
-    return "\n\n".join(filter(None, [verdict, sanitise(paste), rest]))
-
-
-def _lost(lost: str, width: int) -> str:
-    """What does not carry over, below what does; "" where all does."""
-    said = f"not carried over: {lost}"
-    return "\n" + fill(said, width, initial_indent="  ", subsequent_indent="    ") if lost else ""
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
-
-
-def as_page(report: AdviceReport) -> str:
-    """A whole HTML document; everything from models, prompts and files is escaped."""
-    title = f"{TITLE} {model_label(report.ready.model)}"
-    body = [f"<h1>{text_of(title)}</h1>\n", *(f"<p>{text_of(said)}</p>\n" for said in sentences(report.adviser))]
-    pasted = pastes(report)
-    if pasted:
-        body.append("<h2>to paste</h2>\n")
-    for name, text, lost in pasted:
-        body.append(f"<h3>{text_of(name)}</h3>\n{preformatted(text)}")
-        body += [f"<p>not carried over: {text_of(lost)}</p>\n"] * bool(lost)
-    body.append("<h2>numbers</h2>\n")
-    body += [rows_as_table(rows[1:], rows[0]) for rows in tables(report)]
-    return document(title, "".join([*body, *(f"<p>{text_of(note)}</p>\n" for note in notes(report))]))
-
-
-def advised(report: AdviceReport) -> Lane | None:
+def advised(done: Advice) -> Lane | None:
     """The setting that is advised; None without a verdict."""
-    lane = chosen(report.screening) if report.screening is not None else None
-    return None if lane is None else report.screening.lanes[lane]
+    lane = chosen(done.screening) if done.screening is not None else None
+    return None if lane is None else done.screening.lanes[lane]
 
 
-def pastes(report: AdviceReport) -> list[tuple[str, str, str]]:
-    """(program, what to paste, what does not carry over) for the lane that is advised; nothing without a verdict."""
-    screening = report.screening
+def pastes(done: Advice) -> list[TextBlock]:
+    """By program what to paste for the lane that is advised, and what does not carry over; nothing without a
+    verdict."""
+    screening = done.screening
     lane = chosen(screening) if screening is not None else None
     if lane is None:
         return []
-    return [("spec-tui", engine_line(screening.lanes[lane], report.adviser.request, report.load), ""),
-            *((found.program, found.paste, found.lost) for found in counterparts(report, lane))]
+    return [TextBlock("spec-tui", engine_line(screening.lanes[lane], done.adviser.request, done.load)),
+            *(TextBlock(found.program, found.paste, found.lost and f"{_LOST}{found.lost}")
+              for found in counterparts(done, lane))]
 
 
-def counterparts(report: AdviceReport, lane: int) -> tuple[Counterpart, ...]:
+def counterparts(done: Advice, lane: int) -> tuple[Counterpart, ...]:
     """How other programs draft as this lane does."""
-    screening, ready = report.screening, report.ready
+    screening, ready = done.screening, done.ready
     setting = screening.lanes[lane]
     spec = methods.find(setting.engine)
     if spec.counterparts is None:
@@ -144,15 +112,15 @@ def counterparts(report: AdviceReport, lane: int) -> tuple[Counterpart, ...]:
 
 
 # -- tables ---------------------------------------------------------------------------------------------------
-def tables(report: AdviceReport) -> list[Rows]:
+def tables(done: Advice) -> list[Rows]:
     """Of the round that the verdict is made of: speed, kinds and lengths of prompts, temperature, depth, sizes,
     where time goes; then what was dropped."""
-    screening = report.screening
+    screening = done.screening
     if screening is None:
         return []
-    found = [_speed(screening), _kinds(screening), _lengths(screening), _temperatures(report.adviser, screening),
-             depth_rows(_figures(screening)), _sizes(report, screening), _times(screening),
-             _modelled(report, screening), _dropped(report.adviser, screening)]
+    found = [_speed(screening), _kinds(screening), _lengths(screening), _temperatures(done.adviser, screening),
+             depth_rows(_figures(screening)), _sizes(done, screening), _times(screening),
+             _modelled(done, screening), _dropped(done.adviser, screening)]
     return [rows for rows in found if len(rows) > 1]
 
 
@@ -215,11 +183,11 @@ def _temperatures(adviser: Adviser, screening: Screening) -> Rows:
                    if (label := screening.lanes[lane].label) in places]
 
 
-def _sizes(report: AdviceReport, screening: Screening) -> Rows:
+def _sizes(done: Advice, screening: Screening) -> Rows:
     """The curve of tokens a second over the depth of a draft, as deep as was tried, with its best point."""
     rows = [["tokens/s by draft depth", *map(str, _SIZES), "best"]]
     for lane in ranked(screening):
-        model = size_model(screening.metrics(lane), report.ready.price, screening.metrics(BASELINE))
+        model = size_model(screening.metrics(lane), done.ready.price, screening.metrics(BASELINE))
         if model is not None:
             rates = [f"{model.expected(size) / model.seconds(size):.1f}" for size in _SIZES if size <= model.most]
             rows.append([screening.asked.labels[lane], *rates, *[""] * (len(_SIZES) - len(rates)), str(model.best)])
@@ -239,10 +207,10 @@ def _times(screening: Screening) -> Rows:
     return rows
 
 
-def _modelled(report: AdviceReport, screening: Screening) -> Rows:
+def _modelled(done: Advice, screening: Screening) -> Rows:
     """Speeds on the other machine, the fastest first."""
-    found = modelled(screening, report.machine, report.ready) if report.machine is not None else {}
-    last = stops_after(screening, report.machine, report.ready) if found else {}
+    found = modelled(screening, done.machine, done.ready) if done.machine is not None else {}
+    last = stops_after(screening, done.machine, done.ready) if found else {}
     rows = [["MODELLED, not measured", f"x {methods.baseline().id}", "drafting", "pays up to", "here"]]
     for lane in sorted((lane for lane in found if lane != BASELINE), key=lambda lane: -found[lane].speed_up):
         rows.append([screening.asked.labels[lane], f"{found[lane].speed_up:.2f}x", share(found[lane].drafting),
@@ -265,37 +233,37 @@ def _dropped(adviser: Adviser, last: Screening) -> Rows:
 
 
 # -- what the numbers do not say ---------------------------------------------------------------------------------
-def notes(report: AdviceReport) -> list[str]:
+def notes(done: Advice) -> list[str]:
     """Sentences below the tables."""
-    adviser, screening = report.adviser, report.screening
-    said = list(report.notes)
+    adviser, screening = done.adviser, done.screening
+    said = list(done.notes)
     if screening is not None:
         said += [_setting(adviser, screening), *pairs_summary(screening.result.pairs, screening.asked.labels),
                  _NOISE]
-        said += [_CURVE] * (len(_sizes(report, screening)) > 1)
-        said += [_SERVERS] * (len(pastes(report)) > 1)
+        said += [_CURVE] * (len(_sizes(done, screening)) > 1)
+        said += [_SERVERS] * (len(pastes(done)) > 1)
         said.append(disturbance_sentence(screening.result.disturbance()))
-    said += _of_the_model(report)
+    said += _of_the_model(done)
     said += _held_out(adviser)
     failed = {s.asked.labels[lane]: why.message for s in adviser.rounds for lane, why in s.failed.items()}
     said += [f"{label} failed and was left out: {why}" for label, why in failed.items()]
     by_reason: dict[str, list[str]] = {}
-    for engine, why in report.left_out.items():
+    for engine, why in done.left_out.items():
         by_reason.setdefault(why, []).append(engine)
     said += [f"not tried: {', '.join(engines)}: {why}" for why, engines in by_reason.items()]
     return [sentence for sentence in said if sentence]
 
 
-def _of_the_model(report: AdviceReport) -> list[str]:
-    if report.machine is None:
+def _of_the_model(done: Advice) -> list[str]:
+    if done.machine is None:
         return []
-    words = one_line(report.machine.words)
-    if report.screening is None or not modelled(report.screening, report.machine, report.ready):
+    words = one_line(done.machine.words)
+    if done.screening is None or not modelled(done.screening, done.machine, done.ready):
         return [f"nothing is modelled for {words}: the number of parameters or a time of this machine is not known"]
     return [f"modelled for {words}: tokens and acceptance as measured here, with the sizes of drafts that pay here; "
             "verifying and draft passes by t(n) there, lookups and all else as long as here, reading the KV cache left "
-            "out" + (f"; {report.machine.requests} requests at once, so that a pass has that many times the rows, and "
-                     "lookups are made for each" if report.machine.requests > 1 else "")]
+            "out" + (f"; {done.machine.requests} requests at once, so that a pass has that many times the rows, and "
+                     "lookups are made for each" if done.machine.requests > 1 else "")]
 
 
 def _setting(adviser: Adviser, screening: Screening) -> str:
@@ -319,15 +287,15 @@ def _held_out(adviser: Adviser) -> list[str]:
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------
-def as_object(report: AdviceReport) -> dict[str, Any]:
+def as_object(done: Advice) -> dict[str, Any]:
     """Everything, as plain JSON data."""
-    adviser, screening, request = report.adviser, report.screening, report.adviser.request
-    setting = advised(report)
+    adviser, screening, request = done.adviser, done.screening, done.adviser.request
+    setting = advised(done)
     return {
         "schema": SCHEMA,
         "finished": adviser.finished,
-        "model": model_label(report.ready.model),
-        "draft_model": report.ready.draft_model and model_label(report.ready.draft_model),
+        "model": model_label(done.ready.model),
+        "draft_model": done.ready.draft_model and model_label(done.ready.draft_model),
         "asked": {name: getattr(request, name) for name in ("max_new_tokens", *SAMPLING_FIELDS, "seed", "law")}
         | {"seconds": adviser.seconds, "prompts": len(adviser.suite.places), "name": adviser.suite.name},
         "verdict": sentences(adviser),
@@ -335,23 +303,24 @@ def as_object(report: AdviceReport) -> dict[str, Any]:
             "engine": setting.engine, "options": setting.options,
             **({"draft_model": setting.draft_model} if setting.draft_model else {})},
         "ties": [screening.lanes[lane].label for lane in ties(screening)] if screening is not None else [],
-        "paste": [{"program": name, "text": text, "lost": lost} for name, text, lost in pastes(report)],
+        "paste": [{"program": block.name, "text": block.text, "lost": block.note.removeprefix(_LOST)}
+                  for block in pastes(done)],
         "rounds": [_round(number, each) for number, each in enumerate(adviser.rounds, 1)],
         "held_out": [one_line(case.id) for case in adviser.held_out],
-        "left_out": dict(report.left_out),
-        "notes": notes(report),
-        "modelled": _modelled_object(report),
+        "left_out": dict(done.left_out),
+        "notes": notes(done),
+        "modelled": _modelled_object(done),
     }
 
 
-def _modelled_object(report: AdviceReport) -> dict[str, Any] | None:
-    if report.machine is None or report.screening is None:
+def _modelled_object(done: Advice) -> dict[str, Any] | None:
+    if done.machine is None or done.screening is None:
         return None
-    found = modelled(report.screening, report.machine, report.ready)
-    last = stops_after(report.screening, report.machine, report.ready)
-    lanes = {report.screening.asked.labels[lane]: encoding.plain(each) | (
+    found = modelled(done.screening, done.machine, done.ready)
+    last = stops_after(done.screening, done.machine, done.ready)
+    lanes = {done.screening.asked.labels[lane]: encoding.plain(each) | (
         {"stops_after_requests": last[lane]} if lane in last else {}) for lane, each in found.items()}
-    return {"machine": report.machine.words, "lanes": lanes}
+    return {"machine": done.machine.words, "lanes": lanes}
 
 
 def _round(number: int, screening: Screening) -> dict[str, Any]:

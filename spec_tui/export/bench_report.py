@@ -1,12 +1,9 @@
-"""What a benchmark comes to, as a table, as Markdown, as JSON, as CSV; and what its numbers do not say themselves."""
+"""What a benchmark has to report; and what its numbers do not say themselves."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engines import methods
@@ -17,12 +14,13 @@ from engines.bench.published import Figure
 from engines.bench.suite import Case
 from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
-from engines.race.interval import MedianInterval
 from engines.race.lanes import Lane, Race
 from engines.race.result import LaneFigures, LaneRun
 from engines.report import encoding
 from engines.report.events import SAMPLING_FIELDS
-from spec_tui.export.race_files import NO_RUNS, lane_object, outcome_object, paper_rows, run_row, speed_rows
+from spec_tui.export.plots import Bar, BarRow, Plot, speed_bar
+from spec_tui.export.race_report import NO_RUNS, lane_object, outcome_object, paper_rows, run_row, speed_rows
+from spec_tui.export.report import Report
 from spec_tui.present.race_text import (
     COLUMNS,
     MEMORY,
@@ -33,17 +31,7 @@ from spec_tui.present.race_text import (
     remarks,
     verdict_sentences,
 )
-from spec_tui.present.tables import (
-    WIDTH,
-    Rows,
-    as_csv,
-    as_markdown,
-    as_text,
-    interval,
-    length,
-    milliseconds,
-    number,
-)
+from spec_tui.present.tables import Rows, interval, length, milliseconds, number, with_interval
 from spec_tui.present.text import one_line
 
 SCHEMA = "spec-tui bench 1"
@@ -53,8 +41,8 @@ _UNKNOWN = ("drafted", "accepted", "acceptance_rate", "path_acceptance", "tau", 
 
 
 @dataclass(frozen=True)
-class Report:
-    """A benchmark that is over: its numbers, what was asked, on what it ran, what was left out."""
+class Benchmark:
+    """One that is over: its numbers, what was asked, on what it ran, what was left out."""
 
     results: BenchResults
     asked: Race
@@ -71,46 +59,35 @@ class Report:
         return [(self.labels[lane], figures[lane]) for lane in lanes]
 
 
-def table(report: Report) -> str:
-    """For people: as wide as the terminal, at least 80 columns; 80 in a pipe."""
-    width = max(WIDTH, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0)
-    return _document(report, number, lambda rows, said, labels=(): as_text(rows, labels, said, width))
+def report(done: Benchmark) -> Report:
+    """What a benchmark has to report; only its data and its rows where no run is complete."""
+    known = Report(data=lambda: as_object(done), rows=lambda: rows(done), columns=NO_RUNS)
+    if not done.results.complete:
+        return known
+    theirs, captions = _published(done)
+    return replace(known, title=f"Benchmark on {model_label(done.facts['models']['target']['name'])}",
+                   tables=[*tables(done), *theirs], notes=[*notes(done), *captions], labels=done.labels)
 
 
-def markdown(report: Report) -> str:
-    """The same as Markdown, with the intervals of every task."""
-    return _document(report, _with_interval, lambda rows, said, labels=(): as_markdown(rows, said))
-
-
-def _document(report: Report, cell: Callable[[MedianInterval | None, int], str], write: Callable[..., str]) -> str:
-    """Our tables with their notes, then the papers' figures with theirs; "" where no run is complete."""
-    if not report.results.complete:
-        return ""
-    ours = write(tables(report, cell), notes(report), report.labels)
-    rows, captions = _published(report)
-    return f"{ours}\n\n{write([rows], captions)}" if len(rows) > 1 else ours
-
-
-def tables(report: Report, cell: Callable[[MedianInterval | None, int], str]) -> list[Rows]:
-    """Rows of cells, the header first: overall; drafts; as papers count; by task; generate. ``cell`` writes a number of
-    a task."""
-    s = report.results
-    raced = report.named(s.raced)
-    found = [_speed(report), figure_rows(COLUMNS[4:], raced, report.asked.baseline), paper_rows(raced)]
+def tables(done: Benchmark) -> list[Rows]:
+    """Overall; drafts; as papers count; by task; generate."""
+    s = done.results
+    raced = done.named(s.raced)
+    found = [_speed(done), figure_rows(COLUMNS[4:], raced, done.asked.baseline), paper_rows(raced)]
     if len(s.tasks) > 1:
         baseline = s.started.baseline, methods.baseline().id
-        found += [_rates_by_task(report, cell), _ratios_by_task(report, cell, *baseline)]
+        found += [_rates_by_task(done), _ratios_by_task(done, *baseline)]
         if s.generate_lanes:
-            found.append(_ratios_by_task(report, cell, None, "generate"))
+            found.append(_ratios_by_task(done, None, "generate"))
     if s.generate_lanes:
-        found.append(_generate_rows(report))
+        found.append(_generate_rows(done))
     return [rows for rows in found if len(rows) > 1]
 
 
-def _speed(report: Report) -> Rows:
+def _speed(done: Benchmark) -> Rows:
     """All lanes but generate's overall: as in a race, and over generate."""
-    s = report.results
-    rows = speed_rows(report.named(s.raced), report.asked)
+    s = done.results
+    rows = speed_rows(done.named(s.raced), done.asked)
     if not s.generate_lanes:
         return rows
     more = [["x generate", "interval", "x whole run", "interval"]]
@@ -120,26 +97,24 @@ def _speed(report: Report) -> Rows:
     return [[*row, *added] for row, added in zip(rows, more)]
 
 
-def _rates_by_task(report: Report, cell: Callable[[MedianInterval | None, int], str]) -> Rows:
-    s = report.results
+def _rates_by_task(done: Benchmark) -> Rows:
+    s = done.results
     by_task = {task: s.by_task(task) for task in s.tasks}
     rows = [["tokens/s by task", *_short(by_task)]]
     return rows + [
-        [label, *(cell(figures[lane].rate, 1) for figures in by_task.values())]
-        for lane, label in enumerate(report.labels)
+        [label, *(with_interval(figures[lane].rate, 1) for figures in by_task.values())]
+        for lane, label in enumerate(done.labels)
     ]
 
 
-def _ratios_by_task(
-    report: Report, cell: Callable[[MedianInterval | None, int], str], base: int | None, name: str
-) -> Rows:
+def _ratios_by_task(done: Benchmark, base: int | None, name: str) -> Rows:
     """Speed-ups by task over a lane; without one, over generate with the same method."""
-    s = report.results
+    s = done.results
     rows = [[f"x {name} by task", *_short(s.tasks)]]
     for lane in s.raced:
         other = s.counterpart(lane) if base is None else base
         if other is not None and other != lane:
-            rows.append([report.labels[lane], *(cell(s.ratio(lane, other, task), 2) for task in s.tasks)])
+            rows.append([done.labels[lane], *(with_interval(s.ratio(lane, other, task), 2) for task in s.tasks)])
     return rows
 
 
@@ -147,11 +122,11 @@ def _short(tasks: Iterable[str]) -> list[str]:
     return [one_line(task, _TASK) for task in tasks]
 
 
-def _generate_rows(report: Report) -> Rows:
+def _generate_rows(done: Benchmark) -> Rows:
     """What generate did: its own tokens/s, and what its methods gain over its greedy search."""
-    s = report.results
+    s = done.results
     rows = [["transformers", "tokens/s", "interval", "x generate", "interval", "tokens/step", "1st token"]]
-    for lane, (label, figures) in zip(s.generate_lanes, report.named(s.generate_lanes)):
+    for lane, (label, figures) in zip(s.generate_lanes, done.named(s.generate_lanes)):
         up = None if lane == s.plain_generate else s.ratio(lane, s.plain_generate)
         known = "1.00" if lane == s.plain_generate and figures.rate else number(up, 2)
         rows.append([
@@ -161,11 +136,11 @@ def _generate_rows(report: Report) -> Rows:
     return rows
 
 
-def compared(report: Report) -> list[tuple[Figure, int]]:
+def compared(done: Benchmark) -> list[tuple[Figure, int]]:
     """The papers' figures of the lanes that decoded as published, sampled as there, as far as a benchmark measures
     them; each with the lane."""
-    s, request, target = report.results, report.asked.request, report.facts["models"]["target"]["name"]
-    lanes = [(lane, report.asked.lanes[lane]) for lane in s.own if lane != s.started.baseline]
+    s, request, target = done.results, done.asked.request, done.facts["models"]["target"]["name"]
+    lanes = [(lane, done.asked.lanes[lane]) for lane in s.own if lane != s.started.baseline]
     return [
         (figure, lane) for figure in published.of(kind.engine for _, kind in lanes) for lane, kind in lanes
         if figure.measure in _MEASURES and (figure.temperature, figure.top_p) == (request.temperature, request.top_p)
@@ -173,22 +148,24 @@ def compared(report: Report) -> list[tuple[Figure, int]]:
     ]
 
 
-def _published(report: Report) -> tuple[Rows, list[str]]:
+def _published(done: Benchmark) -> tuple[list[Rows], list[str]]:
     """The papers' figures and ours beside them; what they are, and where they are from."""
-    found = compared(report)
+    found = compared(done)
+    if not found:
+        return [], []
     sources = published.sources(figure for figure, _ in found)
     rows = [["published elsewhere", "there", "here", "model", "data", "source"]]
     for f, lane in found:
         name = f"{f.engine}, {f.variant}" if f.variant else f.engine
-        measured = _value(f.measure, _here(report, f.measure, lane))
+        measured = _value(f.measure, _here(done, f.measure, lane))
         rows.append([name, _value(f.measure, f.value), measured, f.model, f.data, f"[{sources.index(f.where) + 1}]"])
-    return rows, [f"published elsewhere: {published.CAPTION}; tau, M and MAR are those of the glossary",
-                  *(f"[{n}] {source}" for n, source in enumerate(sources, 1))]
+    return [rows], [f"published elsewhere: {published.CAPTION}; tau, M and MAR are those of the glossary",
+                    *(f"[{n}] {source}" for n, source in enumerate(sources, 1))]
 
 
-def _here(report: Report, measure: str, lane: int) -> float | None:
+def _here(done: Benchmark, measure: str, lane: int) -> float | None:
     """Ours."""
-    s = report.results
+    s = done.results
     if measure == "speed-up":
         found = s.ratio(lane, s.started.baseline)
         return found.median if found else None
@@ -206,40 +183,40 @@ def _value(measure: str, value: float | None) -> str:
     return "-" if value is None else _MEASURES[measure].format(value)
 
 
-def as_object(report: Report) -> dict[str, Any]:
+def as_object(done: Benchmark) -> dict[str, Any]:
     """Everything, as plain JSON data."""
-    s, asked = report.results, report.asked
+    s, asked = done.results, done.asked
     request = asked.request
     return {
         "schema": SCHEMA,
-        **portable(report.facts),
+        **portable(done.facts),
         "suite": {"name": s.suite.name, "tasks": {task: len(s.suite.numbers(task)) for task in s.suite.tasks},
                   "questions": len(s.suite.cases)},
         "asked": {name: getattr(request, name) for name in
                   ("max_new_tokens", *SAMPLING_FIELDS, "seed", "law", "raw")},
-        "left_out": report.left_out,
-        "lanes": [_lane(report, lane) for lane in s.raced],
-        "generate": [_lane(report, lane) for lane in s.generate_lanes],
+        "left_out": done.left_out,
+        "lanes": [_lane(done, lane) for lane in s.raced],
+        "generate": [_lane(done, lane) for lane in s.generate_lanes],
         **outcome_object(s, asked),
         "rounds_on_fewer_threads": s.on_fewer_threads / s.rounds if s.rounds else None,
         "published": {"note": published.CAPTION, "figures": [
-            encoding.plain(figure) | {"lane": report.labels[lane], "here": _here(report, figure.measure, lane)}
-            for figure, lane in compared(report)
+            encoding.plain(figure) | {"lane": done.labels[lane], "here": _here(done, figure.measure, lane)}
+            for figure, lane in compared(done)
         ]},
-        "notes": notes(report),
-        "runs": rows(report),
+        "notes": notes(done),
+        "runs": rows(done),
     }
 
 
-def rows(report: Report) -> list[dict[str, Any]]:
+def rows(done: Benchmark) -> list[dict[str, Any]]:
     """The complete runs, each with its task and its token times."""
-    places = report.results.suite.places
-    return [_row(report, run, *places[run.prompt]) for run in report.results.complete]
+    places = done.results.suite.places
+    return [_row(done, run, *places[run.prompt]) for run in done.results.complete]
 
 
-def _row(report: Report, run: LaneRun, case: Case, turn: int) -> dict[str, Any]:
-    row, times = run_row(run, report.asked), report.results.token_times[run.lane, run.repeat, run.prompt]
-    if isinstance(report.asked.lanes[run.lane], GenerateLane):
+def _row(done: Benchmark, run: LaneRun, case: Case, turn: int) -> dict[str, Any]:
+    row, times = run_row(run, done.asked), done.results.token_times[run.lane, run.repeat, run.prompt]
+    if isinstance(done.asked.lanes[run.lane], GenerateLane):
         row |= dict.fromkeys(_UNKNOWN)
     return row | {
         "audit": run.state.audited.verdict if run.state.audited else None,
@@ -249,30 +226,30 @@ def _row(report: Report, run: LaneRun, case: Case, turn: int) -> dict[str, Any]:
     }
 
 
-def _lane(report: Report, lane: int) -> dict[str, Any]:
+def _lane(done: Benchmark, lane: int) -> dict[str, Any]:
     """A lane with its numbers overall and by task."""
-    s, asked = report.results, report.asked
+    s, asked = done.results, done.asked
     whole = lane_object(s.by_task()[lane], asked)
     if lane in s.generate_lanes:
         whole |= dict.fromkeys(("acceptance_rate", "path_acceptance", "acceptance_by_depth", "tau", "over_prompts"))
         whole |= {"call": asked.lanes[lane].call.words}
     other = s.counterpart(lane) if lane in s.raced else s.plain_generate if lane != s.plain_generate else None
-    tasks = {task: _in_task(report, lane, other, task) for task in s.tasks}
-    return whole | {"mean_generated_length": s.length(lane), **_over(report, lane, other, None), "tasks": tasks}
+    tasks = {task: _in_task(done, lane, other, task) for task in s.tasks}
+    return whole | {"mean_generated_length": s.length(lane), **_over(done, lane, other, None), "tasks": tasks}
 
 
-def _in_task(report: Report, lane: int, other: int | None, task: str) -> dict[str, Any]:
-    s = report.results
+def _in_task(done: Benchmark, lane: int, other: int | None, task: str) -> dict[str, Any]:
+    s = done.results
     figures = s.by_task(task)[lane]
     known = {name: getattr(figures.metrics, name) for name in ("acceptance_rate", "path_acceptance")}
     return {
         "tokens_per_second": encoding.plain(figures.rate), "speed_up": encoding.plain(figures.speed_up),
-        **_over(report, lane, other, task), "mean_generated_length": s.length(lane, task), **known,
+        **_over(done, lane, other, task), "mean_generated_length": s.length(lane, task), **known,
     }
 
 
-def _over(report: Report, lane: int, other: int | None, task: str | None) -> dict[str, Any]:
-    ratios = (report.results.ratio(lane, other, task, whole) for whole in (False, True))
+def _over(done: Benchmark, lane: int, other: int | None, task: str | None) -> dict[str, Any]:
+    ratios = (done.results.ratio(lane, other, task, whole) for whole in (False, True))
     return dict(zip(("over_generate", "over_generate_whole_run"), map(encoding.plain, ratios)))
 
 
@@ -282,39 +259,25 @@ def portable(facts: dict[str, Any]) -> dict[str, Any]:
     return facts | {"models": models}
 
 
-def _with_interval(estimate: MedianInterval | None, digits: int) -> str:
-    known = interval(estimate, digits)
-    return number(estimate, digits) + ("" if known == "-" else f" ({known})")
-
-
-WRITERS: dict[str, Callable[[Report], str]] = {
-    "table": table,
-    "md": markdown,
-    "json": lambda report: json.dumps(as_object(report)),  # escaped: nothing in it can steer a terminal
-    "csv": lambda report: as_csv(rows(report), NO_RUNS),
-}
-"""By format. json: one object; csv: a row for each complete run, generate's too."""
-
-
 # -- in sentences -----------------------------------------------------------------------------------
-def notes(report: Report) -> list[str]:
+def notes(done: Benchmark) -> list[str]:
     """How it was measured, on what, what was found about the texts, and what limits it all."""
-    s, figures = report.results, report.results.by_task()
-    said = [_asked(report), *setting_words(report.facts), *report.left_out, *_partial(report)]
+    s, figures = done.results, done.results.by_task()
+    said = [_asked(done), *setting_words(done.facts), *done.left_out, *_partial(done)]
     said += ["tokens/s: after the first delivery, by the clock of whoever waits for the tokens; overall and by task all"
-             " answers of a repeat together", *_generate_notes(report)]
+             " answers of a repeat together", *_generate_notes(done)]
     raced = [figures[lane] for lane in s.raced]
-    verdicts = verdict_sentences(raced, report.labels, report.asked.baseline)
-    said += [*remarks(s, report.labels), *verdicts, *_texts(report)]
-    said += [interval_meaning(f.rate for f in figures), f"memory: {MEMORY}", _how_to_compare(report)]
-    return [sentence for sentence in (*said, disturbance_sentence(s.disturbance()), _fewer_threads(report)) if sentence]
+    verdicts = verdict_sentences(raced, done.labels, done.asked.baseline)
+    said += [*remarks(s, done.labels), *verdicts, *_texts(done)]
+    said += [interval_meaning(f.rate for f in figures), f"memory: {MEMORY}", _how_to_compare(done)]
+    return [sentence for sentence in (*said, disturbance_sentence(s.disturbance()), _fewer_threads(done)) if sentence]
 
 
-def _asked(report: Report) -> str:
-    s, request = report.results, report.asked.request
+def _asked(done: Benchmark) -> str:
+    s, request = done.results, done.asked.request
     return (
         f"suite: {s.suite.name}, {len(s.suite.cases)} questions ({len(s.suite.places)} turns) of"
-        f" {len(s.suite.tasks)} tasks, {report.asked.repeats} repeat(s), at most {request.max_new_tokens} new tokens,"
+        f" {len(s.suite.tasks)} tasks, {done.asked.repeats} repeat(s), at most {request.max_new_tokens} new tokens,"
         f" temperature {request.temperature:g}"
     )
 
@@ -339,18 +302,18 @@ def setting_words(facts: dict[str, Any]) -> list[str]:
     return [*said, f"models: {'; '.join(models)}; {facts['dtype']}"]
 
 
-def _texts(report: Report) -> list[str]:
+def _texts(done: Benchmark) -> list[str]:
     """Who wrote what the baseline wrote, and wherever a BUG was found; of the other pairs, which are many, a count."""
-    s, base = report.results, report.asked.baseline
+    s, base = done.results, done.asked.baseline
     shown = [pair for pair in s.pairs if base in (pair.first, pair.second) or pair.first == pair.second or pair.bugs]
     others = {(pair.first, pair.second) for pair in s.pairs if pair not in shown and pair.verdict != "same"}
     more = [f"so do {len(others)} other pairs of lanes"] if others else []
-    return pairs_summary(shown, report.labels) + more
+    return pairs_summary(shown, done.labels) + more
 
 
-def _fewer_threads(report: Report) -> str:
+def _fewer_threads(done: Benchmark) -> str:
     """Whether ours ran on fewer threads for a while, which generate does not."""
-    s = report.results
+    s = done.results
     if not s.on_fewer_threads:
         return ""
     kept = "; generate keeps its threads" if s.generate_lanes else ""
@@ -358,34 +321,34 @@ def _fewer_threads(report: Report) -> str:
     return f"{s.on_fewer_threads / s.rounds:.0%} of our rounds ran on fewer threads, {why}{kept}"
 
 
-def _how_to_compare(report: Report) -> str:
+def _how_to_compare(done: Benchmark) -> str:
     """How to see published figures, where there are some of these engines and no lane decoded as published."""
-    known = published.of(lane.engine for lane in report.asked.lanes if lane.engine != methods.baseline().id)
-    there = [f for f in known if f.measure in _MEASURES and f.temperature == report.asked.request.temperature]
-    if not there or compared(report):
+    known = published.of(lane.engine for lane in done.asked.lanes if lane.engine != methods.baseline().id)
+    there = [f for f in known if f.measure in _MEASURES and f.temperature == done.asked.request.temperature]
+    if not there or compared(done):
         return ""
     as_published = Lane(there[0].engine, there[0].lane_options).label
     return f"published figures are shown beside lanes that decode as published, such as --engine {as_published}"
 
 
-def _partial(report: Report) -> list[str]:
+def _partial(done: Benchmark) -> list[str]:
     """Where something is missing."""
-    s = report.results
+    s = done.results
     count = len(s.counted)
     if count == len(s.suite.places):
         return []
     return [f"cut short: the numbers are of the {count} of {len(s.suite.places)} prompts that every lane answered"]
 
 
-def _generate_notes(report: Report) -> list[str]:
+def _generate_notes(done: Benchmark) -> list[str]:
     """How generate takes part, and which engines it has no match for."""
-    s = report.results
+    s = done.results
     if not s.generate_lanes:
         return []
-    lanes = [report.asked.lanes[lane] for lane in s.own]
-    lacking = [report.labels[lane] for lane, kind in zip(s.own, lanes) if methods.find(kind.engine).generate is None]
+    lanes = [done.asked.lanes[lane] for lane in s.own]
+    lacking = [done.labels[lane] for lane, kind in zip(s.own, lanes) if methods.find(kind.engine).generate is None]
     calls = ", ".join(f"{lane.call.words} for {lane.same_as}"
-                      for lane in (report.asked.lanes[number] for number in s.generate_lanes))
+                      for lane in (done.asked.lanes[number] for number in s.generate_lanes))
     said = [
         f"x generate: over transformers.generate with the same method and transformers' own defaults ({calls}), on the"
         " same weights as it loads them, unquantised, with the same threads, dtype, end tokens and limit; whole run:"
@@ -394,3 +357,44 @@ def _generate_notes(report: Report) -> list[str]:
     if lacking:
         said.append(f"-: transformers has no such method ({', '.join(lacking)})")
     return said
+
+
+# -- drawn ------------------------------------------------------------------------------------------
+def plots(done: Benchmark) -> tuple[Plot | None, ...]:
+    """Speed-ups over the baseline, the same by task, and ours beside generate; None for what there is nothing to draw
+    of."""
+    s, base = done.results, done.asked.baseline
+    lanes, spread = [lane for lane in s.raced if lane != base], _spread(done)
+
+    def speed_ups(task: str | None = None) -> list[BarRow]:
+        return [BarRow(done.labels[lane], [speed_bar(s.ratio(lane, base, task))]) for lane in lanes]
+
+    over = f"tokens/s over {one_line(done.labels[base], 30)}"
+    whole = by_task = None
+    if any(bar.estimate for row in speed_ups() for bar in row.bars):
+        whole = Plot(panels={"": speed_ups()}, axis=f"{over}, {spread}", line=1.0)
+    if len(s.tasks) > 1 and lanes:
+        by_task = Plot(panels={task: speed_ups(task) for task in s.tasks}, axis=f"{over}, by task, {spread}", line=1.0)
+    return whole, by_task, _beside_generate(done)
+
+
+def _beside_generate(done: Benchmark) -> Plot | None:
+    """Tokens/s of ours and of generate, for each lane whose method transformers has."""
+    s, figures = done.results, done.results.by_task()
+    rows = []
+    for lane in s.own:
+        if (other := s.counterpart(lane)) is not None:
+            ratio = s.ratio(lane, other)
+            words = "" if ratio is None else f"{ratio.median:.2f} x"
+            bars = [Bar(figures[lane].rate, words), Bar(figures[other].rate, "", "theirs")]
+            rows.append(BarRow(done.labels[lane], bars))
+    legend = {"ours": "spec-tui", "theirs": "transformers.generate, the same method"}
+    return Plot(panels={"": rows}, axis=f"tokens/s, {_spread(done)}", legend=legend) if rows else None
+
+
+def _spread(done: Benchmark) -> str:
+    """What the whiskers are."""
+    estimates = [f.rate for f in done.results.by_task() if f.rate and f.rate.coverage]
+    if not estimates:
+        return "one repeat"
+    return f"median and {min(e.coverage for e in estimates):.0%} interval of {done.asked.repeats} repeats"

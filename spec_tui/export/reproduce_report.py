@@ -1,26 +1,25 @@
-"""A reproduced table, ours beside theirs: as a table, as Markdown, as JSON, as CSV; and what differs from the paper."""
+"""What a reproduced table has to report: ours beside theirs, and what differs from the paper."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from engines.bench.published import Figure
+from engines.race.interval import MedianInterval
 from engines.race.result import LaneRun
 from engines.report import encoding
 from engines.reproduce.entry import PaperEntry
 from engines.reproduce.measures import MEASURES, described
 from engines.reproduce.reproduction import Cell, ClaimVerdict, Reproduction, SettingRun, theirs
-from spec_tui.export.bench_report import Report, portable, setting_words
+from spec_tui.export.bench_report import Benchmark, portable, setting_words
 from spec_tui.export.bench_report import rows as run_rows
+from spec_tui.export.plots import Bar, BarRow, Plot
+from spec_tui.export.report import Report
 from spec_tui.present.race_text import disturbance_sentence, interval_meaning
-from spec_tui.present.tables import WIDTH, Rows, as_csv, as_markdown, as_text, interval
+from spec_tui.present.tables import Rows, as_text, interval
 
 SCHEMA = "spec-tui reproduce 1"
 NO_CELLS = (
@@ -29,36 +28,11 @@ NO_CELLS = (
 _TOTALS = ("drafting_rounds", "lookups", "lookup_seconds", "depth_tried", "depth_accepted")
 
 
-@dataclass(frozen=True)
-class TablePaper:
-    """A column of theirs.
-
-    Attributes:
-        model, data, where: on what it was measured, and where it is published.
-    """
-
-    model: str
-    data: str
-    where: str
-
-    @classmethod
-    def of(cls, figure: Figure) -> TablePaper:
-        return cls(figure.model, figure.data, figure.where)
-
-    @property
-    def words(self) -> str:
-        return f"{self.model} on {self.data}, {self.where}"
-
-
-def table(done: Reproduction) -> str:
-    """For people: as wide as the terminal, at least 80 columns; 80 in a pipe."""
-    width = max(WIDTH, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0)
-    return as_text(_tables(done), [row.name for row in done.entry.rows], notes(done), width)
-
-
-def markdown(done: Reproduction) -> str:
-    """The same as Markdown."""
-    return as_markdown(_tables(done), notes(done))
+def report(done: Reproduction) -> Report:
+    """All there is to say, with every run; a row for each number of theirs beside ours."""
+    return Report(title=f"{done.name}: {done.entry.title}", tables=_tables(done), notes=notes(done),
+                  labels=[row.name for row in done.entry.rows], data=lambda: as_object(done),
+                  rows=lambda: cell_rows(done), columns=NO_CELLS)
 
 
 def _tables(done: Reproduction) -> list[Rows]:
@@ -71,7 +45,7 @@ def _tables(done: Reproduction) -> list[Rows]:
         rows: Rows = [[setting], *([row.name] for row in done.entry.rows)]
         for measure in done.entry.measures:
             column = [cell for cell in here if cell.measure == measure]
-            shown = [paper for paper in papers if any(paper in map(TablePaper.of, c.theirs) for c in column)]
+            shown = [paper for paper in papers if any(paper in map(_paper, c.theirs) for c in column)]
             if not shown and all(cell.here is None for cell in column):
                 continue
             write, digits = MEASURES[measure].write, MEASURES[measure].digits
@@ -84,12 +58,17 @@ def _tables(done: Reproduction) -> list[Rows]:
     return found
 
 
-def _papers(cells: Iterable[Cell]) -> list[TablePaper]:
-    return list(dict.fromkeys(TablePaper.of(figure) for cell in cells for figure in cell.theirs))
+def _papers(cells: Iterable[Cell]) -> list[str]:
+    return list(dict.fromkeys(_paper(figure) for cell in cells for figure in cell.theirs))
 
 
-def _of(cell: Cell, paper: TablePaper) -> float | None:
-    return next((figure.value for figure in cell.theirs if TablePaper.of(figure) == paper), None)
+def _paper(figure: Figure) -> str:
+    """A column of theirs: on what it was measured, and where it is published."""
+    return f"{figure.model} on {figure.data}, {figure.where}"
+
+
+def _of(cell: Cell, paper: str) -> float | None:
+    return next((figure.value for figure in cell.theirs if _paper(figure) == paper), None)
 
 
 def notes(done: Reproduction) -> list[str]:
@@ -97,7 +76,7 @@ def notes(done: Reproduction) -> list[str]:
     entry = done.entry
     papers = _papers(done.cells())
     said = [f"{_words(entry.sources)}: {entry.title}", entry.shows]
-    said += [f"[{n}] published: {paper.words}" for n, paper in enumerate(papers, 1)]
+    said += [f"[{n}] published: {paper}" for n, paper in enumerate(papers, 1)]
     said += [_claimed(verdict) for verdict in done.verdicts()]
     said += [f"not as in the paper: {difference}" for difference in differences(done)]
     said += [*_setting(done), *done.left_out, *_stores(done)]
@@ -203,9 +182,9 @@ def _numbers(cell: Cell) -> dict[str, float | None]:
 
 def _runs(done: Reproduction, run: SettingRun) -> list[dict[str, Any]]:
     """The complete runs of a setting, each under every row that it is of: two may come to the same lane."""
-    report = Report(run.results, run.asked, dict(done.facts), [])
+    measured = Benchmark(run.results, run.asked, dict(done.facts), [])
     return [{"setting": run.setting.name, "row": name} | row | _totals(each)
-            for row, each in zip(run_rows(report), run.results.complete)
+            for row, each in zip(run_rows(measured), run.results.complete)
             for name, lane in run.lanes.items() if lane == each.lane]
 
 
@@ -226,15 +205,6 @@ def cell_rows(done: Reproduction) -> list[dict[str, Any]]:
             of = {name: getattr(figure, name, None) for name in ("model", "data", "hardware", "source")}
             found.append(ours | {"theirs": figure.value if figure else None} | of)
     return found
-
-
-WRITERS: dict[str, Callable[[Reproduction], str]] = {
-    "table": table,
-    "md": markdown,
-    "json": lambda done: json.dumps(as_object(done)),  # escaped: nothing in it can steer a terminal
-    "csv": lambda done: as_csv(cell_rows(done), NO_CELLS),
-}
-"""By format. json: one object, with every run; csv: a row for each number of theirs beside ours."""
 
 
 def entries_table(entries: Sequence[tuple[str, PaperEntry]]) -> str:
@@ -259,3 +229,16 @@ def unable(name: str, entry: PaperEntry) -> str:
         rows.append([method, figure.measure, MEASURES[figure.measure].write(figure.value), figure.model, figure.data])
     said = [f"{_words(entry.sources)}: {entry.title}", entry.shows, f"{name} cannot be run here: {entry.cannot}"]
     return as_text([rows] if figures else [], [], said)
+
+
+def plot(done: Reproduction) -> Plot | None:
+    """By measure and setting our bars, and what papers report as marks beside them; None where there is nothing to
+    draw."""
+    panels: dict[str, list[BarRow]] = {}
+    for cell in done.cells():
+        write, known = MEASURES[cell.measure].write, cell.here is not None
+        bar = Bar(cell.interval or MedianInterval.of([cell.here]) if known else None, write(cell.here))
+        panels.setdefault(f"{cell.measure}, {cell.setting}", []).append(
+            BarRow(cell.row, [bar], [figure.value for figure in cell.theirs]))
+    shown = {title: rows for title, rows in panels.items() if any(row.bars[0].estimate for row in rows)}
+    return Plot(panels=shown, axis="bars: here; diamonds: published, on other models", own=True) if shown else None

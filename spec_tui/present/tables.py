@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
+import re
 from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
@@ -14,8 +16,11 @@ from spec_tui.present.text import one_line, sanitise
 
 WIDTH = 80
 _LABEL = 28  # columns for a lane
+_MARKUP = re.compile(r"([\\`*\[\]|~#!]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 
-Rows = list[list[str]]
+Cell = str | tuple[str, str]
+"""What stands there; or a number and its interval, for which a terminal has no room."""
+Rows = list[list[Cell]]
 """Cells by row, the header first."""
 
 
@@ -36,6 +41,17 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{value:.0%}"
 
 
+def with_interval(estimate: MedianInterval | None, digits: int) -> Cell:
+    """A median and its interval in one cell."""
+    known = interval(estimate, digits)
+    return number(estimate, digits) if known == "-" else (number(estimate, digits), known)
+
+
+def whole(rows: Rows) -> list[list[str]]:
+    """The cells with their intervals."""
+    return [[cell if isinstance(cell, str) else f"{cell[0]} ({cell[1]})" for cell in row] for row in rows]
+
+
 def length(value: float | None) -> str:
     """A mean generated length."""
     return "-" if value is None else f"{value:.2f}"
@@ -54,7 +70,8 @@ def memory(count: int | None) -> str:
 def as_text(blocks: Sequence[Rows], labels: Sequence[str], notes: Sequence[str], width: int = WIDTH) -> str:
     """Tables, then sentences, so wide; labels of lanes that are too wide are shortened, and explained."""
     short = _short_labels(labels)
-    shown = [[[short.get(row[0], row[0]), *row[1:]] for row in rows] for rows in blocks]
+    shown = [[[short.get(name, name), *(cell if isinstance(cell, str) else cell[0] for cell in cells)]
+              for name, *cells in rows] for rows in blocks]
     lines = [fill(sanitise(note), width, subsequent_indent="  ")
              for note in (*(f"{short[label]}: {label}" for label in short), *notes)]
     parts = [_aligned(part) for rows in shown for part in _folded(rows, width)]
@@ -77,8 +94,8 @@ def as_csv(rows: Sequence[dict[str, Any]], empty: Sequence[str] = ()) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown and terminals take as it is."""
-    return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    """Text that is no markup of Markdown's, and that terminals take as it is."""
+    return _MARKUP.sub(r"\\\1", html.escape(one_line(text), quote=False))
 
 
 def _aligned(rows: Rows) -> str:
@@ -119,6 +136,7 @@ def _short_labels(labels: Sequence[str]) -> dict[str, str]:
 
 
 def _markdown_rows(rows: Rows) -> list[str]:
-    head, *body = ([escaped(cell) for cell in row] for row in rows)
-    rule = ["---", *["---:"] * (len(head) - 1)]
+    head, *body = ([escaped(cell) for cell in row] for row in whole(rows))
+    words = {column for row in body for column, cell in enumerate(row) if len(cell) > _LABEL}
+    rule = ["---" if not column or column in words else "---:" for column in range(len(head))]
     return [f"| {' | '.join(row)} |" for row in (head, rule, *body)]

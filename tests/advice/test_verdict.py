@@ -12,7 +12,9 @@ import pytest
 
 from engines.advice.findings import RoundCosts
 from engines.report.events import Ready
-from spec_tui.export.advice_report import AdviceReport, as_object, as_page, as_terminal, tables
+from spec_tui.export import advice_report
+from spec_tui.export.advice_report import Advice, as_object, tables
+from spec_tui.export.report import page, text
 from spec_tui.present.advice_words import chosen, sentences, verdict_of
 from spec_tui.present.speed_verdict import Speed
 from spec_tui.session.client import LoadRequest
@@ -23,8 +25,13 @@ LANES = "pld,pld:num_tokens=4,draft,draft:shape=tree,rest,hybrid"
 FAST, SLOW = Costs(3, 0.015), Costs(2, 0.025, 0.005)
 
 
-def report(found) -> AdviceReport:
-    return AdviceReport(found, READY, LoadRequest(model="made/model"), {"eagle": "no draft head is at hand"})
+def report(found) -> Advice:
+    return Advice(found, READY, LoadRequest(model="made/model"), {"eagle": "no draft head is at hand"})
+
+
+def told(found: Advice) -> str:
+    """What a terminal shows."""
+    return text(advice_report.report(found))
 
 
 def test_the_fastest_is_advised_with_its_numbers_and_what_would_change_that():
@@ -53,8 +60,8 @@ def test_numbers_by_the_length_of_the_prompt():
     found = ran(PacedRacer(pld=Costs(3, 0.015, kinds=(("story", 2.5),))), "pld,rest")
     screening = found.rounds[-1]
     assert {label: len(prompts) for label, prompts in screening.by_length().items()} == {"< 128": 4, "128..511": 4}
-    text = as_terminal(report(found))
-    assert "x and accepted by prompt tokens" in text and "2.01x, 100%" in text and "0.79x, 100%" in text
+    shown = told(report(found))
+    assert "x and accepted by prompt tokens" in shown and "2.01x, 100%" in shown and "0.79x, 100%" in shown
 
 
 def test_numbers_by_temperature_and_by_size_of_draft():
@@ -130,14 +137,14 @@ def test_what_is_interrupted_is_said_to_be_unfinished():
     nothing = adviser(racer, LANES)
     for _ in nothing.run(lambda: True):
         pass
-    assert sentences(nothing)[0].startswith("Nothing was measured") and as_terminal(report(nothing))
+    assert sentences(nothing)[0].startswith("Nothing was measured") and told(report(nothing))
 
 
 def test_a_setting_that_breaks_is_left_out():
     racer = PacedRacer(pld=FAST)
     racer.breaks = {"rest"}
     found = ran(racer, LANES)
-    assert found.finished and "rest failed and was left out: it broke" in as_terminal(report(found))
+    assert found.finished and "rest failed and was left out: it broke" in told(report(found))
 
 
 def test_prompts_whose_answers_lie_in_a_datastore_do_not_count():
@@ -145,21 +152,21 @@ def test_prompts_whose_answers_lie_in_a_datastore_do_not_count():
     found = ran(PacedRacer(pld=FAST), LANES, known=lambda tokens: next(answers, False))
     first, *_, last = found.rounds
     assert len(found.held_out) == 4 and first.prompts() < 8 and not set(found.held_out) & set(last.suite.cases)
-    assert "held out" in as_terminal(report(found))
+    assert "held out" in told(report(found))
     copied = ran(PacedRacer(pld=FAST), LANES, known=lambda tokens: True)
     assert copied.copied == 8 and not copied.held_out
-    assert "the answers to 8 prompts lie in a datastore" in as_terminal(report(copied))
+    assert "the answers to 8 prompts lie in a datastore" in told(report(copied))
 
 
 def test_the_report_has_tables_and_what_to_paste(capsys):
     found = report(ran(PacedRacer(pld=FAST, draft=Costs(3, 0.015, 0.006)), LANES))
-    text = as_terminal(found)
-    assert max(map(len, text.splitlines())) <= 80 or all(
-        line.startswith("  ") for line in text.splitlines() if len(line) > 80)
-    assert "spec-tui --engine pld --model made/model" in text and "--speculative-config" in text
-    assert "--spec-type ngram-simple" in text and "model.generate(**inputs, prompt_lookup_num_tokens=2" in text
-    assert "accepted at depth" in text and "a round, ms" in text and "x by kind of prompt" in text
-    assert "not tried: eagle: no draft head is at hand" in text and "all lanes write the same text" in text
+    shown = told(found)
+    assert max(map(len, shown.splitlines())) <= 80 or all(
+        line.startswith("  ") for line in shown.splitlines() if len(line) > 80)
+    assert "spec-tui --engine pld --model made/model" in shown and "--speculative-config" in shown
+    assert "--spec-type ngram-simple" in shown and "model.generate(**inputs, prompt_lookup_num_tokens=2" in shown
+    assert "accepted at depth" in shown and "a round, ms" in shown and "x by kind of prompt" in shown
+    assert "not tried: eagle: no draft head is at hand" in shown and "all lanes write the same text" in shown
     data = json.loads(json.dumps(as_object(found)))
     assert data["advised"] == {"engine": "pld", "options": {}} and data["ties"] == ["pld:num_tokens=4"]
     assert [each["program"] for each in data["paste"]] == ["spec-tui", "vLLM", "SGLang", "llama.cpp", "transformers"]
@@ -170,9 +177,9 @@ def test_a_page_holds_no_markup_of_others():
     evil = "<script>alert(1)</script>"
     suite = "\n".join(json.dumps({"prompt": f"{kind} {n}", "category": kind}) for kind in ("a", evil) for n in range(3))
     found = ran(PacedRacer(pld=FAST), "pld,rest", suite=suite)
-    page = as_page(AdviceReport(found, READY, LoadRequest(model=evil), {"eagle": evil}, (evil,)))
-    assert "<script" not in page and page.count(html.escape(evil[:8])) >= 4 and "http" not in page.split("</head>")[1]
-    assert "default-src 'none'" in page
+    made = page(advice_report.report(Advice(found, READY, LoadRequest(model=evil), {"eagle": evil}, (evil,))))
+    assert "<script" not in made and made.count(html.escape(evil[:8])) >= 4 and "http" not in made.split("</head>")[1]
+    assert "default-src 'none'" in made
 
 
 def test_who_goes_on_is_computed_as_far_as_the_clock_cannot_tell():

@@ -11,9 +11,9 @@ from engines import UsageProblem
 from engines.advice.what_if import modelled, stops_after
 from engines.cost.curve import CostCurve
 from engines.cost.other_machine import parse
-from spec_tui.export.advice_report import as_object, as_terminal
+from spec_tui.export.advice_report import as_object
 from tests.advice.made import ALONE, Costs, PacedRacer, ran
-from tests.advice.test_verdict import READY, report
+from tests.advice.test_verdict import READY, report, told
 
 PRICE = ((1, ALONE), (2, 0.0125), (3, 0.015), (64, 0.2))
 
@@ -46,8 +46,8 @@ def test_where_rows_are_free_tokens_per_step_decide_and_where_they_cost_nothing_
     assert modelled(found.rounds[-1], free, ready)[1].speed_up == pytest.approx(tokens, rel=0.01)
     assert modelled(found.rounds[-1], dear, ready)[1].speed_up < 1.01
     asked = replace(report(found), machine=free, ready=ready)
-    text = as_terminal(asked)
-    assert "MODELLED, not measured" in text and "reading the KV cache left" in text
+    shown = told(asked)
+    assert "MODELLED, not measured" in shown and "reading the KV cache left" in shown
     assert as_object(asked)["modelled"]["lanes"]["pld"]["speed_up"] == pytest.approx(tokens, rel=0.01)
 
 
@@ -83,8 +83,8 @@ def test_several_requests_at_once_gain_what_their_rows_leave(found):
     assert as_object(asked)["modelled"]["lanes"]["pld"]["stops_after_requests"] is None
     stepped = replace(READY, price=((1, 0.010), (16, 0.011), (17, 0.050), (64, 0.200)))  # 6 x 3 rows
     assert stops_after(found.rounds[-1], one, stepped)[1] == 5
-    assert "5 requests" in as_terminal(replace(asked, ready=stepped))
-    assert "8 requests at once" in " ".join(as_terminal(asked).split())
+    assert "5 requests" in told(replace(asked, ready=stepped))
+    assert "8 requests at once" in " ".join(told(asked).split())
     for wrong in ("batch=0", "batch=2.5", "batch=9999", "batch=x"):
         with pytest.raises(UsageProblem, match="what-if"):
             parse(wrong, str)

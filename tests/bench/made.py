@@ -18,7 +18,9 @@ from engines.race.race_events import (
 )
 from engines.report.events import Draft, Emitted, Failed, Finished, Origin, Prefilled, Round, Started
 from engines.request import Request
-from spec_tui.export.bench_report import Report
+from spec_tui.export import bench_report
+from spec_tui.export.bench_report import Benchmark
+from spec_tui.export.report import WRITERS
 
 SUITE = '{"prompt": "a", "category": "copy"}\n{"turns": ["b", "c"], "category": "chat"}'
 OURS = parse_lanes(["autoregressive,pld,rest:c=16"])
@@ -95,5 +97,9 @@ FACTS = {
 }
 
 
-def report(found: BenchResults, repeats: int = 2, left_out: tuple[str, ...] = ()) -> Report:
-    return Report(found, race_of(found.lanes, found.suite, repeats), FACTS, list(left_out))
+def written(form: str, done: Benchmark) -> str:
+    return WRITERS[form](bench_report.report(done))
+
+
+def report(found: BenchResults, repeats: int = 2, left_out: tuple[str, ...] = ()) -> Benchmark:
+    return Benchmark(found, race_of(found.lanes, found.suite, repeats), FACTS, list(left_out))

@@ -184,7 +184,7 @@ def test_a_folder_is_written_and_other_peoples_files_are_not_touched(cli, tmp_pa
     assert written == ["generate.svg", "results.json", "runs.csv", "speed-ups.svg", "tables.md", "tasks.svg"]
     (out / "results.json").write_text("a diary")
     done = cli("bench", *ENGINES, *QUICK, "--out", str(out))
-    assert done.code == 2 and "was not written by a benchmark" in done.err and not done.out
+    assert done.code == 2 and "was not written by spec-tui bench" in done.err and not done.out
     assert (out / "results.json").read_text() == "a diary"
 
 

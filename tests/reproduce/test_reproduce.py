@@ -15,7 +15,9 @@ from engines.race import runner
 from engines.reproduce.entry import shipped
 from engines.reproduce.reproduction import theirs
 from spec_tui.cli.reproduce import EntryRun
-from spec_tui.export.reproduce_report import WRITERS
+from spec_tui.export.plots import draw
+from spec_tui.export.report import WRITERS
+from spec_tui.export.reproduce_report import plot, report
 
 TOKENS, TWICE = 8, "rest-store-size-chat"
 
@@ -60,7 +62,7 @@ def test_an_entry_of_each_paper_runs(reproduced, name):
     for row in done.entry.rows:
         assert any(cell.here is not None for cell in cells if cell.row == row.name), row.name
     assert any(cell.theirs for cell in cells) or not theirs(done.entry)
-    written = {form: write(done) for form, write in WRITERS.items()}
+    written = {form: write(report(done)) for form, write in WRITERS.items()}
     assert all(row.name in written["table"] and row.name in written["md"] for row in done.entry.rows)
     assert max(map(len, written["table"].splitlines())) <= 80
     rows = list(csv.DictReader(io.StringIO(written["csv"])))
@@ -103,7 +105,7 @@ def rates(runs):
     ("dresd-speed", {"M", "MAR", "speed-up", "tokens/s"}), ("rasd-ablation", {"tau", "M", "speed-up", "drafted"}),
 ])
 def test_its_arithmetic_by_hand(reproduced, name, measures):
-    found = json.loads(WRITERS["json"](reproduced(name)))
+    found = json.loads(WRITERS["json"](report(reproduced(name))))
     assert found["schema"] == "spec-tui reproduce 1" and found["quick"]
     baseline = next(row["name"] for row in found["entry"]["rows"] if row["lane"] == "autoregressive")
     checked = set()
@@ -119,7 +121,7 @@ def test_its_arithmetic_by_hand(reproduced, name, measures):
             checked.add(cell["measure"])
     assert checked == measures
     said = " ".join(found["notes"])
-    assert ("of the median" in said) == (name == TWICE) == ("| interval |" in WRITERS["md"](reproduced(name)))
+    assert ("of the median" in said) == (name == TWICE) == ("| interval |" in WRITERS["md"](report(reproduced(name))))
     assert ("a single repeat does not tell" in said) == (name != TWICE)
     values = {(c["setting"], c["row"], c["measure"]): c["here"] for c in found["cells"]}
     for claim in found["claims"]:
@@ -129,7 +131,5 @@ def test_its_arithmetic_by_hand(reproduced, name, measures):
 
 
 def test_it_is_drawn(reproduced, tmp_path):
-    from spec_tui.export.reproduce_plots import draw
-
-    assert draw(reproduced("rest-store-size-chat"), tmp_path / "table.svg")
+    draw(plot(reproduced("rest-store-size-chat")), tmp_path / "table.svg")
     assert b"<svg" in (tmp_path / "table.svg").read_bytes()

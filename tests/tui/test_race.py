@@ -370,7 +370,8 @@ async def test_step_opens_the_run_of_a_lane(tmp_path):
 
 
 async def test_export_is_what_compare_writes_with_a_trace_of_every_run(tmp_path, monkeypatch):
-    from spec_tui.export.race_files import WRITERS
+    from spec_tui.export.race_report import report
+    from spec_tui.export.report import WRITERS
 
     monkeypatch.chdir(tmp_path)
     async with racing(repeats=2) as r:
@@ -379,8 +380,9 @@ async def test_export_is_what_compare_writes_with_a_trace_of_every_run(tmp_path,
         (folder,) = tmp_path.iterdir()
         assert folder.name in r.said
         asked = r.client.races[0]
+        written = report(r.controller.race.result, asked)
         for name in ("json", "md", "csv"):
-            assert (folder / f"race.{name}").read_text("utf-8") == WRITERS[name](r.controller.race.result, asked) + "\n"
+            assert (folder / f"race.{name}").read_text("utf-8") == WRITERS[name](written) + "\n"
         assert len(json.loads((folder / "race.json").read_text("utf-8"))["runs"]) == 8
         traces = sorted((folder / "traces").iterdir())
         assert len(traces) == 8

@@ -16,7 +16,9 @@ from engines.bench.prompt_files import PromptFile, open_prompts
 from engines.errors import SpecError
 from engines.folders import typed_path
 from engines.report.wording import counted
-from spec_tui.export.advice_report import AdviceReport, advised, as_text_of, pastes
+from spec_tui.export import advice_report
+from spec_tui.export.advice_report import Advice
+from spec_tui.export.report import text
 from spec_tui.present.advice_words import planned
 from spec_tui.present.on_screen import failure
 from spec_tui.present.progress_text import time_left
@@ -112,16 +114,15 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
     @property
     def advised(self) -> bool:
         """Whether there is a verdict."""
-        report = self.report
-        return self.idle and report is not None and advised(report) is not None
+        return self.idle and self.found is not None and advice_report.advised(self.found) is not None
 
     @property
-    def report(self) -> AdviceReport | None:
+    def found(self) -> Advice | None:
         """What there is to say; None before anything was measured."""
         state, ready = self.state, self.session.ready
         if state is None or ready is None or not state.rounds:
             return None
-        return AdviceReport(state, ready, self.session.load_request, state.left_out, state.notes)
+        return Advice(state, ready, self.session.load_request, state.left_out, state.notes)
 
     # -- time ---------------------------------------------------------------------------------------
     def _next_look(self) -> None:
@@ -183,14 +184,16 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         return f"{where}: {screening.asked.labels[state.at.lane]}, {what}"
 
     def _text(self) -> str:
-        state, report = self.state, self.report
+        state, found = self.state, self.found
         if state is None:
             return f"{self._plan()}\n\n{_KEYS}"
-        if state.problem is not None and report is None:
+        if state.problem is not None and found is None:
             return failure(state.problem)
         if self.running:
             return self._progress()
-        return as_text_of(report, max(60, self.size.width - 4)) if report is not None else "Nothing was measured."
+        if found is None:
+            return "Nothing was measured."
+        return text(advice_report.report(found), max(60, self.size.width - 4))
 
     def _plan(self) -> str:
         """What it will do, in which order."""
@@ -284,7 +287,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         self._say("")
 
     def action_use(self) -> None:
-        lane = advised(self.report)
+        lane = advice_report.advised(self.found)
         lane = replace(lane, datastores=lane.datastores or self.state.request.datastores)
         try:
             settings = self.session.settings
@@ -300,7 +303,8 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         self._say(f"from now on {kept.words}")
 
     def action_copy(self) -> None:
-        self.app.copy_to_clipboard("\n\n".join(f"{name}:\n{text}" for name, text, _ in pastes(self.report)))
+        pastes = advice_report.pastes(self.found)
+        self.app.copy_to_clipboard("\n\n".join(f"{paste.name}:\n{paste.text}" for paste in pastes))
         self._say("the settings are copied")
 
     def action_scroll(self, step: int) -> None:

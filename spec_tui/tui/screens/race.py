@@ -426,7 +426,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         self.changed(f"view: {self.view}")
 
     def action_export(self) -> None:
-        from spec_tui.export.race_files import export
+        from spec_tui.export.race_report import export
 
         race = self.controller.race
         try:

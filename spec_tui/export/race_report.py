@@ -1,12 +1,11 @@
-"""A race as files: its numbers as a table, as Markdown, as JSON and as CSV, and a trace of every complete run."""
+"""What a race has to report; and a race as files, with a trace of every complete run."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -20,8 +19,9 @@ from engines.report import encoding
 from engines.report.metrics import run_object
 from engines.report.traces import TraceWriter
 from spec_tui.export.about import origin
+from spec_tui.export.report import WRITERS, Report, TextBlock
 from spec_tui.present.race_text import COLUMNS, MEMORY, figure_rows, notes
-from spec_tui.present.tables import Rows, as_csv, as_markdown, as_text, escaped, length, memory, milliseconds, share
+from spec_tui.present.tables import Rows, length, memory, milliseconds, share
 from spec_tui.present.text import one_line, sanitise
 from spec_tui.session.host_access import HostAccess
 from spec_tui.session.recorded_race import trace_name
@@ -71,17 +71,19 @@ def depth_rows(lanes: Lanes) -> Rows:
     return rows
 
 
-def markdown(result: RaceResult, asked: Race) -> str:
-    """What was asked of which model, and the tables; "" where no run is complete."""
+def report(result: RaceResult, asked: Race) -> Report:
+    """What a race has to report; only its data and its rows where no run is complete."""
+    known = Report(data=lambda: as_object(result, asked), rows=lambda: [run_row(run, asked) for run in result.complete],
+                   columns=NO_RUNS)
     if not result.complete:
-        return ""
+        return known
     prompts = asked.prompts or (tuple(text for role, text in asked.request.conversation if role in ("user", "raw")),)
-    shown = sanitise(prompts[0][-1] if prompts[0] else "")
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
     more = f", the first of {len(prompts)}" if len(prompts) > 1 else ""
-    head = f"# Race on {escaped(_setting(result, asked)[0][1])}\n\nPrompt{more}:\n\n{fence}text\n{shown}\n{fence}"
-    settings = [["setting", "value"], *map(list, _setting(result, asked))]
-    return f"{head}\n\n{as_markdown([settings, *tables(result, asked)], notes(result, asked.labels))}"
+    setting = _setting(result, asked)
+    return replace(
+        known, title=f"Race on {setting[0][1]}", setting=[["setting", "value"], *map(list, setting)],
+        asked=[TextBlock(f"Prompt{more}", prompts[0][-1] if prompts[0] else "")], tables=tables(result, asked),
+        notes=notes(result, asked.labels), labels=asked.labels)
 
 
 def _setting(result: RaceResult, asked: Race) -> list[tuple[str, str]]:
@@ -176,17 +178,6 @@ def _around(run: LaneRun, asked: Race) -> dict[str, Any]:
     }
 
 
-WRITERS: dict[str, Callable[[RaceResult, Race], str]] = {
-    "table": lambda result, asked: as_text(tables(result, asked), asked.labels, notes(result, asked.labels))
-    if result.complete else "",
-    "md": markdown,
-    "json": lambda result, asked: json.dumps(as_object(result, asked)),  # escaped: nothing in it steers a terminal
-    "csv": lambda result, asked: as_csv([run_row(run, asked) for run in result.complete], NO_RUNS),
-}
-"""By format. table: for people, at most 80 columns; md: the same as Markdown, with what was asked; both are "" where no
-run is complete. json: one object; csv: a row for each complete run."""
-
-
 # -- folders ----------------------------------------------------------------------------------------
 class TraceFolder:
     """A folder with a trace for each complete run.
@@ -223,10 +214,10 @@ def export(result: RaceResult, asked: Race, parent: Path | None = None) -> Path:
         SpecError: the disk is full in the middle of a trace, or the session has no access to this machine.
     """
     HostAccess.here().need("saving files")
-    folder = _folder(parent)
+    folder, written = _folder(parent), report(result, asked)
     try:
         for name in _FORMATS:
-            (folder / f"race.{name}").write_text(WRITERS[name](result, asked) + "\n", encoding="utf-8")
+            (folder / f"race.{name}").write_text(WRITERS[name](written) + "\n", encoding="utf-8")
         TraceFolder(folder / "traces", asked).write(result)
     except BaseException:  # half a race is no race
         shutil.rmtree(folder, ignore_errors=True)

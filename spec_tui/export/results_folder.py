@@ -1,0 +1,64 @@
+"""A folder with all forms of a report, and its plots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from engines.errors import RunFailed, UsageProblem
+from spec_tui.export.plots import Plot, draw
+from spec_tui.export.report import WRITERS, Report
+
+RESULTS = "results.json"
+
+
+class ResultsFolder:
+    """A folder to write reports of one kind into. Files of an earlier report are replaced, no others.
+
+    Args:
+        schema: of the kind, as its JSON has it.
+        names: of the other files, by format.
+        plots: names of plots.
+
+    Raises:
+        UsageProblem: it cannot be made, or holds files of these names that no report of this kind wrote.
+    """
+
+    def __init__(self, path: Path, schema: str, names: Mapping[str, str], plots: tuple[str, ...]) -> None:
+        self.path, self._names, self._plots = path, {"json": RESULTS, **names}, plots
+        taken = [name for name in (*self._names.values(), *plots) if (path / name).exists()]
+        if taken and not _is_of(path / RESULTS, schema):
+            wrote = schema.rpartition(" ")[0]
+            raise UsageProblem(f"{path / taken[0]} exists and was not written by {wrote}, so it is not overwritten",
+                               "name another folder")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageProblem(f"the folder {path} cannot be made: {error.strerror}", "name another") from None
+
+    def write(self, report: Report, *plots: Plot | None) -> list[str]:
+        """Write it all, with a plot for each name that has one. Returns the names of the files.
+
+        Raises:
+            RunFailed: the disk is full or gone.
+        """
+        drawn = {name: plot for name, plot in zip(self._plots, plots) if plot is not None}
+        try:
+            for name in self._plots:
+                (self.path / name).unlink(missing_ok=True)  # an earlier report's may have no counterpart now
+            for form, name in self._names.items():
+                (self.path / name).write_text(WRITERS[form](report) + "\n", "utf-8", newline="\n")
+            for name, plot in drawn.items():
+                draw(plot, self.path / name)
+        except OSError as error:
+            raise RunFailed(f"{self.path} cannot be written: {error.strerror}", "name another folder") from None
+        return [*self._names.values(), *drawn]
+
+
+def _is_of(results: Path, schema: str) -> bool:
+    try:
+        found = json.loads(results.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and str(found.get("schema", "")).startswith(schema.rpartition(" ")[0])
