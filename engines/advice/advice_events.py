@@ -47,9 +47,7 @@ class ScreeningFinished:
 
 @dataclass(frozen=True, slots=True)
 class AdviceFinished:
-    """It is over; ``finished``: its last round came to its own end."""
-
-    finished: bool
+    """It is over."""
 
 
 AdviceEvent = AdviceStarted | ScreeningStarted | ScreeningFinished | AdviceFinished

@@ -9,9 +9,9 @@ from time import perf_counter
 from engines import methods
 from engines.advice import halving
 from engines.advice.advice_events import AdviceEvent, ScreeningFinished, ScreeningStarted
-from engines.advice.findings import BASELINE, Screening
+from engines.advice.findings import BASELINE, Findings, Screening
 from engines.advice.halving import Stage
-from engines.bench.suite import Case, Suite
+from engines.bench.suite import Suite
 from engines.race.lanes import Lane, Race
 from engines.race.race_events import LaneFinished, RaceEvent
 from engines.race.result import RaceResult
@@ -22,27 +22,19 @@ from engines.request import Request
 REPEATS = 6  # of the final at most: so many that the machine's noise is known too
 
 
-class Adviser:
+class Adviser(Findings):
     """Looks for the best setting within a time.
 
     Args:
         racer: who runs.
         lanes: the settings, without the baseline.
-        suite: the prompts.
-        request: what is common to all; its conversation (a system prompt) comes before each prompt.
-        seconds: in which it should be done, audits of texts that differ excepted.
+        suite, request, seconds: as of ``Findings``.
         pace: of the baseline as far as it is known, to divide the first round by.
         plan: the rounds, and the methods (``Lane.method``) that take part, of ``halving.plan``; None: all of both,
             however short the time is.
         known: whether an answer lies in a datastore: then its prompt is held out.
         clock: seconds.
         temperature: another one, at which the settings of the final are tried too if time is left; None for none.
-
-    Attributes:
-        rounds: those that began; each is complete at any moment.
-        stages: of the rounds that are planned.
-        held_out: the questions that do not count and are not asked again, since their answers lie in a datastore;
-            ``copied``: how many count all the same, since there are no others.
     """
 
     def __init__(
@@ -51,24 +43,17 @@ class Adviser:
         known: Callable[[Sequence[int]], bool] = lambda tokens: False,
         clock: Callable[[], float] = perf_counter, temperature: float | None = None,
     ) -> None:
-        self.racer, self.suite, self.request = racer, suite, request
-        self.seconds, self.clock = seconds, clock
+        super().__init__(suite=suite, request=request, seconds=seconds)
+        self.racer, self.clock = racer, clock
         self.rate, self.overhead = (pace.rate, pace.overhead) if pace is not None else (None, 0.0)
-        self.rounds: list[Screening] = []
         self.temperature = temperature
         groups = [lane.method for lane in lanes]
         plan = plan or halving.Plan(tuple(halving.stages(groups)), tuple(dict.fromkeys(groups)))
         self.stages = [*plan.stages, *[Stage.TEMPERATURE] * (temperature is not None)]
         self.lanes = tuple(sorted((lane for lane in lanes if lane.method in plan.methods),
                                   key=lambda lane: plan.methods.index(lane.method)))
-        self.known, self.copied = known, 0
-        self.held_out: list[Case] = []
+        self.known = known
         self._cases = halving.spread(suite)
-
-    @property
-    def finished(self) -> bool:
-        """Whether the final came to its end."""
-        return any(screening.final and screening.over for screening in self.rounds)
 
     def run(
         self, cancelled: Callable[[], bool] = lambda: False,

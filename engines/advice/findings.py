@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -10,7 +11,7 @@ from statistics import median
 
 from engines.advice.paired_ratio import Pace, PairedRatio
 from engines.advice.pass_times import Key, PassTimes
-from engines.bench.suite import Suite
+from engines.bench.suite import Case, Suite
 from engines.cost.curve import CostCurve, Points
 from engines.cost.speedup_model import SpeedupModel, chances
 from engines.laws import spec_of
@@ -18,6 +19,7 @@ from engines.race.lanes import Lane, Race
 from engines.race.result import RaceResult
 from engines.report.events import Failed
 from engines.report.metrics import Metrics, together
+from engines.request import Request
 
 _BOUNDS = (0, 128, 512, 2048, 8192, inf)
 _LENGTHS = tuple(pairwise(_BOUNDS))  # of prompts, in tokens: from the first, below the second
@@ -149,6 +151,33 @@ class Screening:
         counted = self.counted()
         return [run for run in self.result.of(lane)
                 if (run.repeat, run.prompt) in counted and (wanted is None or run.prompt in wanted)]
+
+
+@dataclass(kw_only=True, eq=False)
+class Findings:
+    """What an adviser, here or in another process, was asked and has found so far.
+
+    Attributes:
+        suite: the prompts; ``request``: what is common to all; its conversation (a system prompt) comes before each
+            prompt; ``seconds``: in which it should be done, audits of texts that differ excepted.
+        rounds: those that began; each is complete at any moment.
+        stages: of the rounds that are planned.
+        held_out: the questions that do not count and are not asked again, since their answers lie in a datastore;
+            ``copied``: how many count all the same, since there are no others.
+    """
+
+    suite: Suite
+    request: Request
+    seconds: float
+    rounds: list[Screening] = field(default_factory=list)
+    stages: Sequence[object] = ()
+    held_out: list[Case] = field(default_factory=list)
+    copied: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the final came to its end."""
+        return any(screening.final and screening.over for screening in self.rounds)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from engines import methods
-from engines.bench.hf_generate import GenerateLane, TokenTimes
+from engines.bench.hf_generate import GenerateLane
 from engines.bench.suite import Suite
 from engines.race.interval import MedianInterval
 from engines.race.lanes import Lane
 from engines.race.race_events import LaneFinished
 from engines.race.result import LaneFigures, LaneRun, RaceResult
+from engines.race.token_times import TokenTimes
 from engines.report.events import Round, RunEvent
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from engines.bench.hf_generate import GenerateLane, TokenTimes
+from engines.bench.hf_generate import GenerateLane
 from engines.errors import RunFailed, UsageProblem, first_line
 from engines.hub.model_source import TrustPolicy, locate
 from engines.libraries.hf import BaseStreamer, GenerationConfig, PreTrainedModel
 from engines.methods.spec import GenerateCall
 from engines.model.loading import read_model, resolve_device
+from engines.race.token_times import TokenTimes
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Ready, Round, RunEvent, Started
 from engines.request import Request
 from engines.runtime import Runtime
@@ -57,15 +58,15 @@ class Generator:
             eos_token_id=sorted(self.runtime.end_tokens) or None,
         )
 
-    def run(self, request: Request, lane: GenerateLane, cancelled: Callable[[], bool]) -> Iterator[RunEvent]:
-        """A cold run, as events, all of which come when it is over. A round is what generate delivered at once; what
-        came with the first token is a round that took no time.
+    def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[RunEvent]:
+        """A cold run of the call that the request names as its engine, as events, all of which come when it is over. A
+        round is what generate delivered at once; what came with the first token is a round that took no time.
 
         Raises:
             RunFailed: generate broke.
         """
         clock = perf_counter()
-        runtime = self.runtime
+        runtime, lane = self.runtime, GenerateLane(request.engine)
         if lane.call.assisted and runtime.translation is not None:
             raise UsageProblem("generate takes no assistant with another vocabulary here",
                                "leave generate out: --no-peers")
@@ -86,16 +87,16 @@ class Generator:
             first=first, first_seconds=times[0], later=len(tokens) - first, later_seconds=times[-1] - times[0],
             rounds=len(times) - 1,
         )
-        yield self._started(request, lane, prompt)
+        yield self._started(request, prompt)
         yield from self._events(len(prompt), stamps.tokens, times)
         reason = "stop" if tokens[-1] in runtime.end_tokens else "length"
         yield Finished(reason, tuple(tokens), runtime.tokenizer.decode(tokens, skip_special_tokens=True))
 
-    def memory(self, lane: GenerateLane, rows: int) -> int:
-        """Bytes of the weights that a method runs, as they lie in memory, and of ``rows`` KV rows: of the same shapes
+    def memory(self, engine: str, rows: int) -> int:
+        """Bytes of the weights that a call runs, as they lie in memory, and of ``rows`` KV rows: of the same shapes
         as ours."""
         pairs = [(self.target, self.runtime.target), (self.draft, self.runtime.draft)]
-        used = pairs if lane.call.assisted else pairs[:1]
+        used = pairs if GenerateLane(engine).call.assisted else pairs[:1]
         return sum(
             sum(p.numel() * p.element_size() for p in plain.parameters()) + rows * ours.cache.row_bytes
             for plain, ours in used
@@ -120,10 +121,10 @@ class Generator:
             if call.assisted:
                 self.draft.generation_config = learned
 
-    def _started(self, request: Request, lane: GenerateLane, prompt: Iterable[int]) -> Started:
+    def _started(self, request: Request, prompt: Iterable[int]) -> Started:
         ready = self.runtime.ready
         return Started(
-            engine=lane.engine, options={}, law=Request(()).law, temperature=0.0, top_p=1.0, top_k=0,
+            engine=request.engine, options={}, law=Request(()).law, temperature=0.0, top_p=1.0, top_k=0,
             **penalties_of(request), seed=request.seed, max_new_tokens=request.max_new_tokens, model=ready.model,
             dtype=str(self.target.dtype).removeprefix("torch."), device=ready.device, prompt=tuple(prompt),
             conversation=request.conversation, draft_model=ready.draft_model,

@@ -1,7 +1,8 @@
-"""Lanes of other programs in a race of ours: llama.cpp on the loaded model's own file, and servers by their address.
+"""Who runs the lanes of a race: our engines on the loaded model, llama.cpp on that model's own file, servers by their
+address, and what else was loaded for it, as ``transformers.generate``; each timed by the same clock.
 
-They are asked with the same token ids on the same number of threads, in the same order of turns. Their answers are
-audited as those of the loaded model would be, whose tokens they have.
+Other programs are asked with the same token ids on the same number of threads, in the same order of turns. Their
+answers are audited as those of the loaded model would be, whose tokens they have.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engines import methods
@@ -18,8 +20,9 @@ from engines.hub.model_source import locate
 from engines.methods.llama_cpp import DRAFT
 from engines.methods.llama_cpp import SPEC as LLAMA_CPP
 from engines.methods.spec import MethodSpec
+from engines.race.token_times import TokenTimes
 from engines.report.answer import Answer
-from engines.report.events import Audited, Prefilling, Ready, RunEvent
+from engines.report.events import Audited, Finished, Prefilled, Prefilling, Ready, Round, RunEvent, Started
 from engines.request import Request
 from engines.servers import connect, key_in, start
 from engines.servers.start_cancelled import StartCancelled, unless
@@ -46,16 +49,32 @@ class Host(Protocol):
     def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = ...) -> int | None: ...
 
 
+class LoadedPeer(Protocol):
+    """Another that runs a lane in this process, whose events come when it is over, with its own ``token_times``."""
+
+    token_times: TokenTimes | None
+
+    def run(self, request: Request, cancelled: Callable[[], bool] = ...) -> Iterator[RunEvent]: ...
+
+    def memory(self, engine: str, rows: int) -> int: ...
+
+
 class Peers:
-    """A racer: the loaded model's engines run in it, those of other programs there. What was started for it ends with
-    ``close``, or where it is left as a context.
+    """A racer: each lane runs where its engine is. What was started for it ends with ``close``, or where it is left as
+    a context.
 
     Args:
         host: the loaded model.
+
+    Attributes:
+        loaded: others, by the engine of their lanes.
+        token_times: of the last run that ended.
     """
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self.host = host
+        self.loaded: dict[str, LoadedPeer] = {}
+        self.token_times: TokenTimes | None = None
         self._open: dict[str, ServedModel] = {}
 
     def __enter__(self) -> Peers:
@@ -69,46 +88,63 @@ class Peers:
         while self._open:
             self._open.popitem()[1].close()
 
-    @property
-    def ready(self) -> Ready:
-        return self._host.ready
-
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
         progress: Callable[[Prefilling], None] = lambda event: None,
     ) -> Iterator[RunEvent]:
         """A run, wherever its engine is; without events where it is cancelled before that has started. Raises
         SpecError."""
+        if (peer := self.loaded.get(request.engine)) is not None:
+            yield from peer.run(request, cancelled)
+            self.token_times = peer.token_times
+            return
+        rounds, begun = 0, perf_counter()
+        clock = begun
+        for event in self._events(request, cancelled, progress):
+            if isinstance(event, Started) and not event.machine:
+                begun = perf_counter()  # another program, that was started or reached for this
+            elif isinstance(event, Prefilled):
+                clock = perf_counter()
+            elif isinstance(event, Finished):
+                self.token_times = TokenTimes(1, clock - begun, len(event.tokens) - 1, perf_counter() - clock, rounds)
+            rounds += isinstance(event, Round)
+            yield event
+
+    def _events(
+        self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Prefilling], None]
+    ) -> Iterator[RunEvent]:
         spec = methods.find(request.engine) if request.engine else None
-        if spec is None or not spec.host or spec.host == self._host.ready.host:
-            yield from self._host.run(request, cancelled, progress)
+        if spec is None or not spec.host or spec.host == self.host.ready.host:
+            yield from self.host.run(request, cancelled, progress)
             return
         options = spec.parse(request.options)
         with suppress(StartCancelled):
             peer = self._peer(spec, options, cancelled)
-            yield from peer.run(request, cancelled, prompt=self._host.prompt(request))
+            yield from peer.run(request, cancelled, prompt=self.host.prompt(request))
 
     def audit(self, answer: Answer, *watched: Callable) -> Audited | None:
         """Any lane's answer, by the loaded model."""
         if answer.lossless is None:
-            answer = answer.by(self._host.ready)
-        return self._host.audit(answer, *watched)
+            answer = answer.by(self.host.ready)
+        return self.host.audit(answer, *watched)
 
     def forget(self) -> None:
-        self._host.forget()
+        self.host.forget()
         for peer in self._open.values():
             peer.forget()
 
     def forget_acceptance(self) -> None:
-        self._host.forget_acceptance()
+        self.host.forget_acceptance()
         for peer in self._open.values():
             peer.forget_acceptance()
 
     def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = "") -> int | None:
         """Bytes; None for another program's."""
+        if engine in self.loaded:
+            return self.loaded[engine].memory(engine, rows)
         spec = methods.find(engine)
-        elsewhere = spec.host and spec.host != self._host.ready.host
-        return None if elsewhere else self._host.memory(engine, options, rows, draft_model)
+        elsewhere = spec.host and spec.host != self.host.ready.host
+        return None if elsewhere else self.host.memory(engine, options, rows, draft_model)
 
     def _peer(self, spec: MethodSpec, options: dict[str, Any], cancelled: Callable[[], bool]) -> ServedModel:
         """The one with these options, started or reached when it is first asked. Raises SpecError."""
@@ -120,7 +156,7 @@ class Peers:
         return self._open[key]
 
     def _llama_cpp(self, options: dict[str, Any], cancelled: Callable[[], bool]) -> ServedModel:
-        ready = self._host.ready
+        ready = self.host.ready
         file, draft = gguf_file(ready.model), None
         if file is None:
             raise no_gguf(ready.model)
@@ -138,7 +174,7 @@ class Peers:
         if not peer.token_ids:
             raise UsageProblem(f"{peer.ready.backend} tells no token ids, so its text cannot be compared",
                                "a lane takes llama.cpp's server, or vLLM")
-        mine, theirs = self._host.ready.vocab_size, peer.ready.vocab_size
+        mine, theirs = self.host.ready.vocab_size, peer.ready.vocab_size
         if mine and theirs and mine != theirs:
             raise UsageProblem(
                 f"{peer.ready.model} on {peer.ready.device} has a vocabulary of {theirs} tokens, the loaded model one "

@@ -67,7 +67,8 @@ def build(cls: type, data: Any) -> Any:
 
 def to_json(event: Any) -> bytes:
     """A dataclass as one line of JSON in UTF-8, without the line end; ``"event"`` names its class."""
-    return b'{"event":"%s",%s' % (type(event).__name__.encode(), encode(event)[1:])
+    fields = encode(event)[1:]
+    return b'{"event":"%s"%s%s' % (type(event).__name__.encode(), b"," * (fields != b"}"), fields)
 
 
 def from_json(line: bytes | str, classes: dict[str, type]) -> Any:

@@ -83,7 +83,7 @@ class Reproduction:
         stores: by need, the datastores that rows search, open.
         runs: a benchmark for each setting that has begun.
         left_out: rows that cannot run here, and why, a sentence each.
-        facts: on what it ran (``bench_runner.facts``).
+        facts: on what it ran (``bench.entrants.facts``).
         sublayers: measures the model's sublayers, once.
     """
 

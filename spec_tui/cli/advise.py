@@ -125,7 +125,7 @@ def _save(done: Advice) -> None:
     if lane is None:
         narrate("nothing is kept: there is no verdict")
         return
-    lane = replace(lane, datastores=lane.datastores or done.adviser.request.datastores)
+    lane = replace(lane, datastores=lane.datastores or done.found.request.datastores)
     kept = kept_settings.keep(done.load, lane, "found by spec-tui advise")
     narrate(f"from now on: {one_line(kept.words)}")
 

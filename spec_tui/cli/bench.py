@@ -11,12 +11,13 @@ from typer import Option
 
 from engines import methods
 from engines.bench.bench_results import BenchResults
-from engines.bench.bench_runner import BenchRunner, able, facts, fitting
+from engines.bench.entrants import able, facts, fitting
 from engines.bench.hf_generate import generate_lanes
 from engines.bench.suite import Suite, by_name, parse, shipped
 from engines.errors import ModelUnavailable, SpecError, UsageProblem
 from engines.hub.model_source import TrustPolicy
 from engines.race.lanes import Lane, Race
+from engines.race.peers import Peers
 from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named, tell_addresses
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import GenerationOptions, ModelOptions
@@ -71,8 +72,7 @@ def bench(
     asked.check()
     folder = results_folder(out) if out is not None else None
     tell_addresses(lanes)
-    runner = BenchRunner(load_decoder(models.load))
-    with runner.peers:
+    with Peers(load_decoder(models.load)) as runner:
         asked, questions, left_out = enter(runner, asked, questions, models.load, not no_peers)
         for sentence in left_out:
             narrate(f"note: {sentence}")
@@ -80,11 +80,11 @@ def bench(
 
 
 def enter(
-    runner: BenchRunner, asked: Race, suite: Suite, load: LoadRequest, beside_generate: bool
+    runner: Peers, asked: Race, suite: Suite, load: LoadRequest, beside_generate: bool
 ) -> tuple[Race, Suite, list[str]]:
     """What takes part: a race of our lanes and those of generate, on the questions that fit; and what is left out.
     Raises SpecError where nothing can run."""
-    suite, left_out = fitting(runner, suite, asked.request)
+    suite, left_out = fitting(runner.host, suite, asked.request)
     first = ("user", suite.cases[0].turns[0])
     trial = replace(asked.request, conversation=(*asked.request.conversation, first))
     lanes, missing = able(runner, asked.lanes, trial)
@@ -97,7 +97,8 @@ def enter(
         wanted = generate_lanes(lanes)
         narrate("loading the models once more, for transformers.generate")
         try:
-            runner.generator = load_generator(runner.decoder, any(lane.call.assisted for lane in wanted), load)
+            generator = load_generator(runner.host, any(lane.call.assisted for lane in wanted), load)
+            runner.loaded = {lane.engine: generator for lane in wanted}
             found, problems = able(runner, wanted, trial)
         except ModelUnavailable as error:
             found, problems = (), [f"generate is left out: {error.message}"]
@@ -115,7 +116,7 @@ def load_generator(decoder: Runtime, draft: bool, load: LoadRequest):
 
 
 def _run(
-    runner: BenchRunner, asked: Race, suite: Suite, left_out: list[str], folder: ResultsFolder | None,
+    runner: Peers, asked: Race, suite: Suite, left_out: list[str], folder: ResultsFolder | None,
     format: RaceFormat,
 ) -> int:
     """Run, write what there is, also of what was interrupted. Returns the exit code. Raises SpecError."""
@@ -124,7 +125,7 @@ def _run(
     gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
     follow(runner, asked, results, RaceProgress(asked, PAUSE))
     starts = (run.state.started for run in results.runs.values() if run.state.started)
-    done = Benchmark(results, asked, facts(runner.decoder, starts), left_out)
+    done = Benchmark(results, asked, facts(runner.host, starts), left_out)
     problem = None
     if folder is not None and results.complete:
         try:

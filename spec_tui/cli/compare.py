@@ -149,7 +149,7 @@ def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable
     tell_addresses(asked.lanes)
     folder = TraceFolder(traces, asked) if traces is not None else None
     with Peers(load_decoder(load)) as racer:
-        able = runnable(asked, racer.ready)
+        able = runnable(asked, racer.host.ready)
         if folder is not None:
             folder = TraceFolder(traces, able)
         _forecast(able, racer)
@@ -187,7 +187,7 @@ def _forecast(asked: Race, racer: Peers) -> None:
     prompts = [turn for turns in asked.prompts for turn in turns] or [asked.request.conversation[-1][1]]
     length = sum(map(len, prompts)) // len(prompts) // LETTERS
     runs = len(asked.lanes) * asked.repeats * len(prompts)
-    seconds = expected_seconds(runs, len(asked.lanes), length, asked.request.max_new_tokens, racer.ready)
+    seconds = expected_seconds(runs, len(asked.lanes), length, asked.request.max_new_tokens, racer.host.ready)
     if seconds is not None and seconds >= _SAID_FROM:
         narrate(f"{counted(runs, 'run')}, about {in_time(seconds)}; less where drafts gain or answers end early, more "
                 "on a busy machine")

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from engines.bench.bench_results import BenchResults
-from engines.bench.bench_runner import BenchRunner, able, facts, fitting
+from engines.bench.entrants import able, facts, fitting
 from engines.errors import SpecError, UsageProblem
 from engines.heads.shape import EAGLE_HEAD
 from engines.hub.known_models import KNOWN
 from engines.race.lanes import Lane, Race
+from engines.race.peers import Peers
 from spec_tui.cli.bench import PAUSE
 from spec_tui.cli.compare import RaceFormat, RaceProgress, ended, follow
 from spec_tui.cli.failures import INTERRUPTED, narrate
@@ -211,10 +212,10 @@ class EntryRun:
         from engines.reproduce.entry import request_of
         from engines.reproduce.reproduction import SettingRun
 
-        entry, done, runner = self.done.entry, self.done, BenchRunner(self._runtime)
+        entry, done = self.done.entry, self.done
         request, by_row = request_of(entry, setting), self.done.lanes()
-        with runner.peers:
-            suite, left_out = fitting(runner, self._suites[setting.name], request)
+        with Peers(self._runtime) as runner:
+            suite, left_out = fitting(self._runtime, self._suites[setting.name], request)
             if self._able is None:
                 self._able, missing = able(runner, tuple(by_row.values()), replace(request, conversation=_TRIAL))
                 left_out += missing

@@ -8,8 +8,7 @@ from itertools import chain
 from typing import Any
 
 from engines import methods
-from engines.advice.adviser import Adviser
-from engines.advice.findings import BASELINE, RoundCosts, Screening, reach, size_model
+from engines.advice.findings import BASELINE, Findings, RoundCosts, Screening, reach, size_model
 from engines.advice.what_if import modelled, stops_after
 from engines.cost.concurrent import LIMIT
 from engines.cost.other_machine import OtherMachine
@@ -53,7 +52,7 @@ class Advice:
         machine: another one, for which the speeds are modelled; None for none.
     """
 
-    adviser: Adviser
+    found: Findings
     ready: Ready
     load: LoadRequest
     left_out: Mapping[str, str]
@@ -62,17 +61,17 @@ class Advice:
 
     @property
     def screening(self) -> Screening | None:
-        return last_measured(self.adviser)
+        return last_measured(self.found)
 
     @property
     def bugs(self) -> bool:
         """Whether an audit found a BUG in any text."""
-        return any(screening.result.bugs for screening in self.adviser.rounds)
+        return any(screening.result.bugs for screening in self.found.rounds)
 
 
 def report(done: Advice) -> Report:
     """All there is to say, the verdict first."""
-    return Report(title=f"{TITLE} {model_label(done.ready.model)}", verdict=sentences(done.adviser),
+    return Report(title=f"{TITLE} {model_label(done.ready.model)}", verdict=sentences(done.found),
                   pastes=pastes(done), tables=tables(done), notes=notes(done), data=lambda: as_object(done),
                   labels=done.screening.asked.labels if done.screening else ())
 
@@ -90,7 +89,7 @@ def pastes(done: Advice) -> list[TextBlock]:
     lane = chosen(screening) if screening is not None else None
     if lane is None:
         return []
-    return [TextBlock("spec-tui", engine_line(screening.lanes[lane], done.adviser.request, done.load)),
+    return [TextBlock("spec-tui", engine_line(screening.lanes[lane], done.found.request, done.load)),
             *(TextBlock(found.program, found.paste, found.lost and f"{_LOST}{found.lost}")
               for found in counterparts(done, lane))]
 
@@ -118,9 +117,9 @@ def tables(done: Advice) -> list[Rows]:
     screening = done.screening
     if screening is None:
         return []
-    found = [_speed(screening), _kinds(screening), _lengths(screening), _temperatures(done.adviser, screening),
+    found = [_speed(screening), _kinds(screening), _lengths(screening), _temperatures(done.found, screening),
              depth_rows(_figures(screening)), _sizes(done, screening), _times(screening),
-             _modelled(done, screening), _dropped(done.adviser, screening)]
+             _modelled(done, screening), _dropped(done.found, screening)]
     return [rows for rows in found if len(rows) > 1]
 
 
@@ -171,9 +170,9 @@ def _cell(screening: Screening, lane: int, prompts: frozenset[int] | None = None
     return f"{judge(screening.ratio(lane, prompts=prompts)).brief}, {accepted}"
 
 
-def _temperatures(adviser: Adviser, screening: Screening) -> Rows:
+def _temperatures(found: Findings, screening: Screening) -> Rows:
     """The same by temperature: that of the verdict, and another one; nothing where no other was tried."""
-    other = next((each for each in adviser.rounds if elsewhere(adviser, each) and ranked(each)), None)
+    other = next((each for each in found.rounds if elsewhere(found, each) and ranked(each)), None)
     if other is None:
         return []
     places = {lane.label: number for number, lane in enumerate(other.lanes) if number in ranked(other)}
@@ -219,11 +218,11 @@ def _modelled(done: Advice, screening: Screening) -> Rows:
     return rows
 
 
-def _dropped(adviser: Adviser, last: Screening) -> Rows:
+def _dropped(found: Findings, last: Screening) -> Rows:
     """What went out before the round of the verdict, the fastest first."""
     stayed = {lane.label for lane in last.lanes}
     rows = [["dropped", "in round", "prompts", "x by t(n)", "tokens/step"]]
-    for number, screening in reversed(list(enumerate(adviser.rounds, 1))):
+    for number, screening in reversed(list(enumerate(found.rounds, 1))):
         for lane in ranked(screening) if screening is not last else ():
             if (label := screening.lanes[lane].label) not in stayed:
                 stayed.add(label)
@@ -235,17 +234,17 @@ def _dropped(adviser: Adviser, last: Screening) -> Rows:
 # -- what the numbers do not say ---------------------------------------------------------------------------------
 def notes(done: Advice) -> list[str]:
     """Sentences below the tables."""
-    adviser, screening = done.adviser, done.screening
+    found, screening = done.found, done.screening
     said = list(done.notes)
     if screening is not None:
-        said += [_setting(adviser, screening), *pairs_summary(screening.result.pairs, screening.asked.labels),
+        said += [_setting(found, screening), *pairs_summary(screening.result.pairs, screening.asked.labels),
                  _NOISE]
         said += [_CURVE] * (len(_sizes(done, screening)) > 1)
         said += [_SERVERS] * (len(pastes(done)) > 1)
         said.append(disturbance_sentence(screening.result.disturbance()))
     said += _of_the_model(done)
-    said += _held_out(adviser)
-    failed = {s.asked.labels[lane]: why.message for s in adviser.rounds for lane, why in s.failed.items()}
+    said += _held_out(found)
+    failed = {s.asked.labels[lane]: why.message for s in found.rounds for lane, why in s.failed.items()}
     said += [f"{label} failed and was left out: {why}" for label, why in failed.items()]
     by_reason: dict[str, list[str]] = {}
     for engine, why in done.left_out.items():
@@ -266,8 +265,8 @@ def _of_the_model(done: Advice) -> list[str]:
                      "lookups are made for each" if done.machine.requests > 1 else "")]
 
 
-def _setting(adviser: Adviser, screening: Screening) -> str:
-    asked, wanted = screening.asked.request, adviser.request.max_new_tokens
+def _setting(found: Findings, screening: Screening) -> str:
+    asked, wanted = screening.asked.request, found.request.max_new_tokens
     cut = f" ({wanted} were asked for, but the time is short)" if asked.max_new_tokens < wanted else ""
     mode = f"temperature {asked.temperature:g}, law {asked.law}" if asked.temperature else "greedy"
     answers, prompts = counted(len(screening.counted()), "answer"), counted(screening.prompts(), "prompt")
@@ -275,13 +274,13 @@ def _setting(adviser: Adviser, screening: Screening) -> str:
             "each with empty caches and nothing learned; the prefill is not counted")
 
 
-def _held_out(adviser: Adviser) -> list[str]:
+def _held_out(found: Findings) -> list[str]:
     said = []
-    if adviser.held_out:
-        said.append(f"{counted(len(adviser.held_out), 'prompt')} held out: the answers lie in a datastore that is "
+    if found.held_out:
+        said.append(f"{counted(len(found.held_out), 'prompt')} held out: the answers lie in a datastore that is "
                     "searched")
-    if adviser.copied:
-        said.append(f"the answers to {counted(adviser.copied, 'prompt')} lie in a datastore that is searched: "
+    if found.copied:
+        said.append(f"the answers to {counted(found.copied, 'prompt')} lie in a datastore that is searched: "
                     "retrieval looks better here than it is")
     return said
 
@@ -289,24 +288,24 @@ def _held_out(adviser: Adviser) -> list[str]:
 # -- JSON --------------------------------------------------------------------------------------------------------
 def as_object(done: Advice) -> dict[str, Any]:
     """Everything, as plain JSON data."""
-    adviser, screening, request = done.adviser, done.screening, done.adviser.request
+    found, screening, request = done.found, done.screening, done.found.request
     setting = advised(done)
     return {
         "schema": SCHEMA,
-        "finished": adviser.finished,
+        "finished": found.finished,
         "model": model_label(done.ready.model),
         "draft_model": done.ready.draft_model and model_label(done.ready.draft_model),
         "asked": {name: getattr(request, name) for name in ("max_new_tokens", *SAMPLING_FIELDS, "seed", "law")}
-        | {"seconds": adviser.seconds, "prompts": len(adviser.suite.places), "name": adviser.suite.name},
-        "verdict": sentences(adviser),
+        | {"seconds": found.seconds, "prompts": len(found.suite.places), "name": found.suite.name},
+        "verdict": sentences(found),
         "advised": None if setting is None else {
             "engine": setting.engine, "options": setting.options,
             **({"draft_model": setting.draft_model} if setting.draft_model else {})},
         "ties": [screening.lanes[lane].label for lane in ties(screening)] if screening is not None else [],
         "paste": [{"program": block.name, "text": block.text, "lost": block.note.removeprefix(_LOST)}
                   for block in pastes(done)],
-        "rounds": [_round(number, each) for number, each in enumerate(adviser.rounds, 1)],
-        "held_out": [one_line(case.id) for case in adviser.held_out],
+        "rounds": [_round(number, each) for number, each in enumerate(found.rounds, 1)],
+        "held_out": [one_line(case.id) for case in found.held_out],
         "left_out": dict(done.left_out),
         "notes": notes(done),
         "modelled": _modelled_object(done),

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from engines import methods
-from engines.advice.adviser import Adviser
-from engines.advice.findings import BASELINE, RoundCosts, Screening
+from engines.advice.findings import BASELINE, Findings, RoundCosts, Screening
 from engines.advice.foreseen import Foreseen
 from engines.advice.halving import FINALISTS, Stage
 from engines.advice.paired_ratio import PairedRatio
@@ -40,14 +39,14 @@ def ranked(screening: Screening) -> list[int]:
     return sorted((lane for lane, score in scores.items() if score), key=lambda lane: -scores[lane])
 
 
-def last_measured(adviser: Adviser) -> Screening | None:
+def last_measured(findings: Findings) -> Screening | None:
     """The round that a verdict is made of: the last one in which something was measured as it was asked."""
-    return next((each for each in reversed(adviser.rounds) if ranked(each) and not elsewhere(adviser, each)), None)
+    return next((each for each in reversed(findings.rounds) if ranked(each) and not elsewhere(findings, each)), None)
 
 
-def elsewhere(adviser: Adviser, screening: Screening) -> bool:
+def elsewhere(findings: Findings, screening: Screening) -> bool:
     """Whether a round was at another temperature than asked."""
-    return screening.asked.request.temperature != adviser.request.temperature
+    return screening.asked.request.temperature != findings.request.temperature
 
 
 def chosen(screening: Screening) -> int | None:
@@ -89,14 +88,14 @@ def ties(screening: Screening) -> list[int]:
     return [lane for lane in others if judge(screening.ratio(lane, first)).speed in (Speed.SAME, Speed.FASTER)]
 
 
-def sentences(adviser: Adviser) -> list[str]:
+def sentences(findings: Findings) -> list[str]:
     """The whole verdict, the advice first."""
-    screening = last_measured(adviser)
+    screening = last_measured(findings)
     if screening is None:
         return ["Nothing was measured: not one prompt was answered with every setting. Give it more time."]
     first = ranked(screening)[0]
     found = verdict_of(screening, first)
-    said = [*_unfinished(adviser, screening), _advice(screening, first, found)]
+    said = [*_unfinished(findings, screening), _advice(screening, first, found)]
     if found.speed in _NO_VERDICT:
         return said
     if found.speed is Speed.FASTER:
@@ -104,12 +103,12 @@ def sentences(adviser: Adviser) -> list[str]:
     return [*said, *_prompts(screening, first, found), *_kinds(screening, first), *_next_best(screening, first, found)]
 
 
-def _unfinished(adviser: Adviser, screening: Screening) -> list[str]:
-    if adviser.finished:
+def _unfinished(findings: Findings, screening: Screening) -> list[str]:
+    if findings.finished:
         return []
-    number = adviser.rounds.index(screening) + 1
+    number = findings.rounds.index(screening) + 1
     answers = counted(len(screening.counted()), "answer")
-    return [f"Unfinished: this is what round {number} of {len(adviser.stages)} says, after {answers} of each setting."]
+    return [f"Unfinished: this is what round {number} of {len(findings.stages)} says, after {answers} of each setting."]
 
 
 def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:

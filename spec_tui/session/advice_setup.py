@@ -103,9 +103,9 @@ def prepare(
     is to be said of the prompts. Raises UsageProblem where no prompt fits or no engine can run."""
     from engines.advice.adviser import Adviser
     from engines.advice.known_answers import known_to
-    from engines.bench.bench_runner import BenchRunner, fitting
+    from engines.bench.entrants import fitting
 
-    suite, notes = fitting(BenchRunner(decoder), suite, request)
+    suite, notes = fitting(decoder, suite, request)
     ready = decoder.ready
     found = foresee(ready, suite, request, seconds, draft_models)
     searching = [lane for lane in found.lanes if methods.find(lane.engine).retrieves(lane.options)]
@@ -143,4 +143,4 @@ def advice(
     adviser, left_out, notes = prepare(decoder, suite, request, seconds)
     yield AdviceStarted(suite=adviser.suite, rounds=len(adviser.stages), left_out=left_out, notes=tuple(notes))
     yield from defer_events(adviser.run(cancelled, progress))
-    yield AdviceFinished(adviser.finished)
+    yield AdviceFinished()

@@ -1,4 +1,4 @@
-"""An adviser at work in the engine process, as a screen sees it: a fold of its events, read like an ``Adviser``."""
+"""What an adviser at work in the engine process finds, as a screen sees it: a fold of its events."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from statistics import median
 from time import perf_counter
 
 from engines.advice.advice_events import AdviceFinished, AdviceStarted, ScreeningFinished, ScreeningStarted
-from engines.advice.findings import Screening
-from engines.bench.suite import Case, Suite
+from engines.advice.findings import Findings, Screening
+from engines.bench.suite import Suite
 from engines.race.race_events import LaneFinished, LaneStarted
 from engines.race.result import RaceResult
 from engines.report.events import Auditing, Failed, Loading, Prefilling
@@ -15,14 +15,13 @@ from engines.request import Request
 from engines.wire import Event
 
 
-class AdviceState:
+class AdviceState(Findings):
     """What is known so far.
 
     Args:
         suite, request, seconds: what was asked.
 
     Attributes:
-        rounds, stages, held_out, copied, finished: as of ``engines.advice.adviser.Adviser``.
         left_out, notes: as of ``AdviceStarted``.
         at: the run under way; ``auditing``: texts that differ are checked.
         rates: of the round under way, tokens a second of each lane's answers so far.
@@ -31,14 +30,10 @@ class AdviceState:
     """
 
     def __init__(self, suite: Suite, request: Request, seconds: float) -> None:
-        self.suite, self.request, self.seconds = suite, request, seconds
-        self.rounds: list[Screening] = []
-        self.stages: range = range(0)
-        self.held_out: list[Case] = []
-        self.copied = 0
+        super().__init__(suite=suite, request=request, seconds=seconds)
         self.left_out: dict[str, str] = {}
         self.notes: tuple[str, ...] = ()
-        self.finished = self.over = self.stopping = self.auditing = False
+        self.over = self.stopping = self.auditing = False
         self.at: LaneStarted | None = None
         self.rates: dict[int, list[float]] = {}
         self.problem: Failed | None = None
@@ -82,7 +77,7 @@ class AdviceState:
             self.rounds[-1].held_out = frozenset(event.held_out)
             self.held_out, self.copied, self.at = list(event.questions), event.copied, None
         elif isinstance(event, AdviceFinished):
-            self.finished, self.over, self.at = event.finished, True, None
+            self.over, self.at = True, None
         elif isinstance(event, Failed):
             self.problem = event
         elif self.rounds and not isinstance(event, Auditing | Prefilling | Loading):

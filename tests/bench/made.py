@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engines.bench.bench_results import BenchResults
-from engines.bench.hf_generate import GenerateLane, TokenTimes, generate_lanes
+from engines.bench.hf_generate import GenerateLane, generate_lanes
 from engines.bench.suite import Suite, parse
 from engines.race.lanes import Lane, Race, parse_lanes
 from engines.race.race_events import (
@@ -16,6 +16,7 @@ from engines.race.race_events import (
     RaceFinished,
     RaceStarted,
 )
+from engines.race.token_times import TokenTimes
 from engines.report.events import Draft, Emitted, Failed, Finished, Origin, Prefilled, Round, Started
 from engines.request import Request
 from spec_tui.export import bench_report

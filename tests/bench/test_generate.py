@@ -11,13 +11,14 @@ import torch
 
 from engines.bench import generate_runs as generate
 from engines.bench.bench_results import BenchResults
-from engines.bench.bench_runner import BenchRunner, able, fitting
+from engines.bench.entrants import able, fitting
 from engines.bench.generate_runs import Generator
 from engines.bench.hf_generate import GenerateLane, generate_lanes
 from engines.bench.suite import parse
 from engines.errors import RunFailed, UsageProblem
 from engines.race import runner
 from engines.race.lanes import Race, parse_lanes
+from engines.race.peers import Peers
 from engines.race.runner import race
 from engines.report.events import Finished, Prefilled, Round
 from engines.request import Request
@@ -68,7 +69,7 @@ def test_a_peer_writes_what_generate_writes_and_what_we_write(tiny, plain, gener
             "generate+assistant": {"assistant_model": plain[1]}}
     started, *_, ours = tiny.run(Request(request.conversation, "autoregressive", max_new_tokens=24))
     for name, how in ways.items():
-        said, prefilled, *rounds, end = generator.run(request, GenerateLane(name), lambda: False)
+        said, prefilled, *rounds, end = generator.run(GenerateLane(name).of(request))
         assert end.tokens == directly(plain, tiny, started.prompt, **how) == ours.tokens
         assert said.prompt == started.prompt and said.engine == name and end.reason == ours.reason
         assert isinstance(prefilled, Prefilled) and all(isinstance(r, Round) for r in rounds)
@@ -87,7 +88,7 @@ def test_what_the_model_would_do_by_itself_stays_out(tiny, plain):
     target.generation_config.repetition_penalty = 3.0
     target.generation_config.temperature, target.generation_config.do_sample = 0.7, True
     request = Request(TURN, max_new_tokens=24)
-    *_, penalised = Generator(target, None, tiny).run(request, GenerateLane("generate"), lambda: False)
+    *_, penalised = Generator(target, None, tiny).run(GenerateLane("generate").of(request))
     *_, ours = tiny.run(Request(TURN, "autoregressive", max_new_tokens=24))
     assert penalised.tokens == ours.tokens
 
@@ -95,13 +96,13 @@ def test_what_the_model_would_do_by_itself_stays_out(tiny, plain):
 def test_each_run_begins_with_the_draft_models_own_settings(generator, plain):
     settings = plain[1].generation_config
     before = settings.to_dict()
-    for _ in generator.run(Request(TURN, max_new_tokens=8), GenerateLane("generate+assistant"), lambda: False):
+    for _ in generator.run(Request(TURN, "generate+assistant", max_new_tokens=8)):
         pass
     assert plain[1].generation_config is settings and settings.to_dict() == before
 
 
 def test_a_peer_stops_when_it_is_told_to(generator):
-    (end,) = generator.run(Request(TURN, max_new_tokens=200), GenerateLane("generate"), lambda: True)
+    (end,) = generator.run(Request(TURN, "generate", max_new_tokens=200), lambda: True)
     assert end == Finished("cancelled", (), "")
 
 
@@ -111,12 +112,13 @@ def test_what_breaks_in_transformers_is_a_sentence(generator, monkeypatch):
 
     monkeypatch.setattr(generator.target, "generate", broken)
     with pytest.raises(RunFailed, match=r"generate failed: surprise$") as failure:
-        list(generator.run(Request(TURN), GenerateLane("generate"), lambda: False))
+        list(generator.run(Request(TURN, "generate")))
     assert "--no-peers" in failure.value.hint
 
 
 def test_all_run_in_one_race_and_write_the_same(tiny, generator):
-    suite, contest = parse(SUITE, "some"), BenchRunner(tiny, generator)
+    suite, contest = parse(SUITE, "some"), Peers(tiny)
+    contest.loaded = {lane.engine: generator for lane in generate_lanes(LANES)}
     asked = Race((*LANES, *generate_lanes(LANES)), Request((), max_new_tokens=12), suite.prompts, 2)
     found = BenchResults(suite, lambda: contest.token_times)
     for event in race(contest, asked):
@@ -135,7 +137,7 @@ def test_all_run_in_one_race_and_write_the_same(tiny, generator):
 
 
 def test_our_times_are_those_of_our_rounds(tiny):
-    contest = BenchRunner(tiny)
+    contest = Peers(tiny)
     events = list(contest.run(Request(TURN, "pld", max_new_tokens=24)))
     rounds = [event for event in events if isinstance(event, Round)]
     times = contest.token_times
@@ -145,7 +147,7 @@ def test_our_times_are_those_of_our_rounds(tiny):
 
 def test_who_cannot_run_is_left_out_with_a_reason(tiny):
     lanes = parse_lanes(["autoregressive,rest:datastore=nowhere,draft-verify:layers=a9,draft"])
-    fit, said = able(BenchRunner(tiny), lanes, Request(TURN))
+    fit, said = able(Peers(tiny), lanes, Request(TURN))
     assert [lane.label for lane in fit] == ["autoregressive", "draft"]
     left_out = [sentence.split(" is left out: ")[0] for sentence in said]
     assert left_out == ["rest:datastore=nowhere", "draft-verify:layers=a9"]
@@ -154,13 +156,13 @@ def test_who_cannot_run_is_left_out_with_a_reason(tiny):
 def test_questions_that_do_not_fit_are_left_out_and_counted(tiny):
     rows = ['{"prompt": "short", "category": "a"}', '{"prompt": "%s", "category": "a"}' % ("long " * 60),
             '{"turns": ["one", "two"], "category": "b"}']  # a token a byte, a context of 256
-    suite, said = fitting(BenchRunner(tiny), parse("\n".join(rows), "x"), Request((), max_new_tokens=50))
+    suite, said = fitting(tiny, parse("\n".join(rows), "x"), Request((), max_new_tokens=50))
     assert [case.turns for case in suite.cases] == [("short",), ("one", "two")]
     assert said == ["questions too long for the context of 256 tokens are left out: 1 of a"]
-    assert fitting(BenchRunner(tiny), suite, Request((), max_new_tokens=50)) == (suite, [])
-    assert len(fitting(BenchRunner(tiny), suite, Request((), max_new_tokens=250))[0].cases) == 1
+    assert fitting(tiny, suite, Request((), max_new_tokens=50)) == (suite, [])
+    assert len(fitting(tiny, suite, Request((), max_new_tokens=250))[0].cases) == 1
     with pytest.raises(UsageProblem, match="no question fits into the model's context of 256 tokens"):
-        fitting(BenchRunner(tiny), suite, Request((("system", "x" * 300),), max_new_tokens=5))
+        fitting(tiny, suite, Request((("system", "x" * 300),), max_new_tokens=5))
 
 
 def test_plain_models_are_loaded_from_where_ours_came_from(saved, tiny):
@@ -177,5 +179,5 @@ def test_beside_quantised_weights_generate_has_plain_ones(saved, tiny):
     quantised = SimpleNamespace(ready=ready, end_tokens=tiny.end_tokens, tokenizer=tiny.tokenizer, target=tiny.target,
                                 translation=None)
     started = next(Generator(target, None, quantised).run(
-        Request((("user", "abc"),), max_new_tokens=2), GenerateLane("generate"), lambda: False))
+        Request((("user", "abc"),), "generate", max_new_tokens=2)))
     assert started.dtype == "bfloat16"

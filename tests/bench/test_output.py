@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from engines.bench.bench_runner import facts
+from engines.bench.entrants import facts
 from engines.bench.hf_generate import generate_lanes
 from engines.bench.suite import parse
 from engines.errors import UsageProblem

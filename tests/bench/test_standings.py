@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engines.bench.hf_generate import TokenTimes, generate_lanes
+from engines.bench.hf_generate import generate_lanes
 from engines.methods import specs
 from engines.race.lanes import Lane, parse_lanes
+from engines.race.token_times import TokenTimes
 from tests.bench.made import LANES, pace, standings
 
 AUTO, PLD, REST, GENERATE, LOOKUP = range(5)

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from engines.bench.hf_generate import TokenTimes
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.race import runner
+from engines.race.token_times import TokenTimes
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Round, Started
 from spec_tui.cli import bench
 from tests.cli.test_compare import interrupt_after
@@ -27,12 +27,12 @@ class FakeGenerate:
     def __init__(self):
         self.token_times, self.ran = None, []
 
-    def memory(self, lane, rows):
+    def memory(self, engine, rows):
         return 2000 + rows
 
-    def run(self, request, lane, cancelled):
-        self.ran.append(lane.engine)
-        yield Started(lane.engine, {}, "exact", 0.0, 1.0, 0, 0, 3, "fake", "float32", "cpu", (1, 2, 3))
+    def run(self, request, cancelled):
+        self.ran.append(request.engine)
+        yield Started(request.engine, {}, "exact", 0.0, 1.0, 0, 0, 3, "fake", "float32", "cpu", (1, 2, 3))
         yield Prefilled(3, 0, 0.02, Emitted(7, "first", "first", "target"), 3)
         for index, pair in enumerate(((9, 8), (9, 8)), 1):
             made = tuple(Emitted(token, "x", "x", "target") for token in pair)

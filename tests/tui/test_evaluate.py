@@ -24,7 +24,7 @@ class AdvisedClient(FakeClient):
         def events():
             yield AdviceStarted(suite=found.suite, rounds=len(found.stages), left_out={"eagle": "no head"})
             yield from defer_events(found.run(lambda: self.stop))
-            yield AdviceFinished(found.finished)
+            yield AdviceFinished()
 
         self.events_left = events()
 

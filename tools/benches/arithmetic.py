@@ -36,13 +36,12 @@ def bench_arithmetic(repeats: int, most: int | None = None) -> list[Row]:
 
 def _of_model(file, repeats: int, most: int | None) -> list[Row]:
     from engines import load
-    from engines.bench.bench_runner import BenchRunner
     from engines.race.lanes import parse_lane
+    from engines.race.peers import Peers
 
     runtime = load(str(file.path), threads=THREADS)
-    runner = BenchRunner(runtime)
     plain, peer = OURS[0], THEIRS[0]
-    with runner.peers:
+    with Peers(runtime) as runner:
         contenders = {name: timed(runner, parse_lane(name), NEW_TOKENS) for name in (plain, peer)}
         rates = measured(contenders, list(PROMPTS)[:most], repeats)
         firsts = {name: first_tokens(runner, parse_lane(name), repeats) for name in (plain, peer)}

@@ -27,13 +27,12 @@ def bench_llama_cpp(repeats: int, most: int | None = None) -> list[Row]:
     """Tokens a second after the first, weights as the file stores them; all lossless, in one
     interleaved run. And the time to the first token of a prompt of some 512 tokens, with nothing kept."""
     from engines import load
-    from engines.bench.bench_runner import BenchRunner
     from engines.bench.suite import shipped
     from engines.race.lanes import parse_lane
+    from engines.race.peers import Peers
 
     runtime = load(MODEL, threads=THREADS)
-    runner = BenchRunner(runtime)
-    with runner.peers:
+    with Peers(runtime) as runner:
         contenders = {name: timed(runner, parse_lane(name), NEW_TOKENS) for name in (*OURS, *THEIRS)}
         texts = [case.turns[0] for case in shipped().limited(1).cases][:most]
         rates = measured(contenders, texts, repeats)

@@ -86,19 +86,21 @@ def ratios(rates: dict[str, list[float]], name: str, base: str) -> list[float]:
 
 def ours(runtime, engine: str, options: dict, tokens: int = NEW_TOKENS) -> Run:
     """An engine of ours. It begins cold, without what it learnt of drafts."""
-    from engines.bench.bench_runner import BenchRunner
     from engines.race.lanes import Lane
+    from engines.race.peers import Peers
 
-    return timed(BenchRunner(runtime), Lane(engine, options), tokens)
+    return timed(Peers(runtime), Lane(engine, options), tokens)
 
 
 def theirs(generator, engine: str, tokens: int = NEW_TOKENS) -> Run:
     """The same method in generate."""
-    from engines.bench.bench_runner import BenchRunner
     from engines.bench.hf_generate import GenerateLane
     from engines.methods import find
+    from engines.race.peers import Peers
 
-    return timed(BenchRunner(generator.runtime, generator), GenerateLane(find(engine).generate.name), tokens)
+    lane, contest = GenerateLane(find(engine).generate.name), Peers(generator.runtime)
+    contest.loaded[lane.engine] = generator
+    return timed(contest, lane, tokens)
 
 
 def timed(contest, lane, tokens: int) -> Run:
