@@ -241,7 +241,7 @@ def size_model(metrics: Metrics, price: Points, alone: Metrics) -> SpeedupModel 
     if base is None or not price or not m.drafted or not verify or None in (m.draft_seconds, m.other_seconds):
         return None
     curve = CostCurve(price)
-    scale = verify / sum(count * curve.at(rows) for rows, count in m.rows.items())
+    scale = verify / m.priced_by(curve)
     stepwise = m.draft_forwards >= m.levels
     each = m.draft_seconds / m.levels if stepwise else 0.0
     return SpeedupModel(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from operator import mul
 from statistics import LinearRegression, linear_regression
 
+from engines.cost.curve import CostCurve
+from engines.cost.speedup_model import SpeedupModel
 from engines.report.events import Round, RunEvent
 from engines.report.metrics import measure, together
 
@@ -44,17 +44,22 @@ class ServedDrafts:
         return cls(len(runs), metrics.drafted, metrics.mean_generated_length or None, tuple(shares), _row(timed))
 
     @property
+    def model(self) -> SpeedupModel:
+        """The forecast, in steps without a draft for seconds; what is drafted is free where ``row`` is not known."""
+        price = CostCurve(((1, 1.0), (2, 1.0 + (self.row or 0.0))))
+        return SpeedupModel(price, most=len(self.accepted), chances=self.accepted)
+
+    @property
     def expected(self) -> tuple[float, ...]:
         """Tokens of a step with drafts of 0, 1, 2 and more tokens, as far as they were tried."""
-        return tuple(accumulate([1.0, *accumulate(self.accepted, mul)]))
+        return tuple(map(self.model.expected, range(len(self.accepted) + 1)))
 
     @property
     def best(self) -> int | None:
         """The size with the most tokens for its time; None where it is not known what a token costs."""
         if self.row is None or not self.accepted:
             return None
-        rates = [tokens / (1 + self.row * size) for size, tokens in enumerate(self.expected)]
-        return rates.index(max(rates))
+        return self.model.best
 
     def pays_below(self, size: int) -> float:
         """How much the last token of a draft of this size may cost, as ``row``, to gain more than it takes."""

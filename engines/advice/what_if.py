@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from engines import methods
 from engines.advice.findings import BASELINE, Screening
-from engines.cost.concurrent import LIMIT
+from engines.cost.concurrent import last_paying
 from engines.cost.curve import CostCurve
 from engines.cost.other_machine import OtherMachine
 from engines.report.events import Ready
@@ -37,15 +38,10 @@ def modelled(screening: Screening, machine: OtherMachine, ready: Ready) -> dict[
 def stops_after(screening: Screening, machine: OtherMachine, ready: Ready) -> dict[int, int | None]:
     """For each lane that is modelled, the baseline excepted, up to how many requests at once it is faster than the
     baseline there; 0 where it never is, None where it is for ``concurrent.LIMIT``."""
-    metrics, out = _metrics(screening), {}
-    left = [lane for lane in _modelled(metrics, screening, machine, ready) if lane != BASELINE]
-    for requests in range(1, LIMIT + 1):
-        found = _modelled(metrics, screening, replace(machine, requests=requests), ready)
-        out |= {lane: requests - 1 for lane in left if found[lane].speed_up <= 1}
-        left = [lane for lane in left if lane not in out]
-        if not left:
-            break
-    return out | dict.fromkeys(left)
+    metrics = _metrics(screening)
+    found = cache(lambda requests: _modelled(metrics, screening, replace(machine, requests=requests), ready))
+    return {lane: last_paying(lambda requests, lane=lane: found(requests)[lane].speed_up > 1)
+            for lane in found(machine.requests) if lane != BASELINE}
 
 
 def _metrics(screening: Screening) -> dict[int, Metrics]:
@@ -65,8 +61,7 @@ def _modelled(
         drafting = _drafting(m, screening, lane, machine, ready, price)
         if not m.target_forwards or drafting is None or m.other_seconds is None:
             continue
-        verifying = sum(count * together.at(rows) for rows, count in m.rows.items())
-        seconds = verifying + drafting + machine.requests * m.other_seconds
+        seconds = m.priced_by(together) + drafting + machine.requests * m.other_seconds
         rates[lane] = (m.new_tokens - m.answers) / seconds, drafting / seconds
     if BASELINE not in rates:
         return {}
@@ -91,9 +86,8 @@ def _drafting(
     here = _here(ready)
     if here is None or not m.verify_seconds:
         return None
-    priced = sum(count * here.at(rows) for rows, count in m.rows.items())
     slower = price.of_requests(machine.requests).at(1) / here.at(1)
-    return m.draft_seconds * (priced / m.verify_seconds) * slower
+    return m.draft_seconds * (m.priced_by(here) / m.verify_seconds) * slower
 
 
 def _here(ready: Ready) -> CostCurve | None:

@@ -9,7 +9,7 @@ is. Requests that come and go, waiting and memory are left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from engines.cost.curve import CostCurve
@@ -68,9 +68,11 @@ def at(served: Served, requests: int, chances: Sequence[float]) -> Point:
 
 
 def stops_after(served: Served, chances: Sequence[float]) -> int | None:
+    """The most requests at once for which drafting pays, as of ``last_paying``."""
+    return last_paying(lambda requests: at(served, requests, chances).length > 0)
+
+
+def last_paying(pays: Callable[[int], bool]) -> int | None:
     """The most requests at once for which drafting pays; 0 where it never does, None where it does for ``LIMIT``. Where
     it pays again for more requests (a step in t(n)), the first crossing counts."""
-    for requests in range(1, LIMIT + 1):
-        if not at(served, requests, chances).length:
-            return requests - 1
-    return None
+    return next((requests - 1 for requests in range(1, LIMIT + 1) if not pays(requests)), None)

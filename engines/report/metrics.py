@@ -11,6 +11,7 @@ from typing import Any
 
 from engines.core.tree import depths
 from engines.cost.curve import BreakEven, CostCurve
+from engines.cost.speedup_model import SpeedupModel
 from engines.report.events import Finished, Prefilled, Round, RunEvent, ServerTotals, Started
 
 
@@ -190,6 +191,10 @@ class Metrics:
         known = self.draft_seconds is not None and self.verify_seconds is not None  # else drafting may be in it
         return _ratio(self.verify_seconds, self.priced_seconds) if known else None
 
+    def priced_by(self, price: CostCurve) -> float:
+        """Seconds that verifying the rows of all rounds takes by a t(n)."""
+        return sum(count * price.at(rows) for rows, count in self.rows.items())
+
     @property
     def break_even(self) -> BreakEven | None:
         """What a round of this run had to yield, and did: its mean time over that of a round with nothing drafted, one
@@ -197,8 +202,8 @@ class Metrics:
         scale, rounds = self.verify_scale, self.target_forwards
         if self.price is None or not scale or not rounds or self.other_seconds is None:
             return None
-        plain = scale * self.price.at(1) + self.other_seconds / rounds
-        return BreakEven(self.decode_seconds / rounds / plain, self.mean_generated_length or 0.0)
+        plain = SpeedupModel(self.price, scale=scale, other=self.other_seconds / rounds)
+        return BreakEven(self.decode_seconds / rounds / plain.seconds(0), self.mean_generated_length or 0.0)
 
     @property
     def break_even_length(self) -> float | None:

@@ -15,6 +15,8 @@ from engines.bench.suite import Suite
 from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.option_groups import Format
+from spec_tui.export.report import Report, text
+from spec_tui.present.tables import Rows
 
 if TYPE_CHECKING:
     from engines.report.events import RunEvent
@@ -34,7 +36,7 @@ def advise_server(server: ServedModel, suite: Suite, request: Request, seconds: 
             told.append({"options": dict(way)} | _row(found))
             if format is Format.text:
                 title = "".join(f"\n{name}={value}\n" for name, value in way.items())
-                print(title + "\n".join(lines(found, server.size_setting)), flush=True)
+                print(title + text(report(found, server.size_setting)), flush=True)
             if interrupted():
                 break
     if format is Format.json:
@@ -59,25 +61,28 @@ def _answers(
             return
 
 
-def lines(found: ServedDrafts, setting: str) -> list[str]:
-    """What is known and what follows, for people."""
+def report(found: ServedDrafts, setting: str) -> Report:
+    """What is known and what follows; ``setting`` names the server's option."""
     made = "" if found.tokens_per_step is None else f", {found.tokens_per_step:.2f} tokens a step"
-    out = [f"{counted(found.answers, 'answer')}{made}"]
-    if found.drafted == 0:
-        return [*out, "The server drafted nothing on these prompts."]
-    if not found.accepted:
-        return [*out, "The server does not say what it accepts by depth: vLLM does with "
-                      "--per-request-spec-decode-metrics detailed."]
-    out += ["", "drafted  accepted  tokens a step  pays below"]
+    rows: Rows = [["drafted", "accepted", "tokens a step", "pays below"]]
     for size, share in enumerate(found.accepted, 1):
-        out.append(f"{size:>7}{share:>10.0%}{found.expected[size]:>15.2f}{found.pays_below(size):>12.0%}")
-    most, where = len(found.accepted), f" ({setting})" * bool(setting)
+        rows.append([str(size), f"{share:.0%}", f"{found.expected[size]:.2f}", f"{found.pays_below(size):.0%}"])
+    return Report(verdict=[f"{counted(found.answers, 'answer')}{made}"], tables=[rows] if found.accepted else [],
+                  notes=[_advice(found, f" ({setting})" * bool(setting))])
+
+
+def _advice(found: ServedDrafts, where: str) -> str:
+    if found.drafted == 0:
+        return "The server drafted nothing on these prompts."
+    if not found.accepted:
+        return ("The server does not say what it accepts by depth: vLLM does with --per-request-spec-decode-metrics "
+                "detailed.")
     if found.best is None:
-        return [*out, "", "What one more drafted token costs was not seen: drafts were all of one size, or steps have "
-                          "no times. A token pays where it adds less to a step than its line says, as a share of a "
-                          f"step without a draft: measure that, and start the server with so many tokens{where}."]
+        return ("What one more drafted token costs was not seen: drafts were all of one size, or steps have no times. "
+                "A token pays where it adds less to a step than its line says, as a share of a step without a draft: "
+                f"measure that, and start the server with so many tokens{where}.")
     cost = f"One more drafted token adds {found.row:.0%} of a step without a draft."
     if not found.best:
-        return [*out, "", f"{cost} No draft pays on these prompts: start the server without drafts."]
-    more = " or more: deeper drafts were not tried" if found.best == most else ""
-    return [*out, "", f"{cost} Start the server with drafts of {counted(found.best, 'token')}{more}{where}."]
+        return f"{cost} No draft pays on these prompts: start the server without drafts."
+    more = " or more: deeper drafts were not tried" if found.best == len(found.accepted) else ""
+    return f"{cost} Start the server with drafts of {counted(found.best, 'token')}{more}{where}."

@@ -11,7 +11,7 @@ from engines.advice.served_drafts import ServedDrafts
 from engines.bench.suite import Case, Suite
 from engines.report.events import UNDISCLOSED, Draft, Emitted, Finished, Origin, Prefilled, Round
 from engines.request import Request
-from spec_tui.cli.advise_server import advise_server, lines
+from spec_tui.cli.advise_server import advise_server, report
 from spec_tui.cli.option_groups import Format
 
 OUT = Emitted(5, "a", "a", "target")
@@ -41,15 +41,15 @@ def test_the_size_is_the_one_with_the_most_tokens_for_its_time():
         assert rates[found.best] == pytest.approx(max(rates))
         for size in range(1, 5):
             assert (rates[size] > rates[size - 1]) == (row < found.pays_below(size))
-    assert answers(0.9).best == 0 and "without drafts" in lines(answers(0.9), "")[-1]
-    assert "drafts of 4 tokens or more: deeper drafts were not tried (--n)." in lines(cheap, "--n")[-1]
+    assert answers(0.9).best == 0 and "without drafts" in report(answers(0.9), "").notes[-1]
+    assert "drafts of 4 tokens or more: deeper drafts were not tried (--n)." in report(cheap, "--n").notes[-1]
 
 
 def test_what_was_not_seen_is_not_made_up():
     one_size = answers(0.1, sizes=(4,))
-    assert one_size.row is one_size.best is None and "was not seen" in lines(one_size, "")[-1]
+    assert one_size.row is one_size.best is None and "was not seen" in report(one_size, "").notes[-1]
     nothing = answers(0.1, sizes=(0,))
-    assert not nothing.accepted and nothing.best is None and "drafted nothing" in lines(nothing, "")[-1]
+    assert not nothing.accepted and nothing.best is None and "drafted nothing" in report(nothing, "").notes[-1]
 
 
 def test_each_way_to_draft_is_asked_and_read(capsys):

@@ -116,8 +116,9 @@ class BatchFigure(LessonFigure):
 
     def seconds(self, answers: int) -> float:
         """The time of a round on average: its draft, and a pass over b(n+1) rows."""
-        return fmean((event.draft_forwards or 0) * self.draft.at(answers)
-                     + self.curve.at(answers * (1 + len(event.draft.tokens))) for event in self.run.rounds)
+        m = self.run.metrics
+        verifying = m.priced_by(self.curve.of_requests(answers))
+        return (m.draft_forwards * self.draft.at(answers) + verifying) / len(self.run.rounds)
 
     def needs(self, answers: int) -> float:
         """Break-even: the tokens that each answer has to gain in a round."""
