@@ -20,7 +20,7 @@ from engines.hub.model_source import locate
 from engines.model.load_options import LoadOptions
 from engines.model.loading import load_models, load_tokenizer, read_model
 from spec_tui.session import model_choices
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from tests.sources.gguf_files import Tiny
 from tests.test_sample_models import ROOT
 

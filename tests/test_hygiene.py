@@ -120,7 +120,7 @@ def harmless(keyword: ast.keyword) -> bool:
 
 def test_nothing_is_trusted_unless_the_user_says_so():
     from engines.hub.model_source import TrustPolicy
-    from spec_tui.session.client import LoadRequest
+    from spec_tui.session.engine_commands import LoadRequest
 
     for unsaid in (TrustPolicy(), LoadRequest()):
         assert (unsaid.allow_pickle, unsaid.trust_remote_code) == (False, False)

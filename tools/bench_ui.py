@@ -13,7 +13,6 @@ import asyncio
 import gc
 import sys
 import time
-from collections import deque
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -23,9 +22,9 @@ from textual.drivers.headless_driver import HeadlessDriver
 from engines.report.events import Round
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.app import SpecTui
-from tests.tui.fakes import ANSWER, FakeClient, script
+from tests.tui.fakes import ANSWER, FakeClient
 
 
 class Sink(HeadlessDriver):
@@ -49,25 +48,22 @@ class PacedClient(FakeClient):
         self.rate, self._began, self._given = rate, 0.0, 0
         self._total = total
 
-    def run(self, request: Request) -> None:
-        self._script = deque(script(request, self.text))
-
     def feed_tokens(self, count: int) -> None:
         """Let rounds through until this many tokens are out."""
         while count > 0 and self._script:
             event = self._script.popleft()
-            self._out.append(event)
+            self.say(event)
             count -= len(event.emitted) if isinstance(event, Round) else 0
 
     def go(self) -> None:
         self._began, self._given = time.perf_counter(), 0
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[tuple[int, Event]]:
         if self._began:
             due = int((time.perf_counter() - self._began) * self.rate) - self._given
-            before = sum(len(e.emitted) for e in self._out if isinstance(e, Round))
+            before = sum(len(e.emitted) for _, e in self._out if isinstance(e, Round))
             self.feed_tokens(due)
-            self._given += sum(len(e.emitted) for e in self._out if isinstance(e, Round)) - before
+            self._given += sum(len(e.emitted) for _, e in self._out if isinstance(e, Round)) - before
         return super().events()
 
 

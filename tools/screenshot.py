@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from engines.request import Request
 from spec_tui.export.svg import portable
 from spec_tui.learn.showcase_prompts import SHOWCASES
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.process import ProcessClient
 from spec_tui.tui.app import SpecTui
 

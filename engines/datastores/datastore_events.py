@@ -72,18 +72,6 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A command about a datastore failed. ``do``: estimate, build, probe or remove; ``kind`` as in ``Failed``, or
-    "cancelled" if the user stopped it."""
-
-    do: str
-    name: str
-    message: str
-    hint: str = ""
-    kind: str = "failed"
-
-
-@dataclass(frozen=True, slots=True)
 class ProbeDraft:
     """What a method would draft from one datastore.
 
@@ -118,4 +106,4 @@ class Probed:
     drafts: tuple[ProbeDraft, ...] = ()
 
 
-DatastoreEvent = DatastoreList | Building | Estimated | Built | Refused | Probed
+DatastoreEvent = DatastoreList | Building | Estimated | Built | Probed

@@ -56,7 +56,7 @@ def _done(arguments: list[str]) -> int:
         raise UsageProblem("the current folder no longer exists", "go to another one: cd ~") from None
     if not arguments:  # without the parser, so that the first screen is painted soon
         from spec_tui.cli.application import open_application
-        from spec_tui.session.client import LoadRequest
+        from spec_tui.session.engine_commands import LoadRequest
 
         return open_application(LoadRequest())
     with starting():

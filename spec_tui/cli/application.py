@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from engines.errors import UsageProblem
 from engines.request import Request
 from spec_tui.cli.starting import starting
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.own_terminal import restored
 
 if TYPE_CHECKING:

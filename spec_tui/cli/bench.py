@@ -30,7 +30,7 @@ from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
     from engines.runtime import Runtime
-    from spec_tui.session.client import LoadRequest
+    from spec_tui.session.engine_commands import LoadRequest
 
 _FILES = {"csv": "runs.csv", "md": "tables.md"}
 _PLOTS = ("speed-ups.svg", "tasks.svg", "generate.svg")

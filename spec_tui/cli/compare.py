@@ -33,7 +33,7 @@ from spec_tui.export.race_report import TraceFolder, report
 from spec_tui.export.report import WRITERS
 from spec_tui.present.progress_text import prefill_progress, race_left
 from spec_tui.present.text import one_line
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.settings import unavailable
 
 _SAID_FROM = 20.0  # seconds: a shorter race needs no forecast

@@ -19,7 +19,7 @@ from spec_tui.cli.prompts import argument_text, confirmed
 from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.progress_text import estimate_parts, skipped_files
 from spec_tui.present.text import one_line, visible
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec

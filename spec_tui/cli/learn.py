@@ -18,7 +18,7 @@ from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Only, Presenter, Theme
 from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
 from spec_tui.present.text import sanitise
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.replay_client import request_of
 
 if TYPE_CHECKING:

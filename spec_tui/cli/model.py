@@ -19,7 +19,7 @@ from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, Without, command, complete_model
 from spec_tui.cli.output import Status, console, table
 from spec_tui.present.text import one_line
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 
 if TYPE_CHECKING:
     from engines.hub.local_models import Candidate

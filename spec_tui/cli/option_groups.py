@@ -20,7 +20,7 @@ from engines.methods.llama_cpp import SPEC as LLAMA_CPP
 from engines.model import quantize_choices
 from engines.request import Request
 from spec_tui.cli.prompts import read_prompt
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 
 
 def complete_model(incomplete: str) -> list[str]:

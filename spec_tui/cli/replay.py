@@ -129,7 +129,7 @@ def _narrate(trace: Trace, speed: float) -> None:
     output, client, run = NarratedOutput(), ReplayClient(trace, speed), RunState()
     while not client.over:
         due = client.events()
-        for event in due:
+        for _, event in due:
             if isinstance(event, Started):
                 if run.started is not None:
                     print()

@@ -38,7 +38,7 @@ from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.audit_words import STRICT
 from spec_tui.present.progress_text import estimate_parts
 from spec_tui.present.text import one_line
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.engine_service import Decoder
 from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.kept_settings import KeptSettings, begin_with, keep_head, with_head

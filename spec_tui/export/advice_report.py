@@ -25,7 +25,7 @@ from spec_tui.present.advice_words import chosen, elsewhere, judge, last_measure
 from spec_tui.present.race_text import disturbance_sentence, pairs_summary
 from spec_tui.present.tables import Rows, length, milliseconds, share
 from spec_tui.present.text import one_line
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.shell_lines import engine_line
 
 SCHEMA = "spec-tui advice 1"

@@ -19,7 +19,7 @@ from engines import folders
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.hub import hub_cache
 from engines.hub.known_models import KNOWN, default_model, draft_beside, known_name, resolve
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.environment import child_environment
 from spec_tui.session.host_access import HostAccess
 

@@ -26,14 +26,13 @@ class AdviceState(Findings):
         at: the run under way; ``auditing``: texts that differ are checked.
         rates: of the round under way, tokens a second of each lane's answers so far.
         problem: why it went no further, None where it did.
-        stopping: it was cancelled, and has not ended yet.
     """
 
     def __init__(self, suite: Suite, request: Request, seconds: float) -> None:
         super().__init__(suite=suite, request=request, seconds=seconds)
         self.left_out: dict[str, str] = {}
         self.notes: tuple[str, ...] = ()
-        self.over = self.stopping = self.auditing = False
+        self.over = self.auditing = False
         self.at: LaneStarted | None = None
         self.rates: dict[int, list[float]] = {}
         self.problem: Failed | None = None

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from engines import methods
-from engines.datastores.datastore_events import Building, DatastoreEvent, DatastoreList, Probed
+from engines.datastores.datastore_events import DatastoreList
 from engines.errors import SpecError
 from engines.folders import model_label
 from engines.hub.known_models import choose, known_name
@@ -17,7 +18,6 @@ from engines.machine import processors
 from engines.race.result import Disturbance
 from engines.report.events import (
     Audited,
-    Auditing,
     Failed,
     Finished,
     Layers,
@@ -35,18 +35,17 @@ from engines.wire import Event
 from spec_tui.present.cautions import Caution, cautions
 from spec_tui.present.narration import question
 from spec_tui.present.text import one_line
-from spec_tui.session.client import EngineClient, LoadRequest
+from spec_tui.session.client import ENGINE, NOT_RUNNING, EngineClient
 from spec_tui.session.datastore_jobs import DatastoreJobs
+from spec_tui.session.engine_commands import Audit, BuildDatastore, Load, LoadRequest, MeasurePrice, Run
 from spec_tui.session.history import Entry, History, numbered
+from spec_tui.session.jobs import Happening, Jobs
 from spec_tui.session.kept_settings import KeptSettings, keep_head, with_head
 from spec_tui.session.other_programs import OtherPrograms
 from spec_tui.session.replay_client import ReplayClient, request_of
 from spec_tui.session.settings import ChatSettings
 
 Phase = Literal["loading", "ready", "failed", "dead"]
-Happening = Literal["loading", "ready", "failed", "dead", "began", "prefilling", "text", "finished", "broke",
-                    "baseline", "auditing", "audited", "unaudited", "pricing", "priced", "building", "stocked",
-                    "layers"]
 Purpose = Literal["baseline", "layers", "every row", "branch"]
 """What a run beside the conversation is for: the rate to compare with, the layers' cosines, an answer recorded with
 every row, another future from a round on."""
@@ -57,7 +56,7 @@ PURPOSES: dict[Purpose, str] = {
 REFUSED = "This is a replay: no model is loaded."
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Turn:
     """A prompt, the request it was sent with, and its run; what it is for, where it is not an answer."""
 
@@ -77,13 +76,11 @@ class ChatSession:
     """One engine, one conversation.
 
     Attributes:
+        jobs: what the engine was asked and has not ended.
         phase: loading, ready, failed (the model could not be loaded), dead (the engine process is gone).
         turns: the conversation; the last one may be running.
-        measuring: a run beside the conversation (the baseline, the layers, another future) while it lasts, else None.
         layers: what the last run that measured layers' cosines found, None before one.
-        auditing: number of the turn whose answer is being audited, else None; ``audit_done`` is the share done.
         audited: number of the turn that was audited last.
-        pricing: the share done of a measurement of t(n), None where none is under way.
         same_text: of the last answer against its baseline: True, or the index of the first differing token.
         problem: the last failure, to be shown.
         restored: a prompt given back because its run could not answer it.
@@ -99,20 +96,15 @@ class ChatSession:
         store: History | None = None,
     ) -> None:
         self.client, self.load_request, self.settings = client, load, settings
+        self.jobs = Jobs(client, self._unasked)
         self.store, self.unsaved = store, ""
         self.kept: KeptSettings | None = None
         self.entry: Entry | None = None
         self.forgotten = False
         self.phase: Phase = "loading"
-        self.loading: Loading | None = None
         self.ready: Ready | None = None
         self.turns: list[Turn] = []
-        self.measuring: Turn | None = None
         self.layers: Layers | None = None
-        self.auditing: int | None = None
-        self.audit_done = 0.0
-        self.pricing: float | None = None
-        self.prefilling: Prefilling | None = None  # while a long prompt is read
         self.audited: int | None = None
         recorded = client.baselines if client.capabilities.clock else ()
         self.baselines: dict[tuple, RunState] = {run.baseline_key: run for run in recorded}
@@ -120,27 +112,27 @@ class ChatSession:
         self.problem: Failed | None = None
         self.restored = ""
         self.queued: str | None = None
-        self.datastore_jobs = DatastoreJobs(client.tell)
+        self.datastore_jobs = DatastoreJobs(self.jobs, self._listed)
         self._before: LoadRequest | None = None  # what was loaded before the load under way
-        self._busy = False
         self._others: OtherPrograms | None = None
 
     # -- what a person does -----------------------------------------------------------------------
     def start(self) -> None:
         """Load the models."""
         self.phase, self.problem = "loading", None
-        self.client.load(self.load_request)
+        self.jobs.submit(Load(self.load_request), self._heard_of_load)
 
     @property
     def busy(self) -> bool:
-        """The engine is at work (on an answer, a baseline, an audit or a datastore)."""
-        return self._busy or self.datastore_jobs.busy
+        """The engine is at work (on an answer, a baseline, an audit, a race, a datastore)."""
+        return self.jobs.at_work is not None
 
     @property
     def downloading(self) -> bool:
         """A model is on its way, or asked for: esc stops that, where there is no prompt to take back."""
-        loading = self.loading if self.phase == "loading" else None
-        return loading is not None and (loading.bytes is not None or self.load_request.fetch)
+        job = self.jobs.loading
+        return job is not None and job.progress is not None and (
+            job.progress.bytes is not None or self.load_request.fetch)
 
     @property
     def stoppable(self) -> bool:
@@ -156,7 +148,15 @@ class ChatSession:
 
     @property
     def answering(self) -> bool:
-        return self._busy and self.measuring is None and self.auditing is None and self.pricing is None
+        """Whether an answer is being written."""
+        job = self.jobs.at_work
+        return job is not None and isinstance(job.command, Run) and job.about.purpose is None
+
+    @property
+    def measuring(self) -> Turn | None:
+        """A run beside the conversation (the baseline, the layers, another future) while it lasts."""
+        job = self.jobs.at_work
+        return job.about if job is not None and isinstance(job.command, Run) and job.about.purpose else None
 
     @property
     def models(self) -> list[str]:
@@ -193,7 +193,7 @@ class ChatSession:
             return f"{error.message}. {error.hint}"
         self.problem = None
         self.turns.append(Turn(prompt, request, RunState()))
-        self._run(request)
+        self._run(self.turns[-1], "answering")
         return ""
 
     def again(self) -> str:
@@ -223,8 +223,7 @@ class ChatSession:
 
     def measure(self, prompt: str, request: Request, purpose: Purpose) -> None:
         """Run this beside the conversation; the engine must be free."""
-        self.measuring = Turn(prompt, request, RunState(), purpose)
-        self._run(request)
+        self._run(Turn(prompt, request, RunState(), purpose), f"measuring {PURPOSES[purpose]}")
 
     @property
     def measures(self) -> Purpose | None:
@@ -239,26 +238,23 @@ class ChatSession:
         answer = self.turns[number].run.answer if self.turns else None
         if answer is None:
             return "Type a prompt first: an audit checks an answer."
-        self.auditing, self.audit_done, self._busy = number, 0.0, True
-        self.client.audit(answer)
+        turn = self.turns[number]
+        self.jobs.submit(Audit(answer), partial(self._heard_of_audit, turn), "auditing", turn)
         return ""
 
     def measure_price(self) -> str:
         """Measure t(n) of a served model. Returns "" or why not."""
         if refused := self._not_now():
             return refused
-        self.pricing, self._busy = 0.0, True
-        self.client.measure_price()
+        self.jobs.submit(MeasurePrice(), self._heard_of_price, "measuring the price")
         return ""
 
     @property
     def still(self) -> str:
         """Why nothing new can begin, while the engine is at work."""
-        if self.datastore_jobs.work is not None:
-            does = "building" if self.datastore_jobs.work.do == "build" else "estimating"
-            return f"Still {does} {self.datastore_jobs.work.spec.name}: esc stops it, and its progress is kept."
-        what = "answering" if self.answering else "auditing" if self.pricing is None else "measuring the price"
-        return f"Still {what if self.measures is None else 'measuring ' + PURPOSES[self.measures]}: esc stops it."
+        job = self.jobs.at_work
+        kept = ", and its progress is kept" * isinstance(job.command, BuildDatastore)
+        return f"Still {job.doing}: esc stops it{kept}."
 
     @property
     def hindrance(self) -> str:
@@ -274,23 +270,16 @@ class ChatSession:
         if self.queued is not None:
             self._give_back_queue()
             return True
-        if self.phase == "loading":
-            self.client.stop_loading()
-            return True
-        if self.busy:
-            self.client.cancel()
-            self.datastore_jobs.stopping()
-        return self.busy
+        job = self.jobs.at_work or self.jobs.loading
+        if job is not None:
+            self.jobs.stop(job)
+        return job is not None
 
     def restart(self) -> None:
         """A fresh engine; the conversation stays."""
-        self.auditing = self.measuring = self.pricing = None
-        self.datastore_jobs.lost("the engine was started again", "its progress is kept")
-        self.phase, self.problem, self.loading, self._busy = "loading", None, None, False
-        if self.client.alive:
-            self.client.load(self.load_request)
-        else:
+        if not self.client.alive:
             self.client.restart()
+        self.start()
 
     def change_models(self, load: LoadRequest) -> None:
         """Load other models; the engine must be free. The conversation stays, and is told to the new target from its
@@ -303,7 +292,7 @@ class ChatSession:
 
     def new(self) -> str:
         """An empty conversation."""
-        if self._busy:
+        if self.busy:
             return self.still
         self.turns.clear()
         self.same_text.clear()
@@ -312,7 +301,7 @@ class ChatSession:
 
     def resume(self, entry: Entry) -> str:
         """Go on with a conversation that was kept. Returns "" or why not; then this one stays."""
-        if self._busy:
+        if self.busy:
             return self.still
         try:
             runs = [run for run in entry.runs().values() if run.started is not None]
@@ -348,7 +337,6 @@ class ChatSession:
         """Play a recording from its beginning."""
         self.turns.clear()
         self.same_text.clear()
-        self._busy = False
         self.client.play()
 
     def take_restored(self) -> str:
@@ -367,103 +355,81 @@ class ChatSession:
     # -- what the engine says -----------------------------------------------------------------------
     def pump(self) -> set[Happening]:
         """Fold what has arrived; what happened since the last call."""
-        happened = {self._take(event) for event in self.client.events()}
+        happened = self.jobs.dispatch()
         if not self.client.alive and self.phase != "dead":
-            happened.add(self._died())
+            happened |= self._died()
         if happened & {"finished", "audited"}:
             self._keep()
         return happened
 
-    def _run(self, request: Request) -> None:
-        self._busy = True
+    def _run(self, turn: Turn, doing: str) -> None:
         engine = self.client.pid
         self._others = OtherPrograms(engine) if engine is not None else None
-        self.client.run(request)
+        self.jobs.submit(Run(turn.request), partial(self._heard_of_run, turn), doing, turn)
 
     def history(self) -> tuple[tuple[str, str], ...]:
         """The turns that the next prompt builds on, as (role, text)."""
         turns = [turn for turn in self.turns if turn.kept]
         return tuple(pair for turn in turns for pair in (("user", turn.prompt), ("assistant", turn.run.text)))
 
-    def _take(self, event: Event) -> Happening:
-        self.prefilling = event if isinstance(event, Prefilling) else None
-        if self.prefilling is not None:
-            return "prefilling"
-        if isinstance(event, Loading):
-            self.loading = event
-            return "loading"
-        self.loading = None
+    def _unasked(self, number: int, event: Event) -> set[Happening | None]:
+        """The engine failed; or a recording tells what was asked, what came, and what an audit found."""
+        if number == ENGINE:
+            self.problem = event
+            return {"failed", *self.jobs.fail(event)}
+        if isinstance(event, Started):
+            self.turns.append(Turn(question(event), request_of(event), RunState()))
+        if not self.turns:
+            return set()
+        turn = self.turns[-1]
+        return {self._heard_of_audit(turn, event) if isinstance(event, Audited) else self._heard_of_run(turn, event)}
+
+    def _heard_of_load(self, event: Loading | Ready | Failed) -> Happening:
         if isinstance(event, Ready):
             return self._became_ready(event)
-        if isinstance(event, DatastoreEvent):
-            return self._heard_of_stock(event)
-        if self.pricing is not None:
-            return self._heard_of_price(event)
-        if self.auditing is not None or (isinstance(event, Audited) and self.turns):
-            return self._heard_of_audit(event)
-        if isinstance(event, Failed):
-            self.datastore_jobs.lost(event.message, event.hint)
-        target = self.measuring or self.last
-        if isinstance(event, Started) and self.phase == "ready" and not (self._busy and target.run.started is None):
-            target = Turn(question(event), request_of(event), RunState())  # nobody here asked for it
-            self.turns.append(target)
-            self._busy = True
-        if isinstance(event, Failed) and not (self._busy and target):
-            self.problem = event
-            if self.phase == "loading":
-                self.phase = "failed"
-                if self._before is not None:
-                    hint = f"{event.hint}; ctrl+r loads the earlier model again"
-                    self.problem, self.load_request = replace(event, hint=hint), self._before
-                    self._before = None
-                self._give_back_queue()
-            return "failed"
-        if target is None or not self._busy:
-            return "text"
-        target.run = fold(target.run, event)
+        if isinstance(event, Loading):
+            return "progress"
+        self.phase, self.problem = "failed", event
+        if self._before is not None:
+            self.problem = replace(event, hint=f"{event.hint}; ctrl+r loads the earlier model again")
+            self.load_request, self._before = self._before, None
+        self._give_back_queue()
+        return "failed"
+
+    def _heard_of_run(self, turn: Turn, event: Event) -> Happening:
+        if isinstance(event, Prefilling | Loading):
+            return "progress"
+        turn.run = fold(turn.run, event)
         if isinstance(event, Prefilled) and event.layers is not None and event.layers.attention_cosine:
             self.layers = event.layers
         if isinstance(event, Finished):
-            return self._ended(target)
+            return self._ended(turn)
         if isinstance(event, Failed):
-            return self._broke(target, event)
+            return self._broke(turn, event)
         return "began" if isinstance(event, Started) else "text"
 
-    def _heard_of_audit(self, event: Event) -> Happening:
-        if isinstance(event, Auditing):
-            self.audit_done = event.done
-            return "auditing"
-        if not isinstance(event, Audited | Failed):
-            return "text"
-        number = len(self.turns) - 1  # of a recording, which says it unasked
-        if self.auditing is not None:
-            number, self.auditing, self._busy = self.auditing, None, False
+    def _heard_of_audit(self, turn: Turn, event: Event) -> Happening:
         if isinstance(event, Audited):
-            self.turns[number].run = fold(self.turns[number].run, event)
-            self.audited = number
+            turn.run, self.audited = fold(turn.run, event), self.turns.index(turn)
             return "audited"
+        if not isinstance(event, Failed):
+            return "progress"
         if event.kind != "cancelled":
             self.problem = event
         return "unaudited"
 
-    def _heard_of_price(self, event: Event) -> Happening:
-        if isinstance(event, Pricing):
-            self.pricing = event.done
-            return "pricing"
+    def _heard_of_price(self, event: Pricing | PriceMeasured | Failed) -> Happening:
         if isinstance(event, PriceMeasured) and self.ready is not None:
             self.ready = replace(self.ready, price=event.price)
         elif isinstance(event, Failed) and event.kind != "cancelled":
             self.problem = event
-        self.pricing, self._busy = None, False
-        return "priced"
+        return "progress" if isinstance(event, Pricing) else "priced"
 
-    def _heard_of_stock(self, event: DatastoreEvent) -> Happening:
-        if isinstance(event, DatastoreList) and self.ready is not None:
+    def _listed(self, event: DatastoreList) -> None:
+        if self.ready is not None:
             self.ready = replace(self.ready, datastores=event.datastores)
             left = tuple(name for name in self.settings.datastores if name != event.removed)
             self.settings = replace(self.settings, datastores=left)
-        self.datastore_jobs.take(event)
-        return "building" if isinstance(event, Building | Probed) else "stocked"
 
     def _became_ready(self, event: Ready) -> Happening:
         keep_head(self.load_request)
@@ -482,7 +448,6 @@ class ChatSession:
         return "ready"
 
     def _ended(self, turn: Turn) -> Happening:
-        self._busy = False
         found = self._others.stop() if self._others is not None else None
         served = self.ready is not None and self.ready.served  # on this machine the server itself is another program
         turn.disturbed = None if served else found
@@ -491,8 +456,7 @@ class ChatSession:
         whole = run.finished.reason != "cancelled" and turn.purpose in (None, "baseline")
         if methods.drafts_nothing(turn.request.engine) and rate and run.baseline_key and whole:
             self.baselines[run.baseline_key] = run
-        if turn is self.measuring:
-            self.measuring = None
+        if turn.purpose is not None:
             if turn.purpose != "baseline":
                 return "layers" if turn.purpose == "layers" else "text"
             if run.finished.reason != "cancelled" and self.last is not None:
@@ -505,34 +469,19 @@ class ChatSession:
         return "finished"
 
     def _broke(self, turn: Turn, event: Failed) -> Happening:
-        self._busy = False
         if not self.client.capabilities.ask:
             return "broke"  # the turn says why
         self.problem = event
-        if turn is self.measuring:
-            self.measuring = None
-            return turn.purpose if turn.purpose in ("layers", "baseline") else "broke"
-        self._give_back(turn)
-        return "broke"
+        if turn.purpose is None:
+            self._give_back(turn)
+        return turn.purpose if turn.purpose in ("layers", "baseline") else "broke"
 
-    def _died(self) -> Happening:
+    def _died(self) -> set[Happening | None]:
+        if self.problem is None:  # it did not say why
+            self.problem = NOT_RUNNING
+        happened = self.jobs.fail(self.problem)
         self.phase = "dead"
-        self.datastore_jobs.lost(
-            "the engine process ended", "its progress is kept; ctrl+r in the chat restarts the engine"
-        )
-        if self.problem is None:
-            self.problem = Failed("the engine process ended unexpectedly", "your conversation is kept")
-        if self._busy:
-            self._busy = False
-            if self.auditing is not None or self.pricing is not None:
-                self.auditing = self.pricing = None
-            elif self.measuring is not None:
-                self.measuring.run, self.measuring = fold(self.measuring.run, self.problem), None
-            elif self.last is not None and self.last.run.failed is None:
-                self.last.run = fold(self.last.run, self.problem)
-                self._give_back(self.last)
-        self._give_back_queue()
-        return "dead"
+        return {"dead", *happened} - {None}
 
     def _give_back(self, turn: Turn) -> None:
         """The prompt goes back into the box; a turn that said nothing is no turn."""

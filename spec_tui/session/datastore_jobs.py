@@ -1,26 +1,20 @@
 """The datastore jobs of a chat session: what is estimated, built or probed, and what came of it.
 
-Folded from the engine's events. Screens look at it a few times a second; ``changes`` grows with everything that can be
-seen.
+Screens look at it a few times a second; ``changes`` grows with everything that can be seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
-from engines.datastores.datastore_events import (
-    Building,
-    Built,
-    DatastoreEvent,
-    DatastoreList,
-    Estimated,
-    Probed,
-    Refused,
-)
+from engines.datastores.datastore_events import Building, Built, DatastoreEvent, DatastoreList, Estimated, Probed
 from engines.progress import BuildProgress
+from engines.report.events import Failed
 from spec_tui.session import engine_commands as commands
+from spec_tui.session.jobs import Happening, Job, Jobs
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
@@ -29,28 +23,34 @@ Question = tuple[str, str, str | None]
 """A probe: name of a datastore, text, and the prompt that the text begins to answer."""
 
 
-@dataclass(slots=True)
-class DatastoreJob:
-    """A running estimate or build: its stages so far, the last one still going on."""
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A command about the datastore ``name`` failed. ``do``: estimate, build, probe or remove; the rest as in
+    ``Failed``."""
 
-    do: Literal["estimate", "build"]
-    spec: BuildSpec
-    stages: dict[str, BuildProgress] = field(default_factory=dict)
-    stopping: bool = False
+    do: str
+    name: str
+    message: str
+    hint: str = ""
+    kind: str = "failed"
 
 
 class DatastoreJobs:
-    """Sends commands to the engine through ``send``.
+    """Datastores, as the engine works on them.
+
+    Args:
+        jobs: those of the session.
+        listed: gets the datastores that fit, when they may have changed.
 
     Attributes:
-        work: the running estimate or build, None without one.
+        stages: of the running estimate or build so far, the last one still going on.
         estimated, probed: the last answers, None while one is awaited.
         ended: how the last build, estimate or removal ended, None while one is running.
     """
 
-    def __init__(self, send: Callable[[commands.DatastoreCommand], None]) -> None:
-        self._send = send
-        self.work: DatastoreJob | None = None
+    def __init__(self, jobs: Jobs, listed: Callable[[DatastoreList], None]) -> None:
+        self._jobs, self._listed = jobs, listed
+        self.stages: dict[str, BuildProgress] = {}
         self.estimated: Estimated | None = None
         self.probed: Probed | Refused | None = None
         self.ended: Built | Refused | DatastoreList | None = None
@@ -60,75 +60,77 @@ class DatastoreJobs:
         self._next: Question | None = None
 
     @property
-    def busy(self) -> bool:
-        """Whether the engine is working on a datastore, and so on nothing else."""
-        return self.work is not None
+    def work(self) -> Job | None:
+        """The running estimate or build, None without one."""
+        job = self._jobs.at_work
+        return job if job is not None and isinstance(
+            job.command, commands.EstimateDatastore | commands.BuildDatastore) else None
+
+    @property
+    def builds(self) -> BuildSpec | None:
+        """What is being built."""
+        work = self.work
+        return work.command.spec if work is not None and isinstance(work.command, commands.BuildDatastore) else None
+
+    @property
+    def step(self) -> BuildProgress | None:
+        """How far the stage under way is, None before the first."""
+        return next(reversed(self.stages.values()), None)
 
     def refresh(self) -> None:
         """Ask which datastores fit now."""
-        self._send(commands.ListDatastores())
+        self._send(commands.ListDatastores(), "")
 
     def estimate(self, spec: BuildSpec) -> None:
         """Ask what a build will take."""
-        self._begin(DatastoreJob("estimate", spec))
-        self._send(commands.EstimateDatastore(spec))
+        self._begin(commands.EstimateDatastore(spec), f"estimating {spec.name}")
 
     def build(self, spec: BuildSpec, fresh: bool = False) -> None:
         """Build a datastore, or continue its unfinished build."""
-        self._begin(DatastoreJob("build", spec))
-        self._send(commands.BuildDatastore(spec, fresh))
+        self._begin(commands.BuildDatastore(spec, fresh), f"building {spec.name}")
 
     def remove(self, name: str) -> None:
         """Delete a datastore."""
         self.ended = None
-        self._send(commands.RemoveDatastore(name))
+        self._send(commands.RemoveDatastore(name), name)
 
     def probe(self, question: Question) -> None:
         """Probe a datastore. If questions come faster than answers, only the last one is asked."""
         if self._asked is None:
             self._asked, self._next = question, None
-            self._send(commands.ProbeDatastore(*question))
+            self._send(commands.ProbeDatastore(*question), question[0])
         else:
             self._next = question
-
-    def stopping(self) -> None:
-        """The user asked the engine to stop."""
-        if self.work is not None:
-            self.work.stopping = True
-            self.changes += 1
-
-    def lost(self, message: str, hint: str = "") -> None:
-        """The engine process ended or broke."""
-        self._asked = self._next = None
-        if self.work is not None:
-            self.take(Refused(self.work.do, self.work.spec.name, message, hint))
-
-    def take(self, event: DatastoreEvent) -> None:
-        """Fold the next event of the engine."""
-        self.changes += 1
-        if isinstance(event, Building):
-            if self.work is not None:
-                self.work.stages[event.step.stage] = event.step
-        elif isinstance(event, Probed) or (isinstance(event, Refused) and event.do == "probe"):
-            self._answered(event)
-        elif isinstance(event, Estimated):
-            self.estimated, self.work = event, None
-        elif isinstance(event, DatastoreList):
-            if event.removed:
-                self.ended = self._news = event
-        else:
-            self.ended, self._news, self.work = event, event, None
 
     def news(self) -> Built | Refused | DatastoreList | None:
         """How a job ended, once."""
         news, self._news = self._news, None
         return news
 
-    def _begin(self, work: DatastoreJob) -> None:
-        self.work, self.estimated, self.ended = work, None, None
+    def _begin(self, command: commands.EstimateDatastore | commands.BuildDatastore, doing: str) -> None:
+        self.stages, self.estimated, self.ended = {}, None, None
         self.changes += 1
+        self._send(command, command.spec.name, doing)
 
-    def _answered(self, event: Probed | Refused) -> None:
-        self.probed, self._asked = event, None
-        if self._next is not None:
-            self.probe(self._next)
+    def _send(self, command: commands.DatastoreCommand, name: str, doing: str = "") -> None:
+        self._jobs.submit(command, partial(self._take, command, name), doing)
+
+    def _take(self, command: commands.DatastoreCommand, name: str, event: DatastoreEvent | Failed) -> Happening | None:
+        self.changes += 1
+        if isinstance(event, Building):
+            self.stages[event.step.stage] = event.step
+            return "progress"
+        if isinstance(event, Failed):
+            event = Refused(command.__struct_config__.tag, name, event.message, event.hint, event.kind)
+        if isinstance(command, commands.ProbeDatastore):
+            self.probed, self._asked = event, None
+            if self._next is not None:
+                self.probe(self._next)
+            return None
+        if isinstance(event, DatastoreList):
+            self._listed(event)
+        if isinstance(event, Estimated):
+            self.estimated = event
+        elif not isinstance(event, DatastoreList) or event.removed:
+            self.ended = self._news = event
+        return "stocked"

@@ -9,15 +9,15 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from engines.datastores.datastore_events import Building, Refused
+from engines.datastores.datastore_events import Building
 from engines.errors import ModelUnavailable, SpecError, UsageProblem
 from engines.race.peers import Peers
 from engines.race.runner import Racer, defer_events, race
 from engines.report import encoding
-from engines.report.answer import Answer
 from engines.report.events import Auditing, Failed, Loading, Pricing, Ready
 from engines.wire import Event
 from spec_tui.session.advice_setup import advice
@@ -33,7 +33,6 @@ from spec_tui.session.engine_commands import (
     Load,
     LoadRequest,
     MeasurePrice,
-    ProbeDatastore,
     RemoveDatastore,
     Run,
     StartAdvice,
@@ -71,14 +70,14 @@ class _JobStopped(BaseException):
     own."""
 
 
-_AT_ONCE = ListDatastores | ProbeDatastore | RemoveDatastore
-"""Commands that take so little time that there is nothing to stop."""
 _EVERY = 0.1  # seconds between two events of progress in one stage
 
 
 @dataclass(eq=False, slots=True)
 class _Job:
+    id: int
     command: Command
+    emit: Callable[[Event], None]
     stop: threading.Event = field(default_factory=threading.Event)
 
 
@@ -86,11 +85,11 @@ class Service:
     """Executes commands, one after the other.
 
     Args:
-        emit: called with every event, always on the thread that runs ``serve``.
+        emit: called with every event and the id of its job, always on the thread that runs ``serve``.
         load: makes a decoder.
     """
 
-    def __init__(self, emit: Callable[[Event], None], load: Loader) -> None:
+    def __init__(self, emit: Callable[[int, Event], None], load: Loader) -> None:
         self._emit = emit
         self._load_models = load
         self._access = HostAccess.here()
@@ -100,22 +99,24 @@ class Service:
         self._pending: list[_Job] = []  # waiting or under way; guarded by the lock
         self._lock = threading.Lock()
 
-    def command(self, command: Command) -> None:
+    def command(self, number: int, command: Command) -> None:
         """Take a command from any thread; returns at once.
 
-        ``Cancel`` stops the runs, races, audits and builds under way and waiting; without any, the loading (at its next
-        progress report).
+        Args:
+            number: id of the job that it is, of ``Cancel`` that it stops; what is over already is not stopped.
         """
-        if isinstance(command, Cancel):
-            self._stop(only_runs=True)
-        elif isinstance(command, Close):
-            self._stop(only_runs=False)
-            self._queue.put(None)
-        else:
-            job = _Job(command)
+        if isinstance(command, Cancel | Close):
             with self._lock:
-                self._pending.append(job)
-            self._queue.put(job)
+                for job in self._pending:
+                    if isinstance(command, Close) or job.id == number:
+                        job.stop.set()
+            if isinstance(command, Close):
+                self._queue.put(None)
+            return
+        job = _Job(number, command, partial(self._emit, number))
+        with self._lock:
+            self._pending.append(job)
+        self._queue.put(job)
 
     def serve(self) -> None:
         """Execute commands until ``close``."""
@@ -123,54 +124,47 @@ class Service:
             try:
                 self._execute(job)
             except SpecError as error:
-                self._emit(Failed(error.message, error.hint, error.kind))
+                job.emit(Failed(error.message, error.hint, error.kind))
             except _JobStopped:
-                self._emit(Failed("loading was stopped", "what was downloaded stays", "cancelled"))
+                job.emit(_stopped(job.command))
             except Exception as error:  # whatever a model's code raises must reach the screen as an event
                 traceback.print_exc()
-                self._emit(_unexpected(error))
+                job.emit(_unexpected(error))
             finally:
                 with self._lock:
                     self._pending.remove(job)
 
-    def _stop(self, only_runs: bool) -> None:
-        with self._lock:
-            runs = [job for job in self._pending if not isinstance(job.command, Load | _AT_ONCE)]
-            for job in runs if runs and only_runs else self._pending:
-                job.stop.set()
-
-    def _check(self, command: Command) -> None:
-        self._access.check(command, self._decoder.ready.host if self._decoder is not None else "")
-
     def _execute(self, job: _Job) -> None:
-        if not isinstance(job.command, DatastoreCommand):
-            self._check(job.command)
+        self._access.check(job.command, self._decoder.ready.host if self._decoder is not None else "")
+        emit, stopped = job.emit, job.stop.is_set
         match job.command:
             case Load(request):
-                self._load(request, job.stop)
+                self._load(request, job)
             case Run(request):
-                for event in self._loaded().run(request, cancelled=job.stop.is_set, progress=self._emit):
-                    self._emit(event)
+                for event in self._loaded().run(request, cancelled=stopped, progress=emit):
+                    emit(event)
             case StartRace(asked):
                 with Peers(self._loaded()) as racer:
-                    for event in defer_events(race(racer, asked, job.stop.is_set, self._emit)):
-                        self._emit(event)
+                    for event in defer_events(race(racer, asked, stopped, emit)):
+                        emit(event)
             case StartAdvice(suite, request, seconds):
                 decoder, suite = self._loaded(), _suite(suite)
-                for event in advice(decoder, suite, request, seconds, job.stop.is_set, self._emit):
-                    self._emit(event)
+                for event in advice(decoder, suite, request, seconds, stopped, emit):
+                    emit(event)
             case Audit(answer):
-                self._audit(answer, job.stop)
+                found = self._loaded().audit(answer, stopped, lambda done: emit(Auditing(done)))
+                emit(found or _stopped(job.command))
             case MeasurePrice():
-                self._price(job.stop)
+                found = self._loaded().measure_price(stopped, lambda done: emit(Pricing(done)))
+                emit(found or _stopped(job.command))
             case command:
-                self._execute_on_datastores(command, job.stop.is_set)
+                self._execute_on_datastores(command, job)
 
-    def _load(self, request: LoadRequest, stop: threading.Event) -> None:
+    def _load(self, request: LoadRequest, job: _Job) -> None:
         def progress(event: Loading) -> None:
-            if stop.is_set():
+            if job.stop.is_set():
                 raise _JobStopped
-            self._emit(event)
+            job.emit(event)
 
         before, self._decoder = self._decoder, None  # before the next one: two large models rarely fit side by side
         if isinstance(before, TakesDrafts) and _other_draft(self._request, request):
@@ -180,44 +174,24 @@ class Service:
             gc.collect()
             decoder = self._load_models(**asdict(request), progress=progress)
         self._decoder, self._request = decoder, request
-        self._emit(decoder.ready)
+        job.emit(decoder.ready)
 
-    def _audit(self, answer: Answer, stop: threading.Event) -> None:
-        found = self._loaded().audit(answer, stop.is_set, lambda done: self._emit(Auditing(done)))
-        self._emit(found or Failed("the audit was stopped", "start it again to see what it finds", "cancelled"))
-
-    def _price(self, stop: threading.Event) -> None:
-        found = self._loaded().measure_price(stop.is_set, lambda done: self._emit(Pricing(done)))
-        self._emit(found or Failed("the measurement was stopped", "start it again to see t(n)", "cancelled"))
-
-    def _execute_on_datastores(self, command: DatastoreCommand, stopped: Callable[[], bool]) -> None:
-        """Every end of the command is an event. Failures are ``Refused``, never ``Failed``, which would be taken for
-        those of a run."""
-        do, name = command.__struct_config__.tag, ""
-        try:
-            self._check(command)
-            datastores = self._loaded().datastore_service
-            if isinstance(command, ListDatastores):
-                self._emit(datastores.list_datastores())
-            elif isinstance(command, EstimateDatastore | BuildDatastore):
-                spec = _build_spec(command.spec)
-                name, progress = spec.name, _ProgressEvents(spec.name, self._emit, stopped)
-                if isinstance(command, EstimateDatastore):
-                    self._emit(datastores.estimate(spec, progress))
-                else:
-                    self._emit(datastores.build(spec, progress, command.fresh))
-                    self._emit(datastores.list_datastores())
+    def _execute_on_datastores(self, command: DatastoreCommand, job: _Job) -> None:
+        datastores = self._loaded().datastore_service
+        if isinstance(command, ListDatastores):
+            job.emit(datastores.list_datastores())
+        elif isinstance(command, EstimateDatastore | BuildDatastore):
+            spec = _build_spec(command.spec)
+            progress = _ProgressEvents(spec.name, job.emit, job.stop.is_set)
+            if isinstance(command, EstimateDatastore):
+                job.emit(datastores.estimate(spec, progress))
             else:
-                name = command.name
-                found = datastores.remove(name) if isinstance(command, RemoveDatastore) else datastores.probe(
-                    name, command.text, command.prompt)
-                self._emit(found)
-        except SpecError as error:
-            self._emit(Refused(do, name, error.message, error.hint, error.kind))
-        except _JobStopped:
-            built = isinstance(command, BuildDatastore)
-            what, hint = (name, "its progress is kept, and can be continued") if built else ("the estimate", "")
-            self._emit(Refused(do, name, f"{what} was stopped", hint, "cancelled"))
+                job.emit(datastores.build(spec, progress, command.fresh))
+                job.emit(datastores.list_datastores())
+        elif isinstance(command, RemoveDatastore):
+            job.emit(datastores.remove(command.name))
+        else:
+            job.emit(datastores.probe(command.name, command.text, command.prompt))
 
     def _loaded(self) -> Decoder:
         if self._decoder is None:
@@ -238,6 +212,18 @@ class _ProgressEvents:
         if step.stage != self._stage or monotonic() - self._at >= _EVERY or step.done == step.total:
             self._stage, self._at = step.stage, monotonic()
             self._emit(Building(self._name, step))
+
+
+def _stopped(command: Command) -> Failed:
+    """How a job ends that was stopped, where what there is of it is no result."""
+    what, hint = {
+        "load": ("loading", "what was downloaded stays"),
+        "audit": ("the audit", "start it again to see what it finds"),
+        "price": ("the measurement", "start it again to see t(n)"),
+        "estimate": ("the estimate", ""),
+        "build": ("the build", "its progress is kept, and can be continued"),
+    }[command.__struct_config__.tag]
+    return Failed(f"{what} was stopped", hint, "cancelled")
 
 
 def _other_draft(loaded: LoadRequest, wanted: LoadRequest) -> bool:

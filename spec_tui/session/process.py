@@ -21,9 +21,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from engines.report.events import Failed
-from engines.wire import Event, from_json
-from spec_tui.session.client import AGAIN, LoadRequest, QueuedClient
-from spec_tui.session.engine_commands import Close, Command, command_line
+from engines.wire import Event
+from spec_tui.session.client import AGAIN, ENGINE, QueuedClient
+from spec_tui.session.engine_commands import Close, Command, Load, command_line, read_event
 from spec_tui.session.environment import child_environment, working_folder
 from spec_tui.session.loader import LOADER
 from spec_tui.session.log import log_path, open_log
@@ -48,8 +48,10 @@ class ProcessClient(QueuedClient):
         self._child: _Child | None = None
         super().__init__()
 
-    def load(self, request: LoadRequest) -> None:
-        super().load(request if request.threads else replace(request, threads=_LEAVE))
+    def submit(self, command: Command) -> int:
+        if isinstance(command, Load) and not command.request.threads:
+            command = Load(replace(command.request, threads=_LEAVE))
+        return super().submit(command)
 
     @property
     def alive(self) -> bool:
@@ -65,30 +67,31 @@ class ProcessClient(QueuedClient):
         if child is not None:
             child.close(self._patience)
 
-    def stop_loading(self) -> None:
-        """End the process, in which nothing is to be kept while it loads, and start another: loading hears of a cancel
-        only when it next tells of its progress, which takes seconds."""
+    def cancel(self, job: int, at_once: bool = False) -> None:
+        if not at_once:
+            super().cancel(job)
+            return
         if self._child is not None:
             self._child.close(0.0)
         self._inbox.clear()
-        self._inbox.append(Failed("loading was stopped", "what was downloaded stays", "cancelled"))
+        self._inbox.append((ENGINE, Failed("loading was stopped", "what was downloaded stays", "cancelled")))
         self._start()
 
-    def _deliver(self, command: Command) -> None:
+    def _deliver(self, job: int, command: Command) -> None:
         assert self._child is not None
-        self._child.send(command)
+        self._child.send((job, command))
 
     def _start(self) -> None:
         try:
             self._child = _Child(self._factory, self._inbox)
         except OSError as error:
-            self._inbox.append(Failed(f"the engine could not be started: {error}", AGAIN, "crashed"))
+            self._inbox.append((ENGINE, Failed(f"the engine could not be started: {error}", AGAIN, "crashed")))
 
 
 class _Child:
     """One engine process and the two threads that serve its pipes."""
 
-    def __init__(self, factory: str, inbox: deque[Event]) -> None:
+    def __init__(self, factory: str, inbox: deque[tuple[int, Event]]) -> None:
         log = open_log("engine")
         try:
             self.process = subprocess.Popen(
@@ -106,20 +109,20 @@ class _Child:
         self.alive = True
         self._closing = False
         self._inbox = inbox
-        self._outbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[tuple[int, Command] | None] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=target, daemon=True) for target in (self._read, self._write)]
         for thread in self._threads:
             thread.start()
 
-    def send(self, command: Command | None) -> None:
-        """Queue a command, or None to end the thread that writes. That is a thread of its own because a long prompt may
-        fill the pipe of a busy engine."""
+    def send(self, command: tuple[int, Command] | None) -> None:
+        """Queue a job's command, or None to end the thread that writes. That is a thread of its own because a long
+        prompt may fill the pipe of a busy engine."""
         self._outbox.put(command)
 
     def close(self, patience: float) -> None:
         """Ask the process to end, then make it; returns when it has."""
         self._closing = True
-        self.send(Close())
+        self.send((0, Close()))
         try:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -142,7 +145,7 @@ class _Child:
         pipe = self.process.stdin
         try:
             while (command := self._outbox.get()) is not None:
-                pipe.write(command_line(command))
+                pipe.write(command_line(*command))
                 pipe.flush()
             pipe.close()
         except OSError:  # the process is gone; the reading thread says so
@@ -155,16 +158,16 @@ class _Child:
                     self._take(line)
         code = self.process.wait()
         if not self._closing:
-            self._inbox.append(_crashed(code))
+            self._inbox.append((ENGINE, _crashed(code)))
         self.alive = False
         self._outbox.put(None)
 
     def _take(self, line: bytes) -> None:
         try:
-            self._inbox.append(from_json(line))
+            self._inbox.append(read_event(line))
         except ValueError:
             if line.endswith(b"\n"):  # else it is torn by the process's death
-                self._inbox.append(Failed("the engine sent something unreadable", "this is a bug", "bug"))
+                self._inbox.append((ENGINE, Failed("the engine sent something unreadable", "this is a bug", "bug")))
 
 
 def _lines(pipe: int) -> Iterator[bytes]:

@@ -38,7 +38,6 @@ class RaceState:
         problem: why the whole race went no further, None where it did.
         auditing: share of the audits that is done, None outside of them.
         prefilling: of a run that is not timed, how much of a long prompt is read; None outside of that.
-        stopping: it was cancelled and has not ended yet.
         comparable: every lane was asked the same of the same model, on the same machine; else there are no ranks.
         uncompared: why some texts are compared with no other, "" where all are.
     """
@@ -49,7 +48,6 @@ class RaceState:
         self.problem: Failed | None = None
         self.auditing: float | None = None
         self.prefilling: Prefilling | None = None
-        self.stopping = False
         self.comparable = True
         self.uncompared = ""
         self._figures: tuple[int, list[LaneFigures], dict[int, tuple[int, bool]]] = (-1, [], {})

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, chain
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, count
 
 from engines.methods import drafts_nothing, heads_of
-from engines.methods.spec import MethodSpec
-from engines.race.lanes import Race
-from engines.report.answer import Answer
 from engines.report.events import (
     REPLAY,
     SAMPLING_FIELDS,
@@ -33,10 +30,11 @@ from engines.report.wording import seconds_of
 from engines.request import Request
 from engines.wire import Event
 from spec_tui.present.playback import PlaybackClock
-from spec_tui.session.client import EngineClient, LoadRequest, local_specs
-from spec_tui.session.engine_commands import DatastoreCommand
+from spec_tui.session.client import ENGINE, PLAYED, EngineClient
+from spec_tui.session.engine_commands import Command, Load
 
 Recorded = tuple[RunEvent, ...]
+_LIVE = "start the application without a trace"
 _NAMED = 2  # problems of the file that a notice has room for
 
 
@@ -71,39 +69,32 @@ class ReplayClient(EngineClient):
         self._times = list(accumulate(map(_duration, self._events)))
         self._bounds = list(accumulate(map(len, self.runs), initial=0))  # of the runs, in the list of events
         self.clock = PlaybackClock(self._times[-1] if self._times else 0.0, speed=speed)
-        self._messages: list[Event] = []
+        self._messages: list[tuple[int, Event]] = []
+        self._ids = count(1)
         self._alive = True
         self.play()
 
     # -- the protocol ---------------------------------------------------------------------------
-    def load(self, request: LoadRequest) -> None:
-        """``Ready`` at once, as far as the trace knows the model, and what of the file could not be read; then the
-        runs."""
-        if not self.runs:
-            self._messages.append(Failed("the trace contains no run", "", "usage"))
-            return
-        self._messages.append(ready_of(self.runs[0][0]))
-        if self.trace.problems:
-            self._messages.append(_damage(self.trace.problems, self.title))
-        self.play()
+    def submit(self, command: Command) -> int:
+        """``Ready`` at once for ``Load``, as far as the trace knows the model, and what of the file could not be read;
+        then the runs. All else fails."""
+        job = next(self._ids)
+        if not isinstance(command, Load):
+            self._messages.append((job, Failed("a replay has no model to ask", _LIVE, "usage")))
+        elif not self.runs:
+            self._messages.append((job, Failed("the trace contains no run", "", "usage")))
+        else:
+            self._messages.append((job, ready_of(self.runs[0][0])))
+            if self.trace.problems:
+                self._messages.append((ENGINE, _damage(self.trace.problems, self.title)))
+            self.play()
+        return job
 
-    def run(self, request: Request) -> None:
-        self._refuse("run")
+    def cancel(self, job: int, at_once: bool = False) -> None:
+        """What was recorded cannot be stopped."""
 
-    def audit(self, answer: Answer) -> None:
-        self._refuse("audit with", "audit when it runs: --audit")
-
-    def race(self, race: Race) -> None:
-        self._refuse("race")
-
-    def _refuse(self, what: str, hint: str = "start the application without a trace") -> None:
-        self._messages.append(Failed(f"a replay has no model to {what}", hint, "usage"))
-
-    def tell(self, command: DatastoreCommand) -> None:
-        """There are no datastores to tell anything."""
-
-    def cancel(self) -> None:
-        """The rest of the run at once: what was recorded cannot be stopped."""
+    def skip(self) -> None:
+        """The rest of the run at once."""
         if self.runs:
             self.clock.position = max(self.clock.position, self._times[self._bounds[self.number + 1] - 1])
 
@@ -111,11 +102,7 @@ class ReplayClient(EngineClient):
     def capabilities(self) -> Capabilities:
         return REPLAY
 
-    @property
-    def specs(self) -> Mapping[str, MethodSpec]:
-        return local_specs()
-
-    def events(self) -> list[Event]:
+    def events(self) -> list[tuple[int, Event]]:
         """The events whose time has come since the last call, of one run at most."""
         now = self._time()
         self.clock.tick(max(0.0, now - self._since))
@@ -124,7 +111,7 @@ class ReplayClient(EngineClient):
         due = len(self._events) if self.clock.over else bisect_right(self._times, self.clock.position)
         until = min(due, self._bounds[bisect_right(self._bounds, self._given, hi=len(self.runs))])
         begin, self._given = self._given, max(self._given, until)
-        return messages + self._events[begin : self._given]
+        return messages + [(PLAYED, event) for event in self._events[begin : self._given]]
 
     @property
     def alive(self) -> bool:
@@ -132,7 +119,6 @@ class ReplayClient(EngineClient):
 
     def restart(self) -> None:
         self._alive = True
-        self.load(LoadRequest())
 
     def close(self) -> None:
         self._alive = False

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from engines.model.quantize_choices import AUTO
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec

@@ -18,9 +18,8 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
-from engines.report.traces import encode
 from engines.wire import Event
-from spec_tui.session.engine_commands import Close, read_command
+from spec_tui.session.engine_commands import Close, event_line, read_command
 from spec_tui.session.engine_service import Loader, Service
 from spec_tui.session.loader import LOADER
 
@@ -63,10 +62,10 @@ def _enlarge(pipe: int) -> None:
         pass
 
 
-def _writer(events: IO[bytes]) -> Callable[[Event], None]:
-    def emit(event: Event) -> None:
+def _writer(events: IO[bytes]) -> Callable[[int, Event], None]:
+    def emit(job: int, event: Event) -> None:
         try:
-            events.write(encode(event))
+            events.write(event_line(job, event))
             events.flush()
         except OSError:  # nobody listens any more
             os._exit(0)
@@ -77,12 +76,12 @@ def _writer(events: IO[bytes]) -> Callable[[Event], None]:
 def _read(commands: IO[bytes], service: Service) -> None:
     try:
         for line in commands:
-            command = read_command(line)
+            job, command = read_command(line)
             if isinstance(command, Close):
                 break
-            service.command(command)
+            service.command(job, command)
     finally:  # however this thread ends, the process must not outlive its parent
-        service.command(Close())
+        service.command(0, Close())
         threading.Timer(_PATIENCE, os._exit, (0,)).start()
 
 

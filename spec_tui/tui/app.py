@@ -19,7 +19,8 @@ from engines.request import Request
 from spec_tui.present.styles import CONTRAST, DARK, DARK_TOKENS, LIGHT, LIGHT_TOKENS
 from spec_tui.present.token_styles import OUTCOME, REJECTED_KEPT
 from spec_tui.session.chat_session import ChatSession
-from spec_tui.session.client import EngineClient, LoadRequest
+from spec_tui.session.client import EngineClient
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.history import History
 from spec_tui.session.kept_settings import KeptSettings, keep_view, kept_view
 from spec_tui.session.settings import ChatSettings
@@ -171,7 +172,7 @@ class SpecTui(HasActions, HasBorder):
     async def _open_from_chat(self, action: str) -> None:
         """Leave what lies over the chat, and do this there."""
         while len(self.screen_stack) > 1:
-            await self.screen.dismiss(getattr(self.screen, "leaves_with", None))
+            await self.screen.dismiss(None)
         await self.screen.run_action(action)
 
     def show_papers(self, first: Sequence[str] = ()) -> None:

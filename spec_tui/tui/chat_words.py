@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from engines.datastores.datastore_events import Built, DatastoreList, Refused
+from engines.datastores.datastore_events import Built, DatastoreList
 from engines.errors import SpecError
 from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import default_label, default_notice
 from engines.laws import LAWS
 from engines.methods import find
+from engines.report.events import Loading, Prefilling
 from engines.report.run_state import RunState
 from engines.request import Request
 from spec_tui.present import audit_words as verdict
@@ -18,8 +19,10 @@ from spec_tui.present.playback import speed_words
 from spec_tui.present.progress_text import prefill_progress, short_progress
 from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import LOSSY, capital, lossy, one_line
-from spec_tui.session.chat_session import PURPOSES, ChatSession, Turn
-from spec_tui.session.datastore_jobs import DatastoreJob
+from spec_tui.session.chat_session import ChatSession, Turn
+from spec_tui.session.datastore_jobs import Refused
+from spec_tui.session.engine_commands import Audit, MeasurePrice, Run
+from spec_tui.session.jobs import Job
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.settings import changed, sampling_words
 from spec_tui.tui.widgets.strip_panel import Row, Span, gauge
@@ -174,28 +177,11 @@ def status(session: ChatSession, message: str) -> Row:
         return _playback(session.client)
     if session.phase == "loading" and not message:
         return _loading(session)
-    if session.measuring is not None:
-        return [(f" {marks.BUSY} ", "warn"),
-                (f"measuring {PURPOSES[session.measures]}, not part of the conversation", "text"),
-                ("  esc stops", "muted"), *_more(message)]
-    if session.loading is not None and (session.auditing is not None or session.answering):
-        return [(f" {marks.BUSY} ", "good"), (one_line(session.loading.stage, 64), "text"), *_more(message)]
-    if session.auditing is not None:
-        return [*_auditing(session), *_more(message)]
-    if session.pricing is not None:
-        return [(f" {marks.BUSY} ", "warn"), ("measuring t(n)  ", "text"), *gauge(session.pricing, 12),
-                ("  esc stops", "muted"), *_more(message)]
-    if session.datastore_jobs.work is not None:
-        return [*_building(session.datastore_jobs.work), *_more(message)]
+    job = session.jobs.at_work
+    if job is not None and not (message and session.answering):
+        return [*_at_work(session, job), *_more(message)]
     if message:
         return [("   ", "text"), *marks.spans(one_line(message), "text")]
-    if session.prefilling is not None:
-        done, total = session.prefilling.done, session.prefilling.total
-        return [(f" {marks.BUSY} ", "good"), (f"{prefill_progress(session.prefilling)}  ", "text"),
-                *gauge(done / total, 6),
-                (f" {done / total * 100:>3.0f} %", "muted"), ("  esc stops", "muted")]
-    if session.answering:
-        return [(f" {marks.BUSY} ", "good"), ("answering", "text"), ("  esc stops and keeps the text", "muted")]
     if session.phase == "dead":
         return [(f" {marks.FAILED} ", "bad"), ("the engine is not running", "text"), ("  ctrl+r restarts it", "muted")]
     if session.phase == "failed":
@@ -205,22 +191,54 @@ def status(session: ChatSession, message: str) -> Row:
     return [("   ", "muted"), (words, "muted")]
 
 
+def stopping(session: ChatSession) -> str:
+    """What esc has stopped, and when it ends; "" where the status line says so itself."""
+    job = session.jobs.at_work
+    if job is None:
+        return "stopping the loading"
+    if isinstance(job.progress, Prefilling):
+        return "stopping after this part of the prompt"
+    if isinstance(job.command, Audit):
+        return "stopping the audit"
+    return "" if session.datastore_jobs.work is job else "stopping after this round"
+
+
 def _more(message: str) -> Row:
     return [(" · ", "muted"), *marks.spans(one_line(message), "text")] if message else []
 
 
-def _auditing(session: ChatSession) -> Row:
-    which = "the answer" if session.auditing == len(session.turns) - 1 else f"answer {session.auditing + 1}"
-    return [(f" {marks.BUSY} ", "warn"), (f"auditing {which} against the target  ", "text"),
-            *gauge(session.audit_done, 12),
-            (f" {session.audit_done * 100:>3.0f} %", "muted"), ("  esc stops", "muted")]
+def _at_work(session: ChatSession, job: Job) -> Row:
+    """What the engine does, and how far it is."""
+    said, share = job.progress, None
+    if session.measuring is not None:
+        mark, does = "warn", f"{job.doing}, not part of the conversation"
+    elif isinstance(said, Loading):
+        return [(f" {marks.BUSY} ", "good"), (one_line(said.stage, 64), "text")]
+    elif isinstance(said, Prefilling):
+        return [(f" {marks.BUSY} ", "good"), (f"{prefill_progress(said)}  ", "text"), *gauge(said.done / said.total, 6),
+                (f" {said.done / said.total * 100:>3.0f} %", "muted"), ("  esc stops", "muted")]
+    elif isinstance(job.command, Audit):
+        which = "the answer" if job.about is session.last else f"answer {session.turns.index(job.about) + 1}"
+        mark, does, share = "warn", f"auditing {which} against the target", said.done if said is not None else 0.0
+    elif isinstance(job.command, MeasurePrice):
+        mark, does, share = "warn", "measuring t(n)", said.done if said is not None else 0.0
+    elif session.datastore_jobs.work is job:
+        return _building(session, job)
+    else:
+        return [(f" {marks.BUSY} ", "good"), (job.doing, "text"),
+                ("  esc stops and keeps the text" * isinstance(job.command, Run), "muted")]
+    row = [(f" {marks.BUSY} ", mark), (does, "text")]
+    if share is not None:
+        row += [("  ", "text"), *gauge(share, 12), (f" {share * 100:>3.0f} %", "muted")]
+    return [*row, ("  esc stops", "muted")]
 
 
-def _building(work: DatastoreJob) -> Row:
-    does = "stopping" if work.stopping else "building" if work.do == "build" else "estimating"
-    row: list[Span] = [(f" {marks.WAITING} ", "warn"), (f"{does} {one_line(work.spec.name, 30)}", "text")]
-    if work.stages:
-        row.append((f"  {one_line(short_progress([*work.stages.values()][-1]), 40)}", "muted"))
+def _building(session: ChatSession, job: Job) -> Row:
+    does, _, name = job.doing.partition(" ")
+    row: list[Span] = [
+        (f" {marks.WAITING} ", "warn"), (f"{'stopping' if job.stopping else does} {one_line(name, 30)}", "text")]
+    if step := session.datastore_jobs.step:
+        row.append((f"  {one_line(short_progress(step), 40)}", "muted"))
     return [*row, ("  esc stops, d shows it", "muted")]
 
 
@@ -237,7 +255,7 @@ def stocked(ended: Built | Refused | DatastoreList | None, session: ChatSession)
 
 
 def _loading(session: ChatSession) -> Row:
-    event = session.loading
+    event = session.jobs.loading and session.jobs.loading.progress
     waits = "your prompt waits: " if session.queued is not None else ""
     stage, width = one_line(event.stage, 64) if event else "starting the engine", 20
     if session.downloading:
@@ -256,7 +274,7 @@ def problem(session: ChatSession) -> str:
     text = f"{marks.FAILED} {capital(message)}.\n  "
     if hint:
         text += f"{capital(hint)}.\n  "
-    ways = {"dead": "ctrl+r restarts the engine; the conversation is kept.", "failed": "ctrl+r tries again."}
+    ways = {"dead": "The conversation is kept.", "failed": "ctrl+r tries again."}
     return text + ways.get(session.phase, "esc closes this.")
 
 
@@ -301,7 +319,7 @@ def badge(session: ChatSession, number: int) -> str:
     return dotted([of_runs(turn.run, session.baseline(turn.run)).words, same])
 
 
-def legend(transcript: Transcript, answering: bool) -> Row:
+def legend(transcript: Transcript) -> Row:
     """What the colours mean, of those that are there."""
     row: list[Span] = [(" ", "text")]
     for name, text in marks.legend(

@@ -1,14 +1,11 @@
-"""A race on a screen, without the screen: what is chosen, what runs, which moment of it is shown.
-
-While a race runs the engine belongs to it: its events are taken here, and the conversation's ``ChatSession`` receives
-nothing until it is over.
-"""
+"""A race on a screen, without the screen: what is chosen, what runs, which moment of it is shown."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -20,16 +17,19 @@ from engines.race.forecast import LETTERS, expected_seconds, has_llama_cpp
 from engines.race.lanes import Lane, Race, labels
 from engines.race.race_events import Compared, LaneStarted
 from engines.race.result import LaneRun
-from engines.report.events import Failed, Ready
+from engines.report.events import Ready
 from engines.report.run_state import RunState
+from engines.wire import Event
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.on_screen import failure
 from spec_tui.present.playback import SPEEDS
 from spec_tui.present.progress_text import race_left
 from spec_tui.present.text import one_line
-from spec_tui.session.chat_session import ChatSession, Happening
+from spec_tui.session.chat_session import ChatSession
+from spec_tui.session.engine_commands import StartRace
 from spec_tui.session.history import Entry
 from spec_tui.session.host_access import HostAccess
+from spec_tui.session.jobs import Job
 from spec_tui.session.race_state import Point, RaceReplay, RaceState, timeline
 from spec_tui.session.recorded_race import kept_race, trace_name
 from spec_tui.session.settings import ChatSettings, unavailable
@@ -39,7 +39,6 @@ LLAMA_CPP = "llama.cpp"
 REPEATS = (1, 3, 6, 12)  # 6 are the fewest that give an interval of 95 %
 _SHORTER = (128, 96, 64, 48, 32)  # new tokens of an answer
 _ENDURED = 90.0  # seconds that a race takes at most, unless more was asked for
-GONE = Failed("the engine process ended", "esc goes back to the chat, ctrl+r there restarts it", "crashed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +131,20 @@ class RaceController:
         replay: its runs on one clock, None while it runs.
         left: how long the race that runs may still take, in words.
         differing: the pair whose first differing token is shown, else None.
+        job: that of the race that ran last here, None before one.
         unsaved: why the last race is not among the former ones, "" where it is.
-        heard, happened: what the session reported at the last ``pump``, and since the beginning, for the chat below.
+        changes: grows with everything that the engine says of a race.
     """
 
     def __init__(self, session: ChatSession, recorded: RaceState | None = None, speed: float | None = None) -> None:
         self.session, self.race = session, recorded
         self.replay: RaceReplay | None = None
         self.differing: Compared | None = None
-        self.happened: set[Happening] = set()
-        self.heard: set[Happening] = set()
+        self.job: Job | None = None
+        self.changes = 0
         self.unsaved = self.left = ""
         self._began = 0.0
+        self._ready = session.ready
         self._usual = usual_lanes(session.settings, session.ready)
         if recorded is None:
             code = next(item.prompt for item in SHOWCASES if item.kind == "code")
@@ -157,7 +158,7 @@ class RaceController:
 
     def resume(self) -> None:
         """The screen opens, perhaps again: the race that was left is still there, if its model is still loaded."""
-        self.happened = set()
+        self.follow_model()
         if self.can_race and self.race is not None and not self.race.origin:
             runs, ready = self.race.result.complete, self.session.ready
             if not runs or ready is None or runs[0].state.started.model != ready.model:
@@ -214,7 +215,7 @@ class RaceController:
             return failure(error)
         self.race, self.replay, self.differing = RaceState(asked), None, None
         self._began, self.left = perf_counter(), ""
-        session.client.race(asked)
+        self.job = session.jobs.submit(StartRace(asked), partial(self._heard, self.race), "racing")
         return ""
 
     def change(self, **changes: Any) -> None:
@@ -275,8 +276,7 @@ class RaceController:
     def cancel(self) -> None:
         """Stop after the round under way; what is complete stays."""
         if self.running:
-            self.race.stopping = True
-            self.session.client.cancel()
+            self.session.jobs.stop(self.job)
 
     def next_difference(self) -> Compared | None:
         """Show the next pair that differs, at the first token that does; after the last none."""
@@ -293,32 +293,25 @@ class RaceController:
             self.replay.clock.skip()
 
     # -- what the engine says ---------------------------------------------------------------------
-    def pump(self) -> bool:
-        """Take what has arrived; whether anything has."""
-        self.heard = set()
-        if not self.running:
-            self.heard = heard = self.session.pump() if self.can_race else set()
-            if "ready" in heard and self.setup.lanes == self._usual:  # now it is known what can run
-                self._usual = usual_lanes(self.session.settings, self.session.ready)
+    def follow_model(self) -> None:
+        """Other lanes where a model has been loaded since they were chosen, unless a person chose them."""
+        if self.can_race and self.session.ready is not self._ready:
+            self._ready, before = self.session.ready, self._usual
+            self._usual = usual_lanes(self.session.settings, self._ready)
+            if self.setup.lanes == before:
                 self.setup = replace(self.setup, lanes=self._usual)
-            self.happened |= heard
-            return bool(heard)
-        client = self.session.client
-        arrived = client.events()
-        for event in arrived:
-            self.race.add(event)
-            if isinstance(event, LaneStarted):
-                passed = perf_counter() - self._began
-                self.left = race_left(passed, event.step - 1, event.steps, len(self.race.labels))
-        if not client.alive and (self.running or self.race.problem in arrived):
-            problem = self.race.problem  # the client says how it ended, but not the way out from here
-            self.race.problem = replace(problem, hint=f"{problem.hint}: {GONE.hint}") if problem else GONE
-        if not self.running:
+
+    def _heard(self, race: RaceState, event: Event) -> None:
+        race.add(event)
+        self.changes += 1
+        if isinstance(event, LaneStarted):
+            passed = perf_counter() - self._began
+            self.left = race_left(passed, event.step - 1, event.steps, len(race.labels))
+        if not race.running:
             self.unsaved = self.keep()
             self._start_replay()
-            if self.race.asked.live and self.replay is not None:
+            if race.asked.live and self.replay is not None:
                 self.replay.clock.skip()  # it was seen already
-        return bool(arrived) or not self.running
 
     def _start_replay(self, speed: float | None = None) -> None:
         """Put the runs that are shown on one clock."""

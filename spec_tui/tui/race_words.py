@@ -209,7 +209,7 @@ def _resting(controller: RaceController) -> Row:
 def _running(controller: RaceController, width: int) -> list[Row]:
     """What runs; in a narrow window how it runs is a line of its own."""
     race = controller.race
-    if race.stopping:
+    if controller.job.stopping:
         return [[(f" {marks.WAITING} ", "warn"), ("stopping after this round; complete runs are kept", "text")]]
     if race.auditing is not None:
         return [[(f" {marks.BUSY} ", "warn"), ("auditing texts that differ  ", "text"), *filled(race.auditing, _BAR)]]

@@ -10,7 +10,7 @@ from textual.screen import Screen
 from engines.report.traces import Trace
 from spec_tui.learn.walk import Walk
 from spec_tui.session.chat_session import ChatSession
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.race_state import RaceState
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.tui.app import SpecTui, check_theme

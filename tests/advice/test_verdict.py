@@ -17,7 +17,7 @@ from spec_tui.export.advice_report import Advice, as_object, tables
 from spec_tui.export.report import page, text
 from spec_tui.present.advice_words import chosen, sentences, verdict_of
 from spec_tui.present.speed_verdict import Speed
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from tests.advice.made import Costs, PacedRacer, adviser, ran
 
 READY = Ready("made/model", "float32", "cpu", 1, 300, 512, True, draft_model="/home/me/models/draft")

@@ -20,7 +20,7 @@ from engines.methods import of_other_programs, specs
 from engines.model.quantize_choices import CHOICES
 from spec_tui.cli import library_probe as probe
 from spec_tui.cli.commands import app
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.shell_lines import build_line, chat_line, probe_line
 
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import engines
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.model_choices import targets
 from tests.sources.gguf_files import Tiny
 

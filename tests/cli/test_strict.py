@@ -13,7 +13,7 @@ from engines.race.lanes import Lane, Race
 from engines.request import Request
 from spec_tui.present.race_text import remarks
 from spec_tui.session import shell_lines as command
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from tests.session import fake_runtime
 
 

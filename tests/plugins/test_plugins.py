@@ -13,7 +13,7 @@ from textual.widgets import OptionList, Static
 
 from engines import methods
 from engines.request import Request
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.step import StepScreen

@@ -29,13 +29,13 @@ class InProcessClient(QueuedClient):
 
     def close(self) -> None:
         """Ends after the round under way; a thread cannot be killed."""
-        self._service.command(Close())
+        self._service.command(0, Close())
         self._thread.join()
 
     def _start(self) -> None:
-        self._service = Service(self._inbox.append, self._loader)
+        self._service = Service(lambda *said: self._inbox.append(said), self._loader)
         self._thread = threading.Thread(target=self._service.serve, daemon=True)
         self._thread.start()
 
-    def _deliver(self, command: Command) -> None:
-        self._service.command(command)
+    def _deliver(self, job: int, command: Command) -> None:
+        self._service.command(job, command)

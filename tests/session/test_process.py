@@ -27,7 +27,7 @@ from engines.report.events import (
 )
 from engines.request import Request
 from spec_tui.session import process
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import Audit, Load, LoadRequest, Run
 from spec_tui.session.process import ProcessClient
 from tests.session import fake_runtime
 from tests.session.inprocess import InProcessClient
@@ -39,12 +39,28 @@ def ask(prompt: str, **more) -> Request:
     return Request(conversation=(("user", prompt),), **more)
 
 
+def load(client, request: LoadRequest) -> int:
+    return client.submit(Load(request))
+
+
+def run(client, request: Request) -> int:
+    return client.submit(Run(request))
+
+
+def audit(client, answer: Answer) -> int:
+    return client.submit(Audit(answer))
+
+
+def said(client) -> list:
+    return [event for _, event in client.events()]
+
+
 def until(client, kind, timeout: float = 20.0) -> list:
     """Everything that arrives up to the first event of this kind."""
     seen, deadline = [], time.monotonic() + timeout
     while not any(isinstance(event, kind) for event in seen):
         assert time.monotonic() < deadline, f"no {kind} among {seen[-5:]}"
-        seen += client.events()
+        seen += said(client)
         time.sleep(0.002)
     return seen
 
@@ -93,8 +109,8 @@ def either(request):
 
 
 def test_events_arrive_in_order(either):
-    either.load(LoadRequest(model="some"))
-    either.run(ask("hello", max_new_tokens=5))
+    load(either, LoadRequest(model="some"))
+    run(either, ask("hello", max_new_tokens=5))
     seen = until(either, Finished)
     kinds = [type(event) for event in seen]
     assert kinds == [Loading, Ready, Started, Prefilled, Round, Round, Round, Round, Finished]
@@ -105,27 +121,42 @@ def test_events_arrive_in_order(either):
 
 
 def test_cancel_stops_a_run_and_the_engine_stays(either):
-    either.load(LoadRequest())
-    either.run(ask("endless"))
+    load(either, LoadRequest())
+    job = run(either, ask("endless"))
     until(either, Round)
-    either.cancel()
+    either.cancel(job)
     assert until(either, Finished)[-1].reason == "cancelled"
-    either.run(ask("again", max_new_tokens=2))
+    run(either, ask("again", max_new_tokens=2))
     assert until(either, Finished)[-1].reason == "length"
 
 
 def test_a_cancel_right_behind_the_request_is_not_lost(either):
-    either.load(LoadRequest())
-    either.run(ask("endless"))
-    either.cancel()
+    load(either, LoadRequest())
+    either.cancel(run(either, ask("endless")))
     seen = until(either, Finished)
     assert seen[-1].reason == "cancelled"
     assert any(isinstance(event, Ready) for event in seen), "the loading must not have been stopped with it"
 
 
+def test_events_carry_the_id_of_their_job_and_one_job_is_cancelled(either):
+    jobs = [load(either, LoadRequest()), run(either, ask("endless")), run(either, ask("hello", max_new_tokens=2))]
+    seen = []
+    while not any(job == jobs[1] for job, _ in seen):
+        seen += either.events()
+    either.cancel(jobs[2])
+    either.cancel(jobs[1])
+    either.cancel(jobs[0])  # over: nothing happens
+    while sum(isinstance(event, Finished) for _, event in seen) < 2:
+        seen += either.events()
+    assert [(job, event.reason) for job, event in seen if isinstance(event, Finished)] == [
+        (jobs[1], "cancelled"), (jobs[2], "cancelled")]
+    assert [job for job, event in seen if isinstance(event, Started)] == jobs[1:]
+    assert [job for job, event in seen if isinstance(event, Ready)] == jobs[:1] and len(set(jobs)) == 3
+
+
 def test_a_long_prompt_is_told_of_while_it_is_read(either):
-    either.load(LoadRequest())
-    either.run(ask("long", max_new_tokens=3))
+    load(either, LoadRequest())
+    run(either, ask("long", max_new_tokens=3))
     seen = until(either, Finished)
     parts = [(e.done, e.total, e.seconds_left) for e in seen if isinstance(e, Prefilling)]
     assert parts == [(0, 3000, None), (1000, 3000, 1.0), (2000, 3000, 1.0)]
@@ -138,33 +169,33 @@ def written(*tokens: int, model: str = "fake", **more) -> Answer:
 
 
 def test_an_answer_is_audited(either):
-    either.audit(written(7))
+    audit(either, written(7))
     assert until(either, Failed)[-1].kind == "model"
-    either.load(LoadRequest())
-    either.run(ask("hello", max_new_tokens=3))
-    either.audit(written(7, 9, 12, model="tie", probs=(0.5, 0.25, 1.0)))
+    load(either, LoadRequest())
+    run(either, ask("hello", max_new_tokens=3))
+    audit(either, written(7, 9, 12, model="tie", probs=(0.5, 0.25, 1.0)))
     seen = until(either, Audited)
     kinds = [type(event) for event in seen]
     assert kinds.index(Finished) < kinds.index(Auditing) < kinds.index(Audited) == len(kinds) - 1
     assert (seen[-1].words, seen[-1].gaps) == ("tie at 2 (gap 0.001)", (0.0, 0.0, 0.001))
-    either.audit(written(1, model="broken"))
+    audit(either, written(1, model="broken"))
     assert until(either, Failed)[-1].message == "the audit broke"
-    either.run(ask("hello", max_new_tokens=3))
+    run(either, ask("hello", max_new_tokens=3))
     until(either, Finished)
 
 
 def test_cancel_stops_an_audit_and_the_engine_stays(either):
-    either.load(LoadRequest())
-    either.audit(written(1, model="endless"))
+    load(either, LoadRequest())
+    job = audit(either, written(1, model="endless"))
     until(either, Auditing)
-    either.cancel()
+    either.cancel(job)
     assert until(either, Failed)[-1].kind == "cancelled"
-    either.audit(written(1))
+    audit(either, written(1))
     assert until(either, Audited)[-1].verdict == "identical"
 
 
 def test_another_draft_model_does_not_load_the_target_again(either):
-    either.load(LoadRequest(model="fake"))
+    load(either, LoadRequest(model="fake"))
     until(either, Ready)
     for request, stage in (
         (LoadRequest(model="fake", draft_model="small"), "reading the draft model"),
@@ -172,65 +203,64 @@ def test_another_draft_model_does_not_load_the_target_again(either):
         (LoadRequest(model="other", draft_model="small"), "reading the fake"),
         (LoadRequest(model="other", draft_model="small", dtype="bfloat16"), "reading the fake"),
     ):
-        either.load(request)
+        load(either, request)
         first, *_, ready = until(either, Ready)
         assert first.stage == stage and (ready.model, ready.draft_model) == (
             request.model, request.draft_model if stage != "reading the fake" else None)
 
 
 def test_cancel_stops_loading(either):
-    either.load(LoadRequest(model="endless"))
+    job = load(either, LoadRequest(model="endless"))
     until(either, Loading)
-    either.cancel()
+    either.cancel(job)
     assert until(either, Failed)[-1].kind == "cancelled"
-    either.load(LoadRequest())
+    load(either, LoadRequest())
     until(either, Ready)
 
 
 def test_loading_that_tells_of_nothing_is_stopped_at_once(client):
-    client.load(LoadRequest(model="silent"))
+    job = load(client, LoadRequest(model="silent"))
     until(client, Loading)
     before, clock = client.pid, time.monotonic()
-    client.stop_loading()
-    (failed,) = client.events()
+    client.cancel(job, at_once=True)
+    (failed,) = said(client)
     assert time.monotonic() - clock < 2 and (failed.kind, client.alive) == ("cancelled", True)
     assert client.pid != before and gone(before)
-    client.load(LoadRequest(model="fake"))
+    load(client, LoadRequest(model="fake"))
     assert until(client, Ready)[-1].model == "fake"
 
 
 def test_failures_are_events_and_the_engine_stays(either):
-    either.run(ask("too early"))
+    run(either, ask("too early"))
     assert until(either, Failed)[-1].kind == "model"
-    either.load(LoadRequest(model="missing"))
+    load(either, LoadRequest(model="missing"))
     failed = until(either, Failed)[-1]
     assert (failed.kind, failed.message) == ("model", "there is no model 'missing'")
-    either.load(LoadRequest())
+    load(either, LoadRequest())
     until(either, Ready)
     for prompt, kind in [("refuse", "usage"), ("breakdown", "failed"), ("bug", "bug")]:
-        either.run(ask(prompt))
+        run(either, ask(prompt))
         assert until(either, Failed)[-1].kind == kind
     assert either.alive
 
 
 def test_close_ends_a_run_and_leaves_nothing(either):
-    either.load(LoadRequest())
-    either.run(ask("endless"))
+    load(either, LoadRequest())
+    run(either, ask("endless"))
     until(either, Round)
     threads = threading.active_count()
     either.close()
     assert not either.alive
     assert threading.active_count() < threads
-    either.run(ask("too late"))
-    assert isinstance(either.events()[-1], Failed)
+    run(either, ask("too late"))
+    assert isinstance(said(either)[-1], Failed)
 
 
 def test_starting_does_not_wait_for_the_engine():
     begun = time.monotonic()
     client = ProcessClient(FACTORY)
-    client.load(LoadRequest(model="endless"))
-    client.run(ask("x" * 5_000_000))  # more than the pipe holds
-    client.cancel()
+    load(client, LoadRequest(model="endless"))
+    client.cancel(run(client, ask("x" * 5_000_000)))  # more than the pipe holds
     assert client.events() is not None
     assert time.monotonic() - begun < 0.5
     client.close()
@@ -238,9 +268,9 @@ def test_starting_does_not_wait_for_the_engine():
 
 @pytest.mark.parametrize("how", ["kill", "suicide"])
 def test_a_killed_engine_is_one_failure(client, how):
-    client.load(LoadRequest(model="some"))
+    load(client, LoadRequest(model="some"))
     until(client, Ready)
-    client.run(ask("suicide" if how == "suicide" else "endless"))
+    run(client, ask("suicide" if how == "suicide" else "endless"))
     if how == "kill":
         until(client, Round)
         os.kill(client.pid, signal.SIGKILL)
@@ -253,33 +283,35 @@ def test_a_killed_engine_is_one_failure(client, how):
     assert not client.alive and client.events() == []
 
 
-def test_restart_repeats_the_last_load(client):
-    client.load(LoadRequest(model="some"))
+def test_a_restart_is_another_engine(client):
+    load(client, LoadRequest(model="some"))
     until(client, Ready)
     old = client.pid
     os.kill(old, signal.SIGKILL)
     until(client, Failed)
     client.restart()
+    load(client, LoadRequest(model="other"))
     seen = until(client, Ready)
-    assert seen[-1].model == "some" and client.alive and client.pid != old
-    client.run(ask("hello", max_new_tokens=2))
+    assert seen[-1].model == "other" and client.alive and client.pid != old
+    run(client, ask("hello", max_new_tokens=2))
     until(client, Finished)
 
 
 def test_restart_of_a_busy_engine(client):
-    client.load(LoadRequest())
-    client.run(ask("endless"))
+    load(client, LoadRequest())
+    run(client, ask("endless"))
     until(client, Round)
     old = client.pid
     client.events()
     client.restart()
     assert gone(old)
+    load(client, LoadRequest())
     assert not any(isinstance(event, (Round, Failed)) for event in until(client, Ready))
 
 
 def test_an_engine_that_does_not_listen_is_killed():
     client = ProcessClient(FACTORY, patience=0.2)
-    client.load(LoadRequest())
+    load(client, LoadRequest())
     until(client, Ready)
     pid = client.pid
     os.kill(pid, signal.SIGSTOP)
@@ -290,7 +322,7 @@ def test_an_engine_that_does_not_listen_is_killed():
 def test_what_libraries_print_stays_out_of_the_events_and_off_the_terminal(capfd, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     client = ProcessClient(FACTORY)
-    client.load(LoadRequest(model="noisy"))
+    load(client, LoadRequest(model="noisy"))
     assert [type(event) for event in until(client, Ready)] == [Loading, Ready]
     client.close()
     assert capfd.readouterr() == ("", "")
@@ -302,7 +334,7 @@ def test_an_engine_that_cannot_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     client = ProcessClient(FACTORY)
     assert not client.alive
-    assert client.events()[0].kind == "crashed"
+    assert said(client)[0].kind == "crashed"
     client.close()
 
 
@@ -310,11 +342,11 @@ def test_the_engine_dies_with_its_parent(tmp_path):
     program = (
         "import sys, time\n"
         "from spec_tui.session.process import ProcessClient\n"
-        "from spec_tui.session.client import LoadRequest\n"
+        "from spec_tui.session.engine_commands import Load, LoadRequest, Run\n"
         "from engines.request import Request\n"
         f"client = ProcessClient({FACTORY!r})\n"
-        "client.load(LoadRequest())\n"
-        "client.run(Request(conversation=(('user', 'endless'),)))\n"
+        "client.submit(Load(LoadRequest()))\n"
+        "client.submit(Run(Request(conversation=(('user', 'endless'),))))\n"
         "while not any('Round' in repr(e) for e in client.events()): time.sleep(0.01)\n"
         "print(client.pid, flush=True)\n"
         "time.sleep(60)\n"
@@ -342,8 +374,8 @@ def test_the_parent_needs_no_torch_and_keeps_its_environment():
 
 def test_a_slow_reader_loses_nothing(client):
     """More events than the pipe and the reading thread's patience hold; the deque takes them."""
-    client.load(LoadRequest())
-    client.run(ask("hello", max_new_tokens=4000))
+    load(client, LoadRequest())
+    run(client, ask("hello", max_new_tokens=4000))
     time.sleep(0.3)  # nobody drains meanwhile
     rounds = [event.index for event in until(client, Finished) if isinstance(event, Round)]
     assert rounds == list(range(1, 4000))
@@ -359,8 +391,8 @@ def test_requests_survive_the_trip():
             raise UsageProblem("enough")
 
     client = InProcessClient(lambda **_: Recorder(fake_runtime.load().ready))
-    client.load(LoadRequest())
-    client.run(request)
+    load(client, LoadRequest())
+    run(client, request)
     until(client, Failed)
     client.close()
     assert seen == [request]
@@ -368,8 +400,9 @@ def test_requests_survive_the_trip():
 
 def test_the_engine_process_leaves_a_core_to_the_screen_unless_told_otherwise(monkeypatch):
     sent = []
-    monkeypatch.setattr(ProcessClient, "_send", lambda client, command: sent.append(command.request.threads))
-    client = ProcessClient.__new__(ProcessClient)
-    client.load(LoadRequest())
-    client.load(LoadRequest(threads=2))
+    client = ProcessClient(FACTORY)
+    monkeypatch.setattr(client, "_deliver", lambda job, command: sent.append(command.request.threads))
+    load(client, LoadRequest())
+    load(client, LoadRequest(threads=2))
+    client.close()
     assert sent == [-1, 2]

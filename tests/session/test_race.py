@@ -7,8 +7,8 @@ from engines.race.race_events import Compared, LaneEvents, LaneFinished, LaneSta
 from engines.race.result import RaceResult
 from engines.report.events import Failed, Round, Started
 from engines.request import Request
-from spec_tui.session.client import LoadRequest
-from tests.session.test_process import client, either, until  # noqa: F401
+from spec_tui.session.engine_commands import LoadRequest, StartRace
+from tests.session.test_process import client, either, load, until  # noqa: F401
 
 
 def ask(prompt: str, max_new_tokens: int = 3, **more) -> Race:
@@ -16,9 +16,13 @@ def ask(prompt: str, max_new_tokens: int = 3, **more) -> Race:
     return Race(parse_lanes(["autoregressive,pld"]), request, **more)
 
 
+def race(client, asked: Race) -> int:  # noqa: F811
+    return client.submit(StartRace(asked))
+
+
 def test_events_of_runs_come_when_nobody_runs_any_more(either):  # noqa: F811
-    either.load(LoadRequest())
-    either.race(ask("hello", repeats=2))
+    load(either, LoadRequest())
+    race(either, ask("hello", repeats=2))
     events = [e for e in until(either, RaceFinished) if not isinstance(e, LaneStarted)]
     kinds = [type(event) for event in events]
     at = kinds.index(RaceStarted)
@@ -33,19 +37,19 @@ def test_events_of_runs_come_when_nobody_runs_any_more(either):  # noqa: F811
 
 
 def test_a_live_race_is_streamed(client):  # noqa: F811
-    client.load(LoadRequest())
-    client.race(ask("slow", live=True, max_new_tokens=100_000))
+    load(client, LoadRequest())
+    job = race(client, ask("slow", live=True, max_new_tokens=100_000))
     seen = until(client, Round)
     assert not any(isinstance(event, LaneFinished) for event in seen)
-    client.cancel()
+    client.cancel(job)
     assert until(client, RaceFinished)[-1].reason == "cancelled"
 
 
 def test_a_cancelled_race_gives_what_is_complete(either):  # noqa: F811
-    either.load(LoadRequest())
-    either.race(ask("slow", repeats=1000))
+    load(either, LoadRequest())
+    job = race(either, ask("slow", repeats=1000))
     seen = until(either, LaneFinished)
-    either.cancel()
+    either.cancel(job)
     seen += until(either, RaceFinished)
     result = RaceResult()
     for event in seen:
@@ -55,11 +59,11 @@ def test_a_cancelled_race_gives_what_is_complete(either):  # noqa: F811
 
 
 def test_a_race_that_cannot_run_fails_and_the_engine_stays(either):  # noqa: F811
-    either.load(LoadRequest())
-    either.race(Race((), Request((("user", "x"),))))
+    load(either, LoadRequest())
+    race(either, Race((), Request((("user", "x"),))))
     assert until(either, Failed)[-1].kind == "usage"
-    either.race(ask("refuse"))
+    race(either, ask("refuse"))
     lane, problem = until(either, Failed)[-1].message.split(": ")
     assert lane in ("autoregressive", "pld") and problem == "the prompt is too long"
-    either.race(ask("hello"))
+    race(either, ask("hello"))
     assert until(either, RaceFinished)[-1].reason == "done"

@@ -17,7 +17,7 @@ from engines.report.traces import Trace, TraceWriter
 from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.present.playback import SPEEDS
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import Audit, Load, LoadRequest, Run
 from spec_tui.session.replay_client import ReplayClient
 
 ASKED = Request((("user", "abab"),), "draft", {"shape": "tree"}, max_new_tokens=24)
@@ -39,11 +39,15 @@ class Clock:
         return self.now
 
 
+def said(client: ReplayClient) -> list:
+    return [event for _, event in client.events()]
+
+
 def everything(client: ReplayClient, clock: Clock, step: float = 0.001) -> list:
-    out = client.events()
+    out = said(client)
     while not client.over:
         clock.now += step
-        out += client.events()
+        out += said(client)
     return out
 
 
@@ -53,7 +57,7 @@ def test_replay_equals_live_event_by_event(live, tmp_path):
             writer.write(event)
     trace, clock = read_trace(tmp_path / "t"), Clock()
     client = ReplayClient(trace, time=clock)
-    client.load(LoadRequest())
+    client.submit(Load(LoadRequest()))
     ready, *replayed = everything(client, clock)
     assert isinstance(ready, Ready) and ready.model == "tiny-target" and ready.price == live[0].price
     assert tuple(replayed) == live
@@ -72,7 +76,7 @@ def test_events_come_when_the_engines_clock_says(live, speed):
     length = metrics.prefill_seconds + metrics.decode_seconds
     seen: list = []
     for _ in range(200_000):
-        if came := list(client.events()):
+        if came := said(client):
             seen += came
             passed = (clock.now - 100.0) * speed if clock.now > 100.0 else 0.0
             metrics = fold_all(seen).metrics
@@ -97,11 +101,11 @@ def test_whatever_is_pressed_the_events_stay_in_order(live, presses):
             client.step()
         elif press != "wait":
             client.clock.faster(1 if press == "faster" else -1)
-        out += client.events()
+        out += said(client)
         assert client.clock.position >= before and tuple(out) == live[: len(out)]
         before = client.clock.position
-    client.cancel()
-    assert tuple(out + client.events()) == live
+    client.skip()
+    assert tuple(out + said(client)) == live
 
 
 def test_paused_is_paused_and_a_step_is_a_round(live):
@@ -112,9 +116,9 @@ def test_paused_is_paused_and_a_step_is_a_round(live):
     clock.now += 1e6
     assert client.events() == []
     client.step()
-    assert isinstance(client.events()[-1], Prefilled)
+    assert isinstance(said(client)[-1], Prefilled)
     client.step()
-    (one,) = client.events()
+    (one,) = said(client)
     assert isinstance(one, Round) and one.index == 1
     client.clock.playing = True
     assert client.events() == [], "the time of the pause does not count"
@@ -132,23 +136,23 @@ def test_runs_play_one_after_the_other_and_again(live):
     for number in (0, 1, 0, 1):
         if not number:
             client.play()
-        assert tuple(client.events()) == live and client.number == number
+        assert tuple(said(client)) == live and client.number == number
     assert client.over and client.events() == []
 
 
 def test_there_is_no_model(live):
     client = ReplayClient(Trace(live))
-    client.audit(Answer.from_events(live))
-    client.run(ASKED)
-    assert [type(event) for event in client.events()[:2]] == [Failed, Failed] and client.alive
+    client.submit(Audit(Answer.from_events(live)))
+    client.submit(Run(ASKED))
+    assert [type(event) for event in said(client)[:2]] == [Failed, Failed] and client.alive
     client.close()
     assert not client.alive
 
 
 def test_a_run_without_a_start_plays(live):
     client = ReplayClient(Trace(live[2:]), speed=math.inf)
-    client.load(LoadRequest())
-    ready, *events = client.events()
+    client.submit(Load(LoadRequest()))
+    ready, *events = said(client)
     assert ready.model == "unknown" and fold_all(events).tokens and fold_all(events).finished
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from engines.report.events import Failed, Loading, Ready
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import Load, LoadRequest
 from spec_tui.session.process import ProcessClient
 from tests.hub import NEEDED
 
@@ -17,7 +17,7 @@ def until(client, holds, timeout: float = 60.0) -> list:
     seen, deadline = [], time.monotonic() + timeout
     while not any(holds(event) for event in seen):
         assert time.monotonic() < deadline, seen[-5:]
-        seen += client.events()
+        seen += [event for _, event in client.events()]
         time.sleep(0.01)
     return seen
 
@@ -30,17 +30,17 @@ def test_a_download_is_stopped_and_goes_on(hub, crowded, tmp_path, monkeypatch):
     hub.held.add(WEIGHTS)
     client = ProcessClient("tests.sources.fetching:load")
     try:
-        client.load(LoadRequest(NAME, revision="v1"))
+        job = client.submit(Load(LoadRequest(NAME, revision="v1")))
         seen = until(client, lambda e: isinstance(e, Loading) and (e.done or 0) > 0.4)
         assert any(e.stage.startswith(f"downloading {NAME}: 6 files, ") for e in seen)
         assert hub.holding.wait(10)
         begun = time.monotonic()
-        client.cancel()
+        client.cancel(job)
         failed = until(client, lambda e: isinstance(e, Failed))[-1]
         assert (failed.kind, failed.hint) == ("cancelled", "what was downloaded stays")
         assert time.monotonic() - begun < 5
         hub.released.set()
-        client.load(LoadRequest(NAME, revision="v1"))
+        client.submit(Load(LoadRequest(NAME, revision="v1")))
         ready = until(client, lambda e: isinstance(e, Ready | Failed))[-1]
         assert isinstance(ready, Ready) and ready.model == NAME
     finally:

@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
 from engines.request import Request
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.chat import ChatScreen
 from tests.tui.fakes import FakeClient

@@ -42,8 +42,8 @@ from engines.report.events import (
 )
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.session.client import LoadRequest, local_specs
-from spec_tui.session.engine_commands import DatastoreCommand
+from spec_tui.session.client import ENGINE, NOT_RUNNING
+from spec_tui.session.engine_commands import Audit, Command, DatastoreCommand, Load, LoadRequest, Run
 
 ANSWER = (
     "def merge(a, b):\n    out = []\n    i = j = 0\n    while i < len(a) and j < len(b):\n"
@@ -261,44 +261,44 @@ class FakeClient:
         self.loads = self.restarts = self.cancels = 0
         self.closed = False
         self._alive = True
-        self._out: deque[Event] = deque()
+        self._job = 0
+        self._out: deque[tuple[int, Event]] = deque()
         self._script: deque[Event] = deque()
 
     # the protocol
     pid = None
 
-    def load(self, request: LoadRequest) -> None:
-        self.loads += 1
-        self.loaded.append(request)
-        if self.auto:
-            self._out += [Loading("reading the model", 0.5), self.ready]
+    def submit(self, command: Command) -> int:
+        self._job += 1
+        match command:
+            case Load(request):
+                self.loads += 1
+                self.loaded.append(request)
+                if self.auto:
+                    self.say(Loading("reading the model", 0.5), self.ready)
+            case Run(request):
+                self.requests.append(request)
+                self._script = deque(script(request, self.text))
+            case Audit(answer):
+                self.audits.append(answer)
+                self._script = deque([Auditing(0.25), Auditing(0.75), finding(answer, *self.finds)])
+            case _:
+                if isinstance(command, DatastoreCommand):
+                    self.told.append(command)
+        return self._job
 
-    def run(self, request: Request) -> None:
-        self.requests.append(request)
-        self._script = deque(script(request, self.text))
-
-    def audit(self, answer: Answer) -> None:
-        self.audits.append(answer)
-        self._script = deque([Auditing(0.25), Auditing(0.75), finding(answer, *self.finds)])
-
-    def tell(self, command: DatastoreCommand) -> None:
-        self.told.append(command)
-
-    def cancel(self) -> None:
+    def cancel(self, job: int, at_once: bool = False) -> None:
         self.cancels += 1
         if self._script and isinstance(self._script[-1], Audited):
             self._script.clear()
-            self._out.append(Failed("the audit was stopped", "", "cancelled"))
+            self.say(Failed("the audit was stopped", "", "cancelled"))
         if self._script:
             done = self._script[-1]
             left = sum(len(e.emitted) for e in self._script if isinstance(e, Round))
             self._script.clear()
-            self._out.append(Finished("cancelled", done.tokens[: len(done.tokens) - left], ""))
+            self.say(Finished("cancelled", done.tokens[: len(done.tokens) - left], ""))
 
-    def stop_loading(self) -> None:
-        self.cancels += 1
-
-    def events(self) -> list[Event]:
+    def events(self) -> list[tuple[int, Event]]:
         out = list(self._out)
         self._out.clear()
         return out
@@ -311,30 +311,25 @@ class FakeClient:
     def capabilities(self) -> Capabilities:
         return self.ready.capabilities if isinstance(self.ready, Ready) else Capabilities()
 
-    @property
-    def specs(self):
-        return local_specs()
-
     def restart(self) -> None:
         self.restarts += 1
         self._alive = True
-        self._out += [Loading("starting again"), self.ready]
 
     def close(self) -> None:
         self.closed = True
 
     # the test's side
     def say(self, *events: Event) -> None:
-        """Deliver these as they are."""
-        self._out += events
+        """Deliver these as they are, as the last job's."""
+        self._out += [(self._job, event) for event in events]
 
     def feed(self, count: int | None = None) -> None:
         """Let the next events of the run through; all of them if no number is given."""
         for _ in range(len(self._script) if count is None else min(count, len(self._script))):
-            self._out.append(self._script.popleft())
+            self.say(self._script.popleft())
 
     def die(self) -> None:
         """As after a kill."""
         self._alive = False
         self._script.clear()
-        self._out.append(Failed("the engine process ended unexpectedly", "it can be restarted", "failed"))
+        self._out.append((ENGINE, NOT_RUNNING))

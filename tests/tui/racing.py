@@ -17,7 +17,7 @@ from engines.report.answer import Answer
 from engines.report.events import Failed, Finished
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import Command, LoadRequest, StartRace
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.race import RaceScreen
 from tests.tui.fakes import ANSWER, RETRIEVING, FakeClient, finding, hash_id, pieces, script
@@ -64,10 +64,12 @@ class RacingClient(FakeClient):
         self._stop = False
         self._race: Iterator[Event] = iter(())
 
-    def race(self, asked: Race) -> None:
-        self.races.append(encoding.build(Race, encoding.plain(asked)))
-        self._stop = False
-        self._race = self._told(asked)
+    def submit(self, command: Command) -> int:
+        if isinstance(command, StartRace):
+            self.races.append(encoding.build(Race, encoding.plain(command.race)))
+            self._stop = False
+            self._race = self._told(command.race)
+        return super().submit(command)
 
     def _told(self, asked: Race) -> Iterator[Event]:
         try:
@@ -83,8 +85,8 @@ class RacingClient(FakeClient):
             return replace(event, other_seconds=0.0, waited_seconds=0.0)
         return event
 
-    def cancel(self) -> None:
-        super().cancel()
+    def cancel(self, job: int, at_once: bool = False) -> None:
+        super().cancel(job, at_once)
         self._stop = True
 
     def race_on(self, count: int | None = None) -> list[Event]:
@@ -129,7 +131,8 @@ class Racing:
 
     async def settle(self) -> None:
         await self.pilot.pause()
-        self.screen.pump()
+        self.app.screen_stack[0].pump()
+        self.screen.look()
         await self.pilot.pause()
 
     async def press(self, *keys: str) -> None:

@@ -16,7 +16,7 @@ from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.session import chat_session
 from spec_tui.session.kept_settings import keep_view, kept_view
-from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.screens.chat import PACE, SHARED, ChatScreen
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.explain import ExplainScreen
 from spec_tui.tui.screens.export import CHOICES
@@ -64,11 +64,10 @@ async def test_a_model_on_all_cores_is_drawn_seldom_while_it_answers(session, mo
         chat = s.chat
         monkeypatch.setattr(chat_session, "processors", lambda: cores)
         chat.session.send("hello")
-        chat._tick()
-        assert (chat._seldom._active.is_set(), chat.ticking._active.is_set()) == (seldom, not seldom)
+        assert (chat.pace is SHARED) == seldom
         s.client.feed()
-        chat._tick()
-        assert not chat.session.busy and chat.ticking._active.is_set() and not chat._seldom._active.is_set()
+        chat.pump()
+        assert not chat.session.busy and chat.pace is PACE
 
 
 async def test_the_cursor_stands_still_while_the_model_computes_on_all_cores(session, monkeypatch):
@@ -300,7 +299,7 @@ async def test_a_dead_engine_leaves_the_screen_alive_and_offers_a_restart(sessio
         await s.ask("two", feed=4)
         s.client.die()
         await s.settle()
-        assert "ctrl+r" in s.notice and s.chat.prompt.text == "two"
+        assert "Ctrl+r" in s.notice and s.chat.prompt.text == "two"
         await s.pilot.press("enter")
         assert s.chat.prompt.text == "two" and len(s.client.requests) == 2
         await s.pilot.press("ctrl+r")

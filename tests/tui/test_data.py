@@ -25,15 +25,15 @@ from engines.datastores.datastore_events import (
     Estimated,
     Probed,
     ProbeDraft,
-    Refused,
 )
 from engines.datastores.storage import catalog, manifest
 from engines.progress import BuildProgress
 from engines.report.events import DatastoreInfo, Draft, Failed, Origin, Passage, Retrieval
 from spec_tui.session import shell_lines as command
-from spec_tui.session.client import LoadRequest
-from spec_tui.session.datastore_jobs import DatastoreJobs
-from spec_tui.session.engine_commands import BuildDatastore, EstimateDatastore
+from spec_tui.session.chat_session import ChatSession
+from spec_tui.session.datastore_jobs import Refused
+from spec_tui.session.engine_commands import BuildDatastore, EstimateDatastore, LoadRequest
+from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.screens.data import DatastoreRow, row_facts, source_words
 from spec_tui.tui.screens.probe import ProbePanel
 from spec_tui.tui.widgets.wrap import cells
@@ -106,7 +106,7 @@ async def build(s, name, sources, **more):
     await until(s, lambda: form.datastore_jobs.estimated is not None and "enter builds it" in said(s, "#takes"))
     assert "tokens" in said(s, "#takes")
     await s.pilot.press("enter")
-    await until(s, lambda: isinstance(form.datastore_jobs.ended, Built | Refused) and not form.datastore_jobs.busy)
+    await until(s, lambda: isinstance(form.datastore_jobs.ended, Built | Refused) and not form.datastore_jobs.work)
     await until(s, lambda: name in said(s))
 
 
@@ -170,15 +170,15 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         await s.pilot.press("enter")
         await until(s, lambda: screen.datastore_jobs.estimated is not None)
         await s.pilot.press("enter")
-        await until(s, lambda: "tokens" in (screen.datastore_jobs.work.stages if screen.datastore_jobs.work else ()))
-        await until(s, lambda: screen.datastore_jobs.work.stages["tokens"].done > 0)
+        await until(s, lambda: "tokens" in screen.datastore_jobs.stages)
+        await until(s, lambda: screen.datastore_jobs.stages["tokens"].done > 0)
         await until(s, lambda: "building" in str(screen.listed.get_option(screen.row.id).prompt))
         assert "▶ tokens" in said(s, "#about") and " of " in said(s, "#about")
         assert "Still building cut" in s.chat.session.send("hello")  # one thing at a time
         await s.pilot.press("escape")
         assert s.app.screen is screen and screen.datastore_jobs.work.stopping, "escape stops first"
         gate.set()
-        await until(s, lambda: not screen.datastore_jobs.busy)
+        await until(s, lambda: not screen.datastore_jobs.work)
         await until(s, lambda: "R continues it" in said(s))
         assert screen.row.unfinished and "R continues" in said(s, "#about")
         assert str(folder) in "".join(said(s, "#about").split())
@@ -268,7 +268,7 @@ async def test_the_form_says_what_is_wrong_and_builds_nothing(session, engine, t
             await s.pilot.pause()
             await s.pilot.press("enter")
             await until(s, lambda words=words: words in said(s, "#takes").replace("\n", " "))
-            assert not screen.datastore_jobs.busy and [p.name for p in home.iterdir() if p.is_dir()] == ["taken"]
+            assert not screen.datastore_jobs.work and [p.name for p in home.iterdir() if p.is_dir()] == ["taken"]
         await s.pilot.press("escape")
         assert s.app.screen is screen
 
@@ -291,7 +291,7 @@ async def test_the_form_grows_for_model_answers_and_forgets_an_estimate_of_somet
         fill(form, name="others")
         await s.pilot.press("enter", "escape")
         assert client.cancels == 1 and s.app.screen is form, "escape stops the estimate first"
-        client.say(Refused("estimate", "others", "the estimate was stopped", "", "cancelled"))
+        client.say(Failed("the estimate was stopped", "", "cancelled"))
         await s.settle()
         await s.pilot.pause(0.15)
         assert said(s, "#takes") == "the estimate was stopped"
@@ -317,7 +317,7 @@ async def test_an_engine_that_dies_during_a_build_says_so_and_can_be_restarted(s
         client.die()
         await s.settle()
         await s.pilot.pause(0.15)
-        assert "the engine process ended" in said(s) and not screen.datastore_jobs.busy
+        assert "the engine process ended" in said(s) and not screen.datastore_jobs.work
         assert "notes.partial" not in screen.rows
         await s.pilot.press("n")
         assert s.app.screen is screen and "not loaded" in said(s)
@@ -338,6 +338,7 @@ async def test_a_build_goes_on_behind_the_chat(session):
         await s.settle()
         assert "notes is built" in s.status
         s.chat.say("something else")
+        s.chat.session.datastore_jobs.refresh()
         client.say(DatastoreList((DatastoreInfo("notes", sparse=True),)))  # as when the screen opens
         await s.settle()
         assert "something else" in s.status
@@ -354,28 +355,30 @@ async def test_a_build_is_stopped_from_the_chat_too_and_one_that_breaks_says_why
         s.app.screen._build(BuildSpec("notes", ("/x",)), False)
         await s.pilot.press("d", "escape")
         assert client.cancels == 1 and "stopping notes" in s.status
-        client.say(Refused("build", "notes", "notes was stopped", "what is done stays", "cancelled"))
+        client.say(Failed("the build was stopped", "what is done stays", "cancelled"))
         await s.settle()
         assert "what is done stays" in s.status and not s.chat.session.busy
         s.chat.session.datastore_jobs.build(BuildSpec("notes", ("/x",)))
         client.say(Failed("the engine broke: KeyError", "this is a bug", "bug"))
         await s.settle()
-        assert not s.chat.session.busy and s.chat.session.phase == "ready" and "the engine broke" in s.notice.lower()
+        assert not s.chat.session.busy and s.chat.session.phase == "ready" and "engine broke" in s.status + s.notice
 
 
 # -- parts ------------------------------------------------------------------------------------------
 
 
 def test_of_questions_that_come_faster_than_answers_the_last_is_asked():
-    told = []
-    jobs = DatastoreJobs(told.append)
+    client = FakeClient()
+    made = ChatSession(client, LoadRequest(), ChatSettings())
     for text in ("a", "ab", "abc"):
-        jobs.probe(("notes", text, None))
-    assert [command.text for command in told] == ["a"]
-    jobs.take(Refused("probe", "notes", "no"))
-    assert [command.text for command in told] == ["a", "abc"]
-    jobs.take(Probed("notes", "abc", None, 3))
-    assert [command.text for command in told] == ["a", "abc"] and jobs.probed.text == "abc"
+        made.datastore_jobs.probe(("notes", text, None))
+    assert [command.text for command in client.told] == ["a"]
+    client.say(Failed("no"))
+    made.pump()
+    assert [command.text for command in client.told] == ["a", "abc"]
+    client.say(Probed("notes", "abc", None, 3))
+    made.pump()
+    assert [command.text for command in client.told] == ["a", "abc"] and made.datastore_jobs.probed.text == "abc"
 
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -405,20 +408,18 @@ def test_what_a_probe_shows_fits_and_is_harmless(text, source, count, width):
 
 
 def test_a_hostile_manifest_is_told_in_one_line_each():
-    class FakeSession:
-        ready = READY
-        datastore_jobs = DatastoreJobs(lambda _: None)
-
     order = BuildSpec("n", (HOSTILE,), prompts=HOSTILE)
-    shown = str(row_facts(DatastoreRow("n", None, True, order), session_while_building(FakeSession, order), 40))
+    shown = str(row_facts(DatastoreRow("n", None, True, order), session_while_building(order), 40))
     assert not any(c in shown for c in "\x1b\x07\x9b\u202e") and "\u241b" in shown
 
 
-def session_while_building(session_class, order):
+def session_while_building(order):
     """As while that order is built, at a stage of a hostile name."""
-    made = session_class()
+    client = FakeClient()
+    made = ChatSession(client, LoadRequest(), ChatSettings())
     made.datastore_jobs.build(order)
-    made.datastore_jobs.take(Building("n", BuildProgress(HOSTILE, 1, 3, "bytes")))
+    client.say(Building("n", BuildProgress(HOSTILE, 1, 3, "bytes")))
+    made.pump()
     return made
 
 

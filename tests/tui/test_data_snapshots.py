@@ -18,7 +18,7 @@ from engines.datastores.datastore_events import (
 from engines.datastores.storage import catalog
 from engines.progress import BuildProgress
 from engines.report.events import Draft, Origin, Passage, Retrieval
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.app import SpecTui
 from tests.tiers import SIZES
 from tests.tui.fakes import RETRIEVING, FakeClient, entries

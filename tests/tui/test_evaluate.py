@@ -9,6 +9,7 @@ from engines.race.race_events import LaneFinished
 from engines.race.runner import defer_events
 from engines.wire import from_json, to_json
 from spec_tui.session import kept_settings
+from spec_tui.session.engine_commands import StartAdvice
 from spec_tui.tui.screens.evaluate import EvaluateScreen
 from tests.advice.made import Costs, PacedRacer, adviser
 from tests.tui.fakes import FakeClient
@@ -16,6 +17,11 @@ from tests.tui.fakes import FakeClient
 
 class AdvisedClient(FakeClient):
     """Plays an adviser; its events go through JSON, as from an engine process. ``go_on`` lets them through."""
+
+    def submit(self, command):
+        if isinstance(command, StartAdvice):
+            self.advise(command.suite, command.request, command.seconds)
+        return super().submit(command)
 
     def advise(self, suite, request, seconds):
         self.asked, self.stop = (suite, request, seconds), False
@@ -28,8 +34,8 @@ class AdvisedClient(FakeClient):
 
         self.events_left = events()
 
-    def cancel(self):
-        super().cancel()
+    def cancel(self, job, at_once=False):
+        super().cancel(job, at_once)
         self.stop = True
 
     def go_on(self, until=None):
@@ -40,6 +46,8 @@ class AdvisedClient(FakeClient):
 
 
 def text(screen, name="text"):
+    screen.app.screen_stack[0].pump()
+    screen.look()
     return str(screen.query_one(f"#evaluate-{name}").content)
 
 
@@ -60,10 +68,8 @@ async def test_from_the_start_to_what_is_used_from_now_on(session, tmp_path, mon
         await s.pilot.press("plus", "enter")
         assert client.asked[2] == 600 and client.asked[1].engine == "" and not client.asked[1].keeps
         client.go_on(LaneFinished)
-        screen.pump()
         assert "round 1 of 3" in text(screen, "said") and "tokens/s" in text(screen)
         client.go_on()
-        screen.pump()
         said = text(screen)
         assert said.startswith("Use pld: 2.0") and "--speculative-config" in said
         assert "not tried: eagle: no head" in said
@@ -91,11 +97,9 @@ async def test_it_can_be_stopped_and_says_what_is_known(session):
         screen = await opened(s)
         await s.pilot.press("enter")
         client.go_on(ScreeningFinished)
-        screen.pump()
         await s.pilot.press("escape")
         assert client.stop and screen.running and "stopping" in text(screen, "said")
         client.go_on()
-        screen.pump()
         assert text(screen).startswith("Unfinished: this is what round 1") and s.app.screen is screen
 
 
@@ -120,3 +124,21 @@ async def test_a_file_that_is_none_is_told(session, tmp_path):
         screen = await opened(s)
         await s.pilot.press("i", *"gone", "enter", "enter")
         assert "gone cannot be read" in text(screen, "said") and not screen.running
+
+
+async def test_one_that_is_left_is_stopped_and_what_still_comes_of_it_is_nothing_to_the_chat(session):
+    client = AdvisedClient()
+    async with session(client=client) as s:
+        screen = await opened(s)
+        await s.pilot.press("enter")
+        client.go_on(LaneFinished)
+        text(screen)
+        await s.app._open_from_chat("race")  # as the palette does
+        await s.pilot.pause()
+        assert client.stop and not s.chat.session.busy
+        client.go_on()
+        await s.settle()
+        assert not s.chat.session.turns and s.chat.session.problem is None
+        await s.pilot.press("escape")
+        await s.ask("hello")
+        assert s.chat.session.last.run.finished is not None

@@ -32,8 +32,11 @@ async def test_hostile_text_everywhere(session, size):
         for command in (f"/system {HOSTILE.strip()}", f"/engine {HOSTILE.strip()}", f"/{HOSTILE.strip()}"):
             await s.ask(command)
             assert not BAD & set(screen_text(s.app))
-        s.client.say(Failed(HOSTILE, HOSTILE, "failed"), Loading(HOSTILE, 0.5))
-        await s.settle()
+        await s.ask("again", feed=0)
+        for event in (Loading(HOSTILE, 0.5), Failed(HOSTILE, HOSTILE, "failed")):
+            assert not BAD & set(screen_text(s.app))
+            s.client.say(event)
+            await s.settle()
         assert not BAD & set(screen_text(s.app)) and "[bold red]" in s.notice
         await s.pilot.press("ctrl+e")
         await s.pilot.pause()

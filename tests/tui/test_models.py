@@ -264,7 +264,7 @@ async def test_a_known_model_that_is_not_here_says_what_it_takes_and_is_fetched(
         assert "Too little here: 2 GB of memory are free" in said(s)
         client.ready = Loading("asking the hub for qwen-coder")
         await s.pilot.press("enter")
-        await until(s, lambda: s.app.screen is s.chat and s.chat.session.loading is not None)
+        await until(s, lambda: s.app.screen is s.chat and s.chat.session.downloading)
         assert client.loaded[-1] == LoadRequest(model="qwen-coder", fetch=True) and s.chat.session.stoppable
         await s.pilot.press("escape")
         assert client.cancels == 1

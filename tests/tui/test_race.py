@@ -18,11 +18,11 @@ from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.present.race_text import NOT_COMPARABLE
 from spec_tui.session import shell_lines as command
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui import race_controller
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens import lane as lane_screen
-from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.screens.chat import PACE, TIMED, ChatScreen
 from spec_tui.tui.screens.papers import PapersScreen
 from spec_tui.tui.screens.race import RaceScreen
 from spec_tui.tui.widgets.race_lanes import RaceLanes
@@ -100,14 +100,16 @@ async def test_nothing_is_drawn_while_a_lane_is_timed(monkeypatch):
         assert "race-lanes" in drawn and r.controller.finished
 
 
-async def test_the_chat_below_takes_nothing_of_a_race_and_goes_on_after_it():
+async def test_a_race_is_not_part_of_the_chat_below_which_goes_on_after_it():
     async with racing() as r:
         chat = next(s for s in r.app.screen_stack if isinstance(s, ChatScreen))
-        assert not chat.ticking._active.is_set()
-        await r.whole()
+        await r.press("enter")
+        assert chat.pace is TIMED and "still running" in r.controller.start()
+        r.client.race_on()
+        await r.settle()
         assert not chat.session.turns and not chat.session.busy
         await r.press("escape")
-        assert r.app.screen is chat and chat.ticking._active.is_set()
+        assert r.app.screen is chat and chat.pace is PACE
         chat.ask("Go on.")
         r.client.feed()
         chat.pump()
@@ -146,14 +148,16 @@ async def test_a_result_survives_leaving_the_screen():
         await r.pilot.pause()
         again = r.app.screen
         assert again is not r.screen and again.controller.race is race
-        again.pump()
+        r.app.screen_stack[0].pump()
+        again.look()
         await r.pilot.pause()
         assert again.query_one("#race-table").text_rows() == rows
         await r.pilot.press("R")
         assert len(r.client.races) == 2
-        r.client.cancel()
+        r.client.cancel(0)
         r.client.race_on()
-        again.pump()
+        r.app.screen_stack[0].pump()
+        again.look()
         await r.pilot.press("escape")
         r.app.session.ready = replace(r.app.session.ready, model="another")
         await r.pilot.press("r")
@@ -249,7 +253,7 @@ async def test_an_engine_that_dies_or_fails_ends_the_race_with_a_way_out():
         r.client.race_to(LaneStarted)
         r.client.die()
         await r.settle()
-        assert not r.controller.running and "ended" in r.said and "ctrl+r there restarts it" in r.said
+        assert not r.controller.running and "ended" in r.said and "Ctrl+r in the chat restarts it" in r.said
         await r.press("escape")
         assert isinstance(r.app.screen, ChatScreen) and r.app.screen.session.phase == "dead"
     async with racing() as r:
@@ -268,7 +272,7 @@ async def test_a_killed_engine_leaves_what_is_complete_and_says_the_way_out_in_a
         r.client.race_to(LaneFinished, 8)
         r.client.die()
         await r.settle()
-        assert "unexpectedly. It can be restarted" in r.said and "ctrl+r there restarts it" in r.said
+        assert "unexpectedly. Ctrl+r in the chat restarts it" in r.said
         assert r.controller.finished and len(r.controller.race.result.complete) == 8
         await r.press("D")
         assert "not compared" in r.said
@@ -545,7 +549,8 @@ def picture(snap_compare, size, keys=(), until=None, live=False, other=False) ->
         if until is not None:
             await pilot.press("enter")
             until(client)
-            screen.pump()
+            app.screen_stack[0].pump()
+            screen.look()
             if screen.controller.replay is not None:
                 screen.controller.replay.clock.playing = False
                 screen.controller.replay.clock.position = 0.25

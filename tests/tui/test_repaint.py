@@ -9,7 +9,7 @@ import pytest
 from textual._context import active_app
 from textual.drivers.headless_driver import HeadlessDriver
 
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.app import SpecTui
 from tests.tiers import SMALL_FIRST
 from tests.tui.fakes import ANSWER, FakeClient

@@ -25,6 +25,7 @@ from spec_tui.present.speed_explained import explanation
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.phases import StepPosition
 from spec_tui.present.token_facts import facts, fate, marked_text
+from spec_tui.session.engine_commands import Command, MeasurePrice
 from spec_tui.tui.screens.price import PriceScreen
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
 from tests.tui.fakes import READY, FakeClient, script
@@ -62,14 +63,14 @@ async def test_no_baseline_and_no_audit(session):
         await s.ask("hello")
         await s.pilot.press("escape", "b", "f7", "f6")
         await s.settle()
-        assert s.chat.session.phase == "ready" and s.chat.session.measures is None
+        assert s.chat.session.phase == "ready" and s.chat.session.measuring is None
         assert "measures the baseline" not in str(s.chat.query_one("#speed").text_rows())
 
 
 async def test_a_rejected_token_that_nobody_names_is_drawn(session):
     async with session(client=FakeClient(ready=SERVED)) as s:
         await s.ask("hello", feed=2)
-        s.client._out.append(replace(ROUND, index=2))
+        s.client.say(replace(ROUND, index=2))
         await s.settle()
 
         def drawn() -> bool:
@@ -126,9 +127,12 @@ class Measuring(FakeClient):
 
     asked = 0
 
-    def measure_price(self) -> None:
-        self.asked += 1
-        self._out.append(Pricing(0.25))
+    def submit(self, command: Command) -> int:
+        job = super().submit(command)
+        if isinstance(command, MeasurePrice):
+            self.asked += 1
+            self.say(Pricing(0.25))
+        return job
 
 
 def screen_text(s) -> str:
@@ -146,7 +150,7 @@ async def test_the_price_is_measured_when_it_is_asked_for(session):
         assert s.client.asked == 1 and s.chat.session.busy and "Measuring t(n)" in screen_text(s)
         await s.pilot.press("enter")
         assert s.client.asked == 1, "one at a time"
-        s.client._out.append(PriceMeasured(PRICE, 192))
+        s.client.say(PriceMeasured(PRICE, 192))
         await s.settle()
         await s.pilot.pause(0.3)
         said = screen_text(s)
@@ -161,7 +165,7 @@ async def test_a_measurement_that_fails_or_is_stopped_leaves_the_session_free(se
                           (Failed("stopped", "", "cancelled"), "is not measured")):
             await s.pilot.press("escape", "p", "enter")
             await s.settle()
-            s.client._out.append(end)
+            s.client.say(end)
             await s.settle()
             await s.pilot.pause(0.3)
             assert said in screen_text(s) and not s.chat.session.busy

@@ -13,7 +13,7 @@ from engines.datastores.storage import catalog as places
 from engines.heads.shape import HEADS
 from engines.report.events import LoadedHead
 from engines.request import Request
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.app import SpecTui
 from tests.tiers import SIZES
 from tests.tui.fakes import ANSWER, READY, RETRIEVING, FakeClient, entries

@@ -10,7 +10,7 @@ from engines.report.events import Failed, Prefilled, Round
 from engines.report.wording import p3
 from engines.request import Request
 from spec_tui.present.step.phases import StepPosition, phases_of
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.branch import BranchScreen
 from spec_tui.tui.screens.chat import ChatScreen

@@ -20,7 +20,7 @@ from engines.report.events import Failed, Finished, Prefilled, Ready, Round
 from engines.report.metrics import measure
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.session.client import LoadRequest
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.loader import LOADER
 from spec_tui.session.process import ProcessClient
 

@@ -136,7 +136,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
     # -- estimate and beginning -------------------------------------------------------------------
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter: first what it will take, then go."""
-        if self.datastore_jobs.busy:
+        if self.datastore_jobs.work:
             return
         if self._spec is not None and self.datastore_jobs.estimated is not None:
             self.dismiss((self._spec, self._fresh))
@@ -163,7 +163,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         self._drawn, work, ended = self.datastore_jobs.changes, self.datastore_jobs.work, self.datastore_jobs.ended
         keys = "enter estimates · tab next field · ctrl+y copy command · esc close"
         if work is not None:
-            step = [*work.stages.values()][-1] if work.stages else None
+            step = self.datastore_jobs.step
             lines = [Content(progress_line(step) if step else "reading the sources")]
             keys = "esc stops"
         elif self._spec is None:
@@ -192,7 +192,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
 
     # -- leaving ----------------------------------------------------------------------------------
     def action_close(self) -> None:
-        if self.datastore_jobs.busy:
+        if self.datastore_jobs.work:
             self.session.cancel()
         else:
             self.dismiss(None)

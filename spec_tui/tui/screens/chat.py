@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.events import DescendantFocus, Key
-from textual.geometry import Region
-from textual.screen import Screen
-from textual.strip import Strip
 from textual.widgets import Static, TextArea
 
 from engines.cost.curve import CostCurve
@@ -24,10 +21,11 @@ from spec_tui.present import token_styles as marks
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.served_price import ServedPrice, served_price
 from spec_tui.present.text import one_line
-from spec_tui.session.chat_session import ChatSession, Happening, Turn
-from spec_tui.session.engine_commands import LoadRequest
+from spec_tui.session.chat_session import ChatSession, Turn
+from spec_tui.session.engine_commands import LoadRequest, MeasurePrice
 from spec_tui.session.history import Entry
 from spec_tui.session.host_access import HostAccess
+from spec_tui.session.jobs import Happening
 from spec_tui.session.settings import ChatSettings, to_build
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import layers_view as layers
@@ -39,7 +37,7 @@ from spec_tui.tui.widgets.large_numbers import LargeNumbers
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
-from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, SplitLine, StripPanel, size, title_row
+from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Lines, Pane, SplitLine, StripPanel, size, title_row
 from spec_tui.tui.widgets.styled_widget import marked
 from spec_tui.tui.widgets.transcript import Block, Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel
@@ -61,12 +59,14 @@ PACE = Pace(frames=20, tree=2, numbers=5)
 SHARED = Pace(frames=10 / 3, tree=5, numbers=5)
 """Where the model computes on all cores: its threads wait for the one that a frame delays. The tree and the numbers are
 drawn together, as what surrounds them costs as much again."""
+TIMED = Pace(frames=4, tree=1, numbers=1)
+"""Where the screen above has something timed: it is looked for what came, and nothing is drawn here."""
 NOTHING_TO_ASK = "A replay takes no prompts. space pauses, < and > change its speed"
 PANELS = ("tree", "layers", "speed")
 _FIGURES = ("tokens/s", "times as fast", "tokens a step", "% accepted")
 
 
-class ChatScreen(HasActions, Screen):
+class ChatScreen(HasActions, Backdrop):
     """Draws a ``ChatSession`` and hands it what is typed.
 
     Args:
@@ -89,7 +89,6 @@ class ChatScreen(HasActions, Screen):
         self._long = False  # the message does not fit on the status line
         self._noticed: tuple = ()
         self._frame = 0
-        self._shared = False  # the pace of the last frame
         self._keys_of: list[bool] = []  # which keys applied when they were last looked up
         self._tree_due = self._numbers_due = False
         self._race: RaceController | None = None  # of the race that was looked at last
@@ -143,36 +142,34 @@ class ChatScreen(HasActions, Screen):
             self.transcript.focus()
         self.session.start()
         self.draw_all()
-        self._seldom = self.set_interval(1 / SHARED.frames, self._tick, pause=True)
-        self.ticking = self.set_interval(1 / PACE.frames, self._tick)
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """The background, without the detour over a style cache: it lies under everything and is asked each frame."""
-        return [Strip.blank(crop.width, self.rich_style)] * crop.height
+        self._tick()
 
     # -- drawing --------------------------------------------------------------------------------
     def _tick(self) -> None:
-        """Take and draw what there is; from then on as often as the pace is now."""
-        self.pump()
-        if (self.pace is SHARED) != self._shared:
-            self._shared = not self._shared
-            before, after = (self.ticking, self._seldom) if self._shared else (self._seldom, self.ticking)
-            before.pause()
-            after.resume()
+        """A timer of the application: one of this screen would, under another one, have that drawn again each time."""
+        if self.is_attached:
+            self.app.set_timer(1 / self.pace.frames, self._tick)
+            self.pump()
 
     @property
     def pace(self) -> Pace:
         """How often is drawn now."""
+        job = self.session.jobs.at_work
+        if job is not None and job.timed:
+            return TIMED
         return SHARED if self.session.takes_all_cores else PACE
 
     def pump(self) -> None:
-        """Take what the engine said and draw it: text at once, the tree and the numbers less often."""
+        """Take what the engine said, for whichever screen asked, and draw what belongs here: text at once, the tree and
+        the numbers less often."""
         happened = self.session.pump()
         self._frame, pace = self._frame + 1, self.pace
+        if pace is TIMED:
+            return
         if happened:
             self._tree_due = self._numbers_due = True
             self._draw_text()
-        final = bool(happened - {"text", "loading", "prefilling", "auditing", "pricing", "building"})
+        final = bool(happened - {"text", "progress"})
         if final:
             self._settle(happened)
         if self._tree_due and (final or self._frame % pace.tree == 0):
@@ -181,13 +178,14 @@ class ChatScreen(HasActions, Screen):
         if self._numbers_due and (final or self._frame % pace.numbers == 0):
             self._numbers_due = False
             self._draw_numbers()
-        if happened & {"loading", "prefilling", "auditing", "pricing", "building"}:
+        if "progress" in happened:
             self._draw_status()
         if self._step_first and self.session.turns:
             self._step_first = False
             self.action_rest()
             self.action_step()
-        if self.session.client.capabilities.clock and self.session.busy and self._frame % PACE.numbers == 0:
+        client = self.session.client
+        if client.capabilities.clock and client.clock.playing and self._frame % PACE.numbers == 0:
             self._draw_status()
 
     def draw_all(self) -> None:
@@ -282,7 +280,10 @@ class ChatScreen(HasActions, Screen):
         baseline = self.session.baseline(run)
         outlook = price.outlook_of(run, ready, settings.chosen(ready), baseline)
         failed = self.session.problem.message if self.session.problem is not None else ""
-        served = served_price(run, (turn.run for turn in self.session.turns), ready, self.session.pricing, failed)
+        job = self.session.jobs.at_work
+        pricing = job is not None and isinstance(job.command, MeasurePrice)
+        share = (job.progress.done if job.progress else 0.0) if pricing else None
+        served = served_price(run, (turn.run for turn in self.session.turns), ready, share, failed)
         return run, index, price.curve(run, ready), outlook, baseline, served
 
     def _draw_tree(self) -> None:
@@ -330,7 +331,7 @@ class ChatScreen(HasActions, Screen):
         status.show(words.status(self.session, "") if self._long and self.session.problem is None else row)
 
     def _draw_legend(self) -> None:
-        self.query_one("#legend", Lines).show(words.legend(self.transcript, self.session.answering))
+        self.query_one("#legend", Lines).show(words.legend(self.transcript))
 
     def _draw_notice(self) -> None:
         """A problem, else what does not fit on the status line; laid out again only for another one."""
@@ -411,13 +412,7 @@ class ChatScreen(HasActions, Screen):
         self._focused = event.widget
         self.query_one("#answer-title", SplitLine).forget_styles()
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._resized)
-
-    def on_screen_resume(self) -> None:
-        self.call_after_refresh(self.draw_all)
-
-    def _resized(self) -> None:
+    def draw(self) -> None:
         # What another size hides loses the focus. It comes back to where it was, else to the text.
         if self.focused is None and not (self.has_class("-tiny") or self.has_class("-flat")):
             (self._focused if self._focused in self.focus_chain else self.transcript).focus()
@@ -430,11 +425,7 @@ class ChatScreen(HasActions, Screen):
             self.prompt.put(text)
             self._message = ""
         else:
-            at_work = "stopping the audit" if self.session.auditing is not None else "stopping after this round"
-            if self.session.prefilling is not None:
-                at_work = "stopping after this part of the prompt"
-            at_work = "" if self.session.datastore_jobs.busy else at_work  # the status line says so itself
-            self._message = at_work if self.session.busy else "stopping the loading"
+            self._message = words.stopping(self.session)
         self._draw_status()
 
     @property
@@ -468,7 +459,7 @@ class ChatScreen(HasActions, Screen):
             self._message = ""
         elif self._enlarged:
             self.remove_class(*self._enlarged)
-            self.call_after_refresh(self._resized)
+            self.call_after_refresh(self.draw)
         else:
             self.transcript.action_jump(True)
         self._draw_status()
@@ -595,10 +586,6 @@ class ChatScreen(HasActions, Screen):
         self.app.present(not self.app.presenter)
         self.say("P ends presenting" if self.app.presenter else "")
 
-    def draw(self) -> None:
-        """As other screens are drawn anew."""
-        self._resized()
-
     def action_details(self) -> None:
         """Everything the panels know, or the first look."""
         self.toggle_class("details")
@@ -702,10 +689,9 @@ class ChatScreen(HasActions, Screen):
             return
         from spec_tui.tui.screens.race import RaceScreen
 
-        self.ticking.pause()  # a race takes in what the engine says, and nothing is drawn beside it
         screen = RaceScreen(self.session, before=self._race)
         self._race = screen.controller  # its result outlives the screen
-        self.app.push_screen(screen, self._raced)
+        self.app.push_screen(screen)
 
     def action_papers(self, name: str = "") -> None:
         self.action_race()
@@ -724,19 +710,12 @@ class ChatScreen(HasActions, Screen):
             return
         from spec_tui.tui.screens.evaluate import EvaluateScreen
 
-        self.ticking.pause()
         screen = EvaluateScreen(self.session, self._evaluated)
 
-        def done(happened: set[Happening]) -> None:
+        def left(_: None) -> None:
             self._evaluated = screen.state  # it outlives the screen
-            self._raced(happened)
 
-        self.app.push_screen(screen, done)
-
-    def _raced(self, happened: set[Happening]) -> None:
-        self.ticking.resume()
-        self._draw_text()
-        self._settle(happened)
+        self.app.push_screen(screen, left)
 
     def action_models(self) -> None:
         if self.session.busy:
@@ -775,7 +754,7 @@ class ChatScreen(HasActions, Screen):
         self._draw_top()
         self._draw_numbers()
         name = to_build(settings, self.session.ready)
-        if name and HostAccess.here().whole and not self.session.busy and not self.session.datastore_jobs.busy:
+        if name and HostAccess.here().whole and not self.session.busy:
             from spec_tui.tui.screens.offered_datastore import OfferedDatastore
 
             engine = find(settings.resolved(self.session.ready)).title
@@ -849,7 +828,7 @@ class ChatScreen(HasActions, Screen):
         self._clock_changed()
 
     def action_rest(self) -> None:
-        self.session.client.cancel()
+        self.session.client.skip()
         self._clock_changed()
 
     def action_rewind(self) -> None:

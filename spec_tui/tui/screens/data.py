@@ -13,7 +13,7 @@ from textual.events import Key
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from engines.datastores.datastore_events import Built, Refused
+from engines.datastores.datastore_events import Built
 from engines.errors import SpecError
 from engines.hub.download_progress import in_bytes, in_time
 from engines.report.events import Ready
@@ -22,6 +22,7 @@ from spec_tui.present.progress_text import amount, amount_done, rate_and_time_le
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ABSENT, BUSY, PRESENT, WAITING
 from spec_tui.session import shell_lines as command
+from spec_tui.session.datastore_jobs import DatastoreJobs, Refused
 from spec_tui.session.settings import ChatSettings, stores
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
     from engines.datastores.storage.catalog import CatalogEntry
     from spec_tui.session.chat_session import ChatSession
-    from spec_tui.session.datastore_jobs import DatastoreJobs
 
 INTERVAL = 0.1  # seconds between two checks for changes
 WIDTH = 32  # columns of the facts, before the screen is laid out
@@ -62,8 +62,7 @@ class DatastoreRow:
 
     def is_running(self, jobs: DatastoreJobs) -> bool:
         """Whether this is the running build."""
-        work = jobs.work
-        return self.unfinished and work is not None and work.do == "build" and work.spec.name == self.name
+        return self.unfinished and jobs.builds is not None and jobs.builds.name == self.name
 
     @property
     def size(self) -> int:
@@ -83,9 +82,8 @@ def list_rows(session: ChatSession) -> dict[str, DatastoreRow]:
 
     listed = catalog.listing()
     builds = {e.name: DatastoreRow(e.name, e, True, unfinished_build(e.name)) for e in listed if e.unfinished}
-    work = session.datastore_jobs.work
-    if work is not None and work.do == "build":
-        builds[work.spec.name] = DatastoreRow(work.spec.name, None, True, work.spec)
+    if (spec := session.datastore_jobs.builds) is not None:
+        builds[spec.name] = DatastoreRow(spec.name, None, True, spec)
     complete = {e.name: DatastoreRow(e.name, e) for e in listed if not e.unfinished}
     offered = {STANDARD_LIBRARY} - set(builds)  # it is built when it is searched
     fitting = {name: DatastoreRow(name) for name in stores(session.ready) if name in offered or name in complete}
@@ -117,13 +115,13 @@ def row_state(row: DatastoreRow, session: ChatSession) -> tuple[str, str]:
 def _share(jobs: DatastoreJobs) -> str:
     if jobs.work.stopping:
         return "stopping"
-    steps = [step for step in jobs.work.stages.values() if step.total]
+    steps = [step for step in jobs.stages.values() if step.total]
     return f"building {steps[-1].done / steps[-1].total * 100:.0f} %" if steps else "building"
 
 
 def row_keys(row: DatastoreRow | None, session: ChatSession) -> str:
     """What can be done with a row."""
-    if session.datastore_jobs.busy:
+    if session.datastore_jobs.work:
         return "esc stops the build, which can be continued · d chat; the build goes on"
     if row is None:
         return "n build · esc close"
@@ -154,7 +152,7 @@ def _fact(title: str, words: str, width: int) -> Content:
 def _stages(jobs: DatastoreJobs, width: int) -> list[Content]:
     """The stages of a build so far; the last one with its bar, rate and time left."""
     lines = []
-    *ended, last = [*jobs.work.stages.values()] or [None]
+    *ended, last = [*jobs.stages.values()] or [None]
     lines += [Content.assemble(("✓ ", "$success"), (f"{one_line(step.stage)}: ", "$tok-prompt"),
                                amount(step.done, step.unit)) for step in ended]  # fmt: skip
     if last is None:
@@ -276,7 +274,7 @@ class DataScreen(SpecModal[ChatSettings]):
     def _update(self) -> None:
         """Draw what has changed. The disk is read when a job has ended, not at every step."""
         work, ended = self.datastore_jobs.work, self.datastore_jobs.ended
-        seen = (self.session.ready, work and (work.do, work.spec.name), id(ended))
+        seen = (self.session.ready, work, id(ended))
         if seen != self._seen:
             if self._seen and seen[0] is not self._seen[0]:
                 self._draw_chosen()
@@ -387,14 +385,14 @@ class DataScreen(SpecModal[ChatSettings]):
             self._draw_chosen()
 
     def action_leave(self) -> None:
-        if self.datastore_jobs.busy:
+        if self.datastore_jobs.work:
             self._stop()
         else:
             self.dismiss(None)
 
     def _stop(self) -> None:
         self.session.cancel()
-        self._say(f"stopping {self.datastore_jobs.work.spec.name} after this step; its progress is kept")
+        self._say(f"stopping {self.datastore_jobs.work.command.spec.name} after this step; its progress is kept")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Use the chosen datastores."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ from engines.bench.prompt_files import PromptFile, open_prompts
 from engines.errors import SpecError
 from engines.folders import typed_path
 from engines.report.wording import counted
+from engines.wire import Event
 from spec_tui.export import advice_report
 from spec_tui.export.advice_report import Advice
 from spec_tui.export.report import text
@@ -27,8 +29,10 @@ from spec_tui.present.text import one_line
 from spec_tui.session import kept_settings
 from spec_tui.session.advice_setup import foresee
 from spec_tui.session.advice_state import AdviceState
-from spec_tui.session.chat_session import ChatSession, Happening
+from spec_tui.session.chat_session import ChatSession
+from spec_tui.session.engine_commands import StartAdvice
 from spec_tui.session.host_access import HostAccess
+from spec_tui.session.jobs import Job
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.path_input import PathInput
@@ -41,9 +45,9 @@ _KEYS = """enter starts it, + and - change the time, i names a file of prompts: 
 log. Without one our own prompts are asked. Nothing else can be asked meanwhile, and other programs disturb it."""
 
 
-class EvaluateScreen(HasActions, Screen[set[Happening]]):
-    """Looks for the best engine and settings over a session's engine; the chat below must not take the engine's events
-    meanwhile. Gives back what the session has reported.
+class EvaluateScreen(HasActions, Screen[None]):
+    """Looks for the best engine and settings over a session's engine; the chat below takes in what that says. It ends
+    with the screen.
 
     Args:
         session: that of the chat.
@@ -81,7 +85,9 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         super().__init__()
         self.session, self.state = session, state
         self.minutes, self.message = 5, ""
-        self.happened: set[Happening] = set()
+        self.job: Job | None = None
+        self._seen: object = None
+        self._arrived = False
 
     def compose(self) -> ComposeResult:
         yield SplitLine(id="evaluate-top")
@@ -130,29 +136,28 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         self.set_timer(_TIMED if timed else _RESTING, self._look)
 
     def _look(self) -> None:
-        self.pump()
+        self.look()
         self._next_look()
 
-    def pump(self) -> None:
-        """Take what the engine said, and draw what that changed."""
-        if not self.running:
-            heard = self.session.pump()
-            self.happened |= heard
-            if heard:
-                self.draw()
-            return
-        client, state = self.session.client, self.state
-        arrived = client.events()
-        for event in arrived:
-            state.add(event)
-        if not client.alive and state.problem is None and state.running:
-            state.over = True
-            self.message = "The engine is gone: esc goes back, ctrl+r there starts it again."
+    def on_unmount(self) -> None:
+        if self.running:
+            self.session.jobs.drop(self.job)
+            self.state.over = True
+
+    def _heard(self, state: AdviceState, event: Event) -> None:
+        state.add(event)
+        self._arrived = True
         if state.problem is not None:
             self.message = failure(state.problem)
-        if arrived or not state.timing:  # nothing is drawn while a lane is timed
+
+    def look(self) -> None:
+        """Draw what has come and what goes on by itself; nothing while a lane is timed."""
+        seen, arrived = (self.running, self.session.ready), self._arrived
+        self._arrived = False
+        if arrived or seen != self._seen or (self.running and not self.state.timing):
             self.draw()
-        if not state.running:
+        if seen != self._seen:
+            self._seen = seen
             self.refresh_bindings()
 
     # -- drawing ------------------------------------------------------------------------------------
@@ -170,7 +175,7 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         if not self.running:
             asked = self.query_one(Input).value.strip() or "our own prompts"
             return self.message or f"{asked} · {counted(self.minutes, 'minute')}"
-        if state.stopping:
+        if self.job.stopping:
             return "stopping after the answer under way …"
         if not state.rounds:
             return "reading the prompts …"
@@ -240,7 +245,8 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
             turns = (("system", asked.system),)
         request = session.settings.measured(request, turns)
         self.state, self.message = AdviceState(asked.suite, request, self.minutes * 60.0), " ".join(asked.notes)
-        session.client.advise(asked.suite, request, self.minutes * 60.0)
+        self.job = session.jobs.submit(
+            StartAdvice(asked.suite, request, self.minutes * 60.0), partial(self._heard, self.state), "evaluating")
         self.refresh_bindings()
         self.draw()
 
@@ -257,16 +263,15 @@ class EvaluateScreen(HasActions, Screen[set[Happening]]):
         return kept_settings.kept_prompts() if HostAccess.here().whole else ""
 
     def action_stop(self) -> None:
-        if self.running and not self.state.stopping:
-            self.state.stopping = True
-            self.session.client.cancel()
+        if self.running and not self.job.stopping:
+            self.session.jobs.stop(self.job)
             self.draw()
 
     def action_leave(self) -> None:
         if self.query_one(Input).has_focus:
             self._close_file()
         else:
-            self.dismiss(self.happened)
+            self.dismiss(None)
 
     def action_minutes(self, step: int) -> None:
         place = _MINUTES.index(self.minutes) + step

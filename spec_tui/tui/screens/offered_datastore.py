@@ -57,7 +57,7 @@ class OfferedDatastore(SpecModal["BuildSpec"]):
             return
         self._drawn, work, found = self.jobs.changes, self.jobs.work, self.jobs.estimated
         if work is not None:
-            words = progress_line([*work.stages.values()][-1]) if work.stages else "estimating"
+            words = progress_line(self.jobs.step) if self.jobs.step else "estimating"
         elif found is not None:
             words = " · ".join(estimate_parts(found.estimate))
         else:
@@ -66,10 +66,10 @@ class OfferedDatastore(SpecModal["BuildSpec"]):
         self.query_one("#takes", Static).update(Content.styled(one_line(words), "bold"))
 
     def action_build(self) -> None:
-        if not self.jobs.busy:
+        if not self.jobs.work:
             self.dismiss(self._spec)
 
     def action_close(self) -> None:
-        if self.jobs.busy:
+        if self.jobs.work:
             self.session.cancel()
         self.dismiss(None)

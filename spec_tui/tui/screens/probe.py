@@ -9,13 +9,14 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
-from engines.datastores.datastore_events import Probed, ProbeDraft, Refused
+from engines.datastores.datastore_events import Probed, ProbeDraft
 from engines.methods.options import Option
 from engines.report.events import Emitted, Round
 from engines.report.run_state import Log, RunState, TokenState
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
+from spec_tui.session.datastore_jobs import Refused
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets import retrieval_rows

@@ -8,9 +8,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.geometry import Region
-from textual.screen import Screen
-from textual.strip import Strip
 from textual.widgets import Static
 
 from engines.errors import SpecError
@@ -19,7 +16,7 @@ from spec_tui.present import token_styles
 from spec_tui.present.on_screen import failure
 from spec_tui.present.playback import speed_words
 from spec_tui.present.text import one_line
-from spec_tui.session.chat_session import ChatSession, Happening
+from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.history import Entry
 from spec_tui.session.race_state import RaceState
 from spec_tui.tui import chat_words as words
@@ -30,16 +27,15 @@ from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from spec_tui.tui.widgets.race_numbers import SORTS, RacePlot, RaceTable, ranked
-from spec_tui.tui.widgets.strip_panel import Divider, Lines, Pane, SplitLine
+from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Lines, Pane, SplitLine
 
 _RUNNING, _IDLE, _FINISHED, _CAN_RACE, _BEFORE, _AGAIN = (
     attrgetter(f"controller.{state}") for state in ("running", "idle", "finished", "can_race", "before", "again"))
 MOVING, WATCHING, RESTING = 1 / 15, 1 / 4, 1 / 10  # seconds between two frames: of what moves, of timed lanes, else
 
 
-class RaceScreen(HasActions, Screen[set[Happening]]):
-    """Draws a ``RaceController`` over a session's engine; the chat below must not take the engine's events meanwhile.
-    Gives back what the session has reported.
+class RaceScreen(HasActions, Backdrop):
+    """Draws a ``RaceController`` over a session's engine; the chat below takes in what that says.
 
     Args:
         session: that of the chat.
@@ -127,6 +123,8 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         self.view = token_styles.OUTCOME
         self.back = 0  # lines that all texts are scrolled up
         self._drawn_at = monotonic()
+        self._seen: tuple = ()  # of the race and the session, at the last look
+        self._changes = self.controller.changes
         self.add_class("before")
 
     def compose(self) -> ComposeResult:
@@ -152,10 +150,6 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         self.call_after_refresh(self.changed)
         self._next_frame()
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """The background, without the detour over a style cache."""
-        return [Strip.blank(crop.width, self.rich_style)] * crop.height
-
     # -- time -------------------------------------------------------------------------------------
     def _next_frame(self) -> None:
         race, replay = self.controller.race, self.controller.replay
@@ -167,20 +161,26 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         self.set_timer(wait, self._frame)
 
     def _frame(self) -> None:
-        self.pump()
+        self.look()
         self._next_frame()
 
-    def pump(self) -> None:
-        """Take what the engine said, let the clock of the photo finish go on, and draw what that changed. While lanes
-        are timed that is one line, when the next one begins."""
+    def look(self) -> None:
+        """Let the clock of the photo finish go on, and draw what that and the engine changed. While lanes are timed
+        that is one line, when the next one begins."""
         now = monotonic()
         passed, self._drawn_at = now - self._drawn_at, now
-        controller = self.controller
-        ran, arrived, replay = controller.running, controller.pump(), controller.replay
-        if (ran and not controller.running) or "ready" in controller.heard:
-            self.changed(controller.unsaved)
+        controller, session, replay = self.controller, self.controller.session, self.controller.replay
+        seen = (controller.race, controller.running, session.ready, session.phase)
+        arrived, self._changes = controller.changes != self._changes, controller.changes
+        if seen != self._seen:
+            ended = self._seen and self._seen[1] and not controller.running
+            self._seen = seen
+            controller.follow_model()
+            self.changed(controller.unsaved if ended else self.message)
         elif arrived or (replay is not None and self.app.screen is self and replay.clock.tick(passed)):
             self.draw()
+        elif session.phase == "loading":
+            self._draw_status()
 
     # -- drawing ----------------------------------------------------------------------------------
     def draw(self) -> None:
@@ -227,12 +227,8 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
         self.refresh_bindings()
         self.call_after_refresh(self.draw)
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self.draw)
-
     def on_screen_resume(self) -> None:
         self._drawn_at = monotonic()
-        self.call_after_refresh(self.draw)
 
     # -- the race ---------------------------------------------------------------------------------
     @property
@@ -269,12 +265,7 @@ class RaceScreen(HasActions, Screen[set[Happening]]):
             self.controller.show_difference(None)
             self.changed()
         else:
-            self.dismiss(self.leaves_with)
-
-    @property
-    def leaves_with(self) -> set[Happening]:
-        """What the chat is told that happened meanwhile."""
-        return self.controller.happened
+            self.dismiss(None)
 
     # -- what will run ----------------------------------------------------------------------------
     def set_up(self, message: str, **changes) -> None:

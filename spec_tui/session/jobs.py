@@ -1,0 +1,103 @@
+"""The one dispatcher: what the engine was asked and has not ended, and who gets what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from engines.datastores.datastore_events import Building
+from engines.report.events import Auditing, Failed, Loading, Prefilling, Pricing
+from engines.wire import Event
+from spec_tui.session.client import EngineClient
+from spec_tui.session.engine_commands import AT_ONCE, Command, Load, StartAdvice, StartRace
+
+Happening = Literal["progress", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline", "audited",
+                    "unaudited", "priced", "stocked", "layers"]
+Progress = Loading | Prefilling | Auditing | Pricing | Building
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A command under way.
+
+    Attributes:
+        take: gets each of its events, and says what happened; None for nothing that the chat shows.
+        doing: what the engine does meanwhile, in words: "answering".
+        about: the turn that a run or an audit is of.
+        progress: how far it is, if its last event said so.
+        stopping: a person asked it to stop.
+    """
+
+    id: int
+    command: Command
+    take: Callable[[Any], Happening | None]
+    doing: str = ""
+    about: Any = None
+    progress: Progress | None = None
+    stopping: bool = False
+
+    @property
+    def timed(self) -> bool:
+        """Whether whatever is drawn meanwhile may cost what is measured."""
+        return isinstance(self.command, StartAdvice) or (
+            isinstance(self.command, StartRace) and not self.command.race.live)
+
+
+class Jobs:
+    """Sends commands, and gives each event to the job that asked for it; those of a job that was dropped go nowhere.
+
+    Args:
+        unasked: gets what no job asked for: ``ENGINE`` or ``PLAYED``, and the event.
+    """
+
+    def __init__(self, client: EngineClient, unasked: Callable[[int, Any], set[Happening | None]]) -> None:
+        self._client, self._unasked = client, unasked
+        self._jobs: dict[int, Job] = {}
+
+    @property
+    def loading(self) -> Job | None:
+        """The loading under way."""
+        return next((job for job in self._jobs.values() if isinstance(job.command, Load)), None)
+
+    @property
+    def at_work(self) -> Job | None:
+        """What the engine is busy with, but for loading; what it does at once is none."""
+        return next((job for job in self._jobs.values() if not isinstance(job.command, Load | AT_ONCE)), None)
+
+    def submit(self, command: Command, take: Callable[[Any], Happening | None], doing: str = "",
+               about: Any = None) -> Job:
+        """Ask the engine for this, after all that it was asked before."""
+        job = Job(self._client.submit(command), command, take, doing, about)
+        self._jobs[job.id] = job
+        return job
+
+    def stop(self, job: Job) -> None:
+        """Ask for the end of a job; it comes when the engine has come to a place where it can end."""
+        job.stopping = True
+        self._client.cancel(job.id, at_once=isinstance(job.command, Load))
+
+    def drop(self, job: Job) -> None:
+        """Stop a job that nobody waits for any more."""
+        if self._jobs.pop(job.id, None) is not None:
+            self._client.cancel(job.id)
+
+    def dispatch(self) -> set[Happening]:
+        """Hand out what has arrived; what happened."""
+        happened: set[Happening | None] = set()
+        for number, event in self._client.events():
+            if number in self._jobs:
+                happened.add(self._deliver(self._jobs[number], event))
+            elif number <= 0:
+                happened |= self._unasked(number, event)
+        return happened - {None}
+
+    def fail(self, problem: Failed) -> set[Happening | None]:
+        """The engine failed, and with it all that is under way; what happened."""
+        return {self._deliver(job, problem) for job in [*self._jobs.values()]}
+
+    def _deliver(self, job: Job, event: Event) -> Happening | None:
+        job.progress = event if isinstance(event, Progress) else None
+        if isinstance(event, (Failed, job.command.ends)):
+            self._jobs.pop(job.id, None)
+        return job.take(event)
