@@ -218,7 +218,7 @@ async def test_commands_and_their_arguments_are_listed(session):
         assert s.chat.session.settings.options("pld")["num_tokens"] == 4
         await s.pilot.press("slash", "v", "i")
         await s.pilot.click("Choices", offset=(4, 0))
-        await s.pilot.pause()
+        await s.pilot.pause(0.3)
         assert s.chat.prompt.text == "/view " and choices.display
 
 
@@ -229,6 +229,17 @@ async def test_no_letter_overtakes_a_key_typed_before_it(session):
             s.app.post_message(Key(key, character))
         await s.pilot.pause(0.3)
         assert s.chat.prompt.text == "ayx"
+
+
+async def test_a_command_typed_fast_on_the_text_arrives_whole(session):
+    async with session() as s:
+        s.chat.TYPING = 0.15
+        await s.pilot.press("escape")
+        assert s.app.focused is not s.chat.prompt
+        for key, character in (("slash", "/"), *((letter, letter) for letter in "race")):
+            s.app.post_message(Key(key, character))
+        await s.pilot.pause(0.5)
+        assert s.chat.prompt.text == "/race"
 
 
 async def test_papers_are_reached_from_a_lesson(session):
