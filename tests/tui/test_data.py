@@ -224,7 +224,8 @@ async def test_a_probe_says_what_would_be_drafted_and_from_where(session, engine
     async with session(client=engine, size=(80, 24)) as s:
         screen = await opened(s)
         await until(s, lambda: "notes" in screen.rows)
-        await s.pilot.press("home", "slash")
+        await s.pilot.press("home")
+        await s.pilot.press("slash")
         assert "Type a text" in drafts(s)
         await s.pilot.press(*"def add(")
         await until(s, lambda: "match 8" in drafts(s))
