@@ -71,6 +71,8 @@ def table(asked: argparse.Namespace, counts: Sequence[int]) -> list[str]:
     """Rows of Markdown: measured and forecast gains."""
     file = Path(resolve(asked.model))
     draft = (asked.draft or draft_beside(file)) if "draft" in asked.spec else None
+    if "draft-simple" in asked.spec and draft is None:
+        raise SystemExit(f"no draft model lies beside {file}: give --draft FILE")
     cases = (suite.by_name(Path(asked.suite)) or suite.shipped()).cases
     # the shortest: those that are read first don't wait long for the others
     prompts = sorted((case.turns[0] for case in cases), key=len)[: max(counts)]

@@ -34,7 +34,7 @@ class NativeHead:
         self._rotation = Rotation(shape.rope_theta, shape.head_dim, torch.empty(0))
         self._cos = self._sin = torch.empty(0, shape.head_dim)
         eagle3 = shape.family == EAGLE3
-        norms = {name: self._weight(getattr(network, module, None)) for name, module in (
+        norms = {name: _weight(getattr(network, module, None)) for name, module in (
             ("mlp_norm", "post_attention_layernorm"), ("norm", "norm"), ("embedding_norm", "input_layernorm"),
             ("feature_norm", "hidden_norm"))}
         at = {name: None if norm is None else norm.data_ptr() for name, norm in norms.items()}
@@ -53,10 +53,6 @@ class NativeHead:
             entry=None if eagle3 else ctypes.addressof(network.fc.native), normed_residual=shape.norm_before_residual,
             **at)
         self._held = network, embedding, head, norms, qkv, gate_up, layer  # the model points into them
-
-    def _weight(self, norm: torch.Tensor | None) -> torch.Tensor | None:
-        """The weight of a norm times the root of its length."""
-        return None if norm is None else (norm.detach() * len(norm) ** 0.5).contiguous()
 
     def run(
         self, tokens: Sequence[int], features: torch.Tensor, positions: Sequence[int], mask: np.ndarray | None,
@@ -89,6 +85,11 @@ class NativeHead:
         cos, sin = self._rotation.at(range(-(-positions // _TABLE) * _TABLE))
         sin[:, : sin.shape[1] // 2].neg_()
         self._cos, self._sin = cos, sin
+
+
+def _weight(norm: torch.Tensor | None) -> torch.Tensor | None:
+    """The weight of a norm, times the root of its length."""
+    return None if norm is None else (norm.detach() * len(norm) ** 0.5).contiguous()
 
 
 def takes(network: HeadNetwork, embedding: nn.Module, head: nn.Module) -> bool:

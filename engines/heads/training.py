@@ -149,7 +149,7 @@ class HeadTrainer:
         self.held_out = sorted(held, key=lambda text: not text.greedy)[:_JUDGED]
         self.rows = parts.rows[ids]
         self.products = quickest_dtype()
-        self._rows = self.rows.to(self.products)  # for all products of the training
+        self._rows = self.rows.to(self.products)  # as products of the training take them
         self.known = torch.zeros(len(parts.rows))
         self.known[ids] = 1.0
         self.progress = TrainingProgress(of=recipe.minutes)

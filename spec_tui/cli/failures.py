@@ -125,13 +125,13 @@ class Interrupt:
     def __enter__(self) -> Interrupt:
         self._before = signal.getsignal(signal.SIGINT)
         if self._before is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, self._heard)
+            signal.signal(signal.SIGINT, self._take_event)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         signal.signal(signal.SIGINT, self._before)
 
-    def _heard(self, number: int, frame: FrameType | None) -> None:
+    def _take_event(self, number: int, frame: FrameType | None) -> None:
         self._times += 1
         if self._times > 1 and self._awaiting:
             raise KeyboardInterrupt

@@ -72,7 +72,7 @@ class BrowserSession:
             sys.executable, "-P", "-m", "spec_tui.serve.visitor_process",
             msgspec.json.encode(offer).decode(), msgspec.json.encode(limits).decode(),
         ]
-        self._offer, self._folder, self._over, self._heard = offer, folder, over, heard
+        self._offer, self._folder, self._over, self._take_event = offer, folder, over, heard
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -185,8 +185,8 @@ class BrowserSession:
                 data = await out.readexactly(length)
                 if kind == _DATA and self._browser is not None:
                     await self._browser.draw(data)
-                elif kind == _META and self._heard is not None:
-                    self._heard(self, data)
+                elif kind == _META and self._take_event is not None:
+                    self._take_event(self, data)
         await self._ended()
 
     async def _ended(self) -> None:

@@ -227,7 +227,7 @@ class SessionServer:
         offer = self.offer
         if self.room is not None:
             offer = msgspec.structs.replace(offer, role="teacher" if leads else "student")
-        session = BrowserSession(offer, self._folder / str(self._made), self._over, self._command, self._heard)
+        session = BrowserSession(offer, self._folder / str(self._made), self._over, self._command, self._take_event)
         self.sessions[name] = session
         try:
             await session.start(browser, *size)
@@ -247,7 +247,7 @@ class SessionServer:
             self._spread()
 
     # -- a class ----------------------------------------------------------------------------------
-    def _heard(self, session: BrowserSession, data: bytes) -> None:
+    def _take_event(self, session: BrowserSession, data: bytes) -> None:
         """What a session's process says; without a class nothing of it is listened to."""
         if self.room is not None and self.room.heard(session, session.role == "teacher", data):
             self._spread()

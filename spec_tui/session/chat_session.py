@@ -39,7 +39,7 @@ from spec_tui.session.client import ENGINE, NOT_RUNNING, EngineClient
 from spec_tui.session.datastore_jobs import DatastoreJobs
 from spec_tui.session.engine_commands import Audit, BuildDatastore, Load, LoadRequest, MeasurePrice, Run
 from spec_tui.session.history import Entry, History, numbered
-from spec_tui.session.jobs import Happening, Jobs
+from spec_tui.session.jobs import Jobs, SessionChange
 from spec_tui.session.kept_settings import KeptSettings, keep_head, with_head
 from spec_tui.session.other_programs import OtherPrograms
 from spec_tui.session.replay_client import ReplayClient, request_of
@@ -120,7 +120,7 @@ class ChatSession:
     def start(self) -> None:
         """Load the models."""
         self.phase, self.problem = "loading", None
-        self.jobs.submit(Load(self.load_request), self._heard_of_load)
+        self.jobs.submit(Load(self.load_request), self._on_load_event)
 
     @property
     def busy(self) -> bool:
@@ -239,14 +239,14 @@ class ChatSession:
         if answer is None:
             return "Type a prompt first: an audit checks an answer."
         turn = self.turns[number]
-        self.jobs.submit(Audit(answer), partial(self._heard_of_audit, turn), "auditing", turn)
+        self.jobs.submit(Audit(answer), partial(self._on_audit_event, turn), "auditing", turn)
         return ""
 
     def measure_price(self) -> str:
         """Measure t(n) of a served model. Returns "" or why not."""
         if refused := self._not_now():
             return refused
-        self.jobs.submit(MeasurePrice(), self._heard_of_price, "measuring the price")
+        self.jobs.submit(MeasurePrice(), self._on_price_event, "measuring the price")
         return ""
 
     @property
@@ -257,7 +257,7 @@ class ChatSession:
         return f"Still {job.doing}: esc stops it{kept}."
 
     @property
-    def hindrance(self) -> str:
+    def blocked_reason(self) -> str:
         """Why nothing can begin now, in words; "" where it can."""
         if self.busy:
             return self.still
@@ -353,7 +353,7 @@ class ChatSession:
         return self.baselines.get(run.baseline_key)
 
     # -- what the engine says -----------------------------------------------------------------------
-    def pump(self) -> set[Happening]:
+    def pump(self) -> set[SessionChange]:
         """Fold what has arrived; what happened since the last call."""
         happened = self.jobs.dispatch()
         if not self.client.alive and self.phase != "dead":
@@ -365,14 +365,14 @@ class ChatSession:
     def _run(self, turn: Turn, doing: str) -> None:
         engine = self.client.pid
         self._others = OtherPrograms(engine) if engine is not None else None
-        self.jobs.submit(Run(turn.request), partial(self._heard_of_run, turn), doing, turn)
+        self.jobs.submit(Run(turn.request), partial(self._on_run_event, turn), doing, turn)
 
     def history(self) -> tuple[tuple[str, str], ...]:
         """The turns that the next prompt builds on, as (role, text)."""
         turns = [turn for turn in self.turns if turn.kept]
         return tuple(pair for turn in turns for pair in (("user", turn.prompt), ("assistant", turn.run.text)))
 
-    def _unasked(self, number: int, event: Event) -> set[Happening | None]:
+    def _unasked(self, number: int, event: Event) -> set[SessionChange | None]:
         """The engine failed; or a recording tells what was asked, what came, and what an audit found."""
         if number == ENGINE:
             self.problem = event
@@ -382,9 +382,9 @@ class ChatSession:
         if not self.turns:
             return set()
         turn = self.turns[-1]
-        return {self._heard_of_audit(turn, event) if isinstance(event, Audited) else self._heard_of_run(turn, event)}
+        return {self._on_audit_event(turn, event) if isinstance(event, Audited) else self._on_run_event(turn, event)}
 
-    def _heard_of_load(self, event: Loading | Ready | Failed) -> Happening:
+    def _on_load_event(self, event: Loading | Ready | Failed) -> SessionChange:
         if isinstance(event, Ready):
             return self._became_ready(event)
         if isinstance(event, Loading):
@@ -396,7 +396,7 @@ class ChatSession:
         self._give_back_queue()
         return "failed"
 
-    def _heard_of_run(self, turn: Turn, event: Event) -> Happening:
+    def _on_run_event(self, turn: Turn, event: Event) -> SessionChange:
         if isinstance(event, Prefilling | Loading):
             return "progress"
         turn.run = fold(turn.run, event)
@@ -408,7 +408,7 @@ class ChatSession:
             return self._broke(turn, event)
         return "began" if isinstance(event, Started) else "text"
 
-    def _heard_of_audit(self, turn: Turn, event: Event) -> Happening:
+    def _on_audit_event(self, turn: Turn, event: Event) -> SessionChange:
         if isinstance(event, Audited):
             turn.run, self.audited = fold(turn.run, event), self.turns.index(turn)
             return "audited"
@@ -418,7 +418,7 @@ class ChatSession:
             self.problem = event
         return "unaudited"
 
-    def _heard_of_price(self, event: Pricing | PriceMeasured | Failed) -> Happening:
+    def _on_price_event(self, event: Pricing | PriceMeasured | Failed) -> SessionChange:
         if isinstance(event, PriceMeasured) and self.ready is not None:
             self.ready = replace(self.ready, price=event.price)
         elif isinstance(event, Failed) and event.kind != "cancelled":
@@ -431,7 +431,7 @@ class ChatSession:
             left = tuple(name for name in self.settings.datastores if name != event.removed)
             self.settings = replace(self.settings, datastores=left)
 
-    def _became_ready(self, event: Ready) -> Happening:
+    def _became_ready(self, event: Ready) -> SessionChange:
         keep_head(self.load_request)
         self.phase, self.ready, self.problem = "ready", event, None
         if self._before is not None:
@@ -447,7 +447,7 @@ class ChatSession:
                 self.restored = prompt
         return "ready"
 
-    def _ended(self, turn: Turn) -> Happening:
+    def _ended(self, turn: Turn) -> SessionChange:
         found = self._others.stop() if self._others is not None else None
         served = self.ready is not None and self.ready.served  # on this machine the server itself is another program
         turn.disturbed = None if served else found
@@ -468,7 +468,7 @@ class ChatSession:
             self._give_back(turn)
         return "finished"
 
-    def _broke(self, turn: Turn, event: Failed) -> Happening:
+    def _broke(self, turn: Turn, event: Failed) -> SessionChange:
         if not self.client.capabilities.ask:
             return "broke"  # the turn says why
         self.problem = event
@@ -476,7 +476,7 @@ class ChatSession:
             self._give_back(turn)
         return turn.purpose if turn.purpose in ("layers", "baseline") else "broke"
 
-    def _died(self) -> set[Happening | None]:
+    def _died(self) -> set[SessionChange | None]:
         if self.problem is None:  # it did not say why
             self.problem = NOT_RUNNING
         happened = self.jobs.fail(self.problem)

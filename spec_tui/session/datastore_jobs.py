@@ -14,7 +14,7 @@ from engines.datastores.datastore_events import Building, Built, DatastoreEvent,
 from engines.progress import BuildProgress
 from engines.report.events import Failed
 from spec_tui.session import engine_commands as commands
-from spec_tui.session.jobs import Happening, Job, Jobs
+from spec_tui.session.jobs import Job, Jobs, SessionChange
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
@@ -115,7 +115,9 @@ class DatastoreJobs:
     def _send(self, command: commands.DatastoreCommand, name: str, doing: str = "") -> None:
         self._jobs.submit(command, partial(self._take, command, name), doing)
 
-    def _take(self, command: commands.DatastoreCommand, name: str, event: DatastoreEvent | Failed) -> Happening | None:
+    def _take(
+        self, command: commands.DatastoreCommand, name: str, event: DatastoreEvent | Failed
+    ) -> SessionChange | None:
         self.changes += 1
         if isinstance(event, Building):
             self.stages[event.step.stage] = event.step

@@ -12,8 +12,10 @@ from engines.wire import Event
 from spec_tui.session.client import EngineClient
 from spec_tui.session.engine_commands import AT_ONCE, Command, Load, StartAdvice, StartRace
 
-Happening = Literal["progress", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline", "audited",
-                    "unaudited", "priced", "stocked", "layers"]
+SessionChange = Literal[
+    "progress", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline", "audited", "unaudited",
+    "priced", "stocked", "layers"]
+"""What an event changed in a session, for the screen that draws it."""
 Progress = Loading | Prefilling | Auditing | Pricing | Building
 
 
@@ -31,7 +33,7 @@ class Job:
 
     id: int
     command: Command
-    take: Callable[[Any], Happening | None]
+    take: Callable[[Any], SessionChange | None]
     doing: str = ""
     about: Any = None
     progress: Progress | None = None
@@ -51,7 +53,7 @@ class Jobs:
         unasked: gets what no job asked for: ``ENGINE`` or ``PLAYED``, and the event.
     """
 
-    def __init__(self, client: EngineClient, unasked: Callable[[int, Any], set[Happening | None]]) -> None:
+    def __init__(self, client: EngineClient, unasked: Callable[[int, Any], set[SessionChange | None]]) -> None:
         self._client, self._unasked = client, unasked
         self._jobs: dict[int, Job] = {}
 
@@ -65,7 +67,7 @@ class Jobs:
         """What the engine is busy with, but for loading; what it does at once is none."""
         return next((job for job in self._jobs.values() if not isinstance(job.command, Load | AT_ONCE)), None)
 
-    def submit(self, command: Command, take: Callable[[Any], Happening | None], doing: str = "",
+    def submit(self, command: Command, take: Callable[[Any], SessionChange | None], doing: str = "",
                about: Any = None) -> Job:
         """Ask the engine for this, after all that it was asked before."""
         job = Job(self._client.submit(command), command, take, doing, about)
@@ -82,9 +84,9 @@ class Jobs:
         if self._jobs.pop(job.id, None) is not None:
             self._client.cancel(job.id)
 
-    def dispatch(self) -> set[Happening]:
+    def dispatch(self) -> set[SessionChange]:
         """Hand out what has arrived; what happened."""
-        happened: set[Happening | None] = set()
+        happened: set[SessionChange | None] = set()
         for number, event in self._client.events():
             if number in self._jobs:
                 happened.add(self._deliver(self._jobs[number], event))
@@ -92,11 +94,11 @@ class Jobs:
                 happened |= self._unasked(number, event)
         return happened - {None}
 
-    def fail(self, problem: Failed) -> set[Happening | None]:
+    def fail(self, problem: Failed) -> set[SessionChange | None]:
         """The engine failed, and with it all that is under way; what happened."""
         return {self._deliver(job, problem) for job in [*self._jobs.values()]}
 
-    def _deliver(self, job: Job, event: Event) -> Happening | None:
+    def _deliver(self, job: Job, event: Event) -> SessionChange | None:
         job.progress = event if isinstance(event, Progress) else None
         if isinstance(event, (Failed, job.command.ends)):
             self._jobs.pop(job.id, None)

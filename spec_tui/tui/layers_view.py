@@ -103,8 +103,8 @@ def measure(session: ChatSession, typed: str) -> str:
         return no_rules(engine)
     if not session.client.capabilities.ask:
         return REFUSED
-    if session.hindrance:
-        return session.hindrance
+    if session.blocked_reason:
+        return session.blocked_reason
     typed = typed.strip()
     if not typed and session.last is None:
         return "Type a prompt first: the cosines are measured over its tokens."

@@ -207,15 +207,15 @@ class RaceController:
         session = self.session
         if self.running:
             return "The race is still running: esc stops it."
-        if session.hindrance:
-            return session.hindrance
+        if session.blocked_reason:
+            return session.blocked_reason
         try:
             asked = self.setup.race(session.settings, session.ready)
         except SpecError as error:
             return failure(error)
         self.race, self.replay, self.differing = RaceState(asked), None, None
         self._began, self.left = perf_counter(), ""
-        self.job = session.jobs.submit(StartRace(asked), partial(self._heard, self.race), "racing")
+        self.job = session.jobs.submit(StartRace(asked), partial(self._take_event, self.race), "racing")
         return ""
 
     def change(self, **changes: Any) -> None:
@@ -301,7 +301,7 @@ class RaceController:
             if self.setup.lanes == before:
                 self.setup = replace(self.setup, lanes=self._usual)
 
-    def _heard(self, race: RaceState, event: Event) -> None:
+    def _take_event(self, race: RaceState, event: Event) -> None:
         race.add(event)
         self.changes += 1
         if isinstance(event, LaneStarted):

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engines.errors import ModelUnavailable, UsageProblem
+from engines.heads import training
 from engines.heads.check_head import as_read, check
 from engines.heads.checkpoint import read, write
 from engines.heads.draft_head import DraftHead
@@ -149,8 +150,12 @@ def texts(target):
     return found
 
 
+@pytest.mark.parametrize("products", (torch.float32, torch.bfloat16), ids=str)
 @pytest.mark.parametrize(("family", "drafted"), [(EAGLE3, 40), (EAGLE, 260)])
-def test_training_goes_on_where_it_was_stopped_and_learns(target, texts, tmp_path, family, drafted):
+def test_training_goes_on_where_it_was_stopped_and_learns(
+    target, texts, tmp_path, monkeypatch, family, drafted, products
+):
+    monkeypatch.setattr(training, "quickest_dtype", lambda: products)
     recipe = HeadRecipe(minutes=0.1, steps=3, single=0.0, batch_tokens=256)
     spec = HeadSpec(name="tiny", family=family, vocabulary=40, layers=(2, 3, 4), recipe=recipe, dtype="float32")
     reports = []

@@ -14,6 +14,7 @@ from engines.core.lossless_laws import Exact
 from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.errors import ModelUnavailable, UsageProblem
+from engines.heads import training
 from engines.heads.at_hand import family_of_head
 from engines.heads.checkpoint import read, write
 from engines.heads.make_head import HeadSpec, estimate, make_head
@@ -265,7 +266,9 @@ def test_step_i_of_the_training_is_head_i_of_the_drafter(target):
             assert batch.following.tolist()[position - batch.positions[0]] == TEXT[position + 1]
 
 
-def test_heads_that_are_trained_are_written_and_learn(target, tmp_path):
+@pytest.mark.parametrize("products", (torch.float32, torch.bfloat16), ids=str)
+def test_heads_that_are_trained_are_written_and_learn(target, tmp_path, monkeypatch, products):
+    monkeypatch.setattr(training, "quickest_dtype", lambda: products)
     generator = torch.Generator().manual_seed(0)
     texts = [Text(tuple(torch.randperm(40, generator=generator)[:3].tolist() * 8), 4, True) for _ in range(32)]
     spec = HeadSpec(name="tiny", family=MEDUSA, heads=2, vocabulary=40, dtype="float32", recipe=HeadRecipe(

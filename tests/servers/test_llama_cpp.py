@@ -20,6 +20,8 @@ from engines.report.answer import Answer
 from engines.report.events import Finished, Prefilled, Round, Started
 from engines.report.metrics import measure
 from engines.servers import connect, llama_cpp_start, start
+from engines.servers.connection import Connection
+from engines.servers.llama_cpp_start import LlamaCppServer, Settings
 from tests.race.fakes import VirtualRacer
 from tests.servers.totals import Totals, totals
 from tests.sources import gguf_files
@@ -43,6 +45,15 @@ def own(file):
     model = start(file, threads=1, options=NGRAM)
     yield model
     model.close()
+
+
+def test_a_server_has_as_many_slots_as_asked_for_each_with_its_context(file):
+    server = LlamaCppServer(Settings(file=str(file), threads=1, slots=3, **SPEC.parse(NGRAM)))
+    try:
+        slots = json.loads(Connection(server.connection.address, server.key, direct=True).text("/slots"))
+    finally:
+        server.close()
+    assert [slot["n_ctx"] for slot in slots] == [256] * 3
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.engine_commands import LoadRequest, MeasurePrice
 from spec_tui.session.history import Entry
 from spec_tui.session.host_access import HostAccess
-from spec_tui.session.jobs import Happening
+from spec_tui.session.jobs import SessionChange
 from spec_tui.session.settings import ChatSettings, to_build
 from spec_tui.tui import chat_words as words
 from spec_tui.tui import layers_view as layers
@@ -219,7 +219,7 @@ class ChatScreen(HasActions, Backdrop):
         transcript.set_heads([words.head(turn, several) for turn in session.turns] if several != self._several else [])
         self._several = several
 
-    def _settle(self, happened: set[Happening]) -> None:
+    def _settle(self, happened: set[SessionChange]) -> None:
         """Something began or ended: put everything right once."""
         self.prompt.stand_still(self.session.takes_all_cores)  # each blink of its cursor is a frame
         if "began" in happened:

@@ -144,7 +144,7 @@ class EvaluateScreen(HasActions, Screen[None]):
             self.session.jobs.drop(self.job)
             self.state.over = True
 
-    def _heard(self, state: AdviceState, event: Event) -> None:
+    def _take_event(self, state: AdviceState, event: Event) -> None:
         state.add(event)
         self._arrived = True
         if state.problem is not None:
@@ -228,8 +228,8 @@ class EvaluateScreen(HasActions, Screen[None]):
     # -- what a person does -------------------------------------------------------------------------
     def action_go(self) -> None:
         session = self.session
-        if session.hindrance:
-            self._say(session.hindrance)
+        if session.blocked_reason:
+            self._say(session.blocked_reason)
             return
         try:
             asked = self._prompts()
@@ -246,7 +246,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         request = session.settings.measured(request, turns)
         self.state, self.message = AdviceState(asked.suite, request, self.minutes * 60.0), " ".join(asked.notes)
         self.job = session.jobs.submit(
-            StartAdvice(asked.suite, request, self.minutes * 60.0), partial(self._heard, self.state), "evaluating")
+            StartAdvice(asked.suite, request, self.minutes * 60.0), partial(self._take_event, self.state), "evaluating")
         self.refresh_bindings()
         self.draw()
 
