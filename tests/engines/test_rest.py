@@ -132,7 +132,8 @@ def test_rounds_carry_the_lookup(sample, monkeypatch):
     monkeypatch.setattr(sample.open_datastores, "sparse", lambda names, fraction=1.0: [
         sparse([sample.tokenizer("def add(a, b):\n    return a + b\n")["input_ids"]], len(sample.tokenizer), "adds")
     ])
-    request = Request((("user", "Write a Python function that adds two numbers."),), "rest", {"n_min": 1})
+    options = {"n_min": 1, "budget": "paper"}  # with budget=auto a round may rest
+    request = Request((("user", "Write a Python function that adds two numbers."),), "rest", options)
     started, *events = sample.run(request)
     assert started.datastores == ("adds",)
     looked = [e for e in events if isinstance(e, Round) and e.retrieval.match]
