@@ -68,15 +68,16 @@ class DraftHead:
         if file.embeddings is not None:
             self._embed = nn.Embedding.from_pretrained(file.embeddings.to(self.device, self.dtype))
         self._head = target.model.get_output_embeddings()
-        if shape.family == EAGLE3:
+        own_head = shape.family == EAGLE3 or file.ids is not None
+        if own_head:
             rows = rows_for(file, target)
             self._head = linear_of(rows.to(self.device, self.dtype))
             self.parameters += rows.numel() if file.rows is not None else 0
-        self._laid = nn.ModuleDict({"network": self._network, "head": self._head} if shape.family == EAGLE3 else {
+        self._laid = nn.ModuleDict({"network": self._network, "head": self._head} if own_head else {
             "network": self._network})
         self.quantised, self.rounds = lay_out_as(target, self._laid), target.rounds
         self.backend = ", ".join(filter(None, ("head", self.quantised or ("native" if target.native else ""))))
-        self._head = self._laid["head"] if shape.family == EAGLE3 else self._head
+        self._head = self._laid["head"] if own_head else self._head
         takes = target.native and native_head.takes(self._network, self._embed, self._head)
         self.native = native_head.NativeHead(self._network, self._embed, self._head) if takes else None
         self._rotation = Rotation(shape.rope_theta, shape.head_dim, torch.empty(0, device=self.device,

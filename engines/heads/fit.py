@@ -48,9 +48,9 @@ def rows_for(file: HeadFile, target: CausalModel) -> torch.Tensor:
 
 
 def standing_alone(file: HeadFile, target: CausalModel) -> HeadFile:
-    """The head with what it shares with the target: the rows of the language modelling head (vLLM takes the target's
-    for a head of EAGLE-1 and 2), of EAGLE the embeddings too. Medusa heads get a row for every token, zero for those
-    that they don't draft: vLLM (0.32) loads no ``token_map``."""
+    """The head with what it shares with the target: the rows of the language modelling head (vLLM takes the target's,
+    all of them, for a head of EAGLE-1 and 2), of EAGLE the embeddings too. Medusa heads get a row for every token,
+    zero for those that they don't draft: vLLM (0.32) loads no ``token_map``."""
     rows, embeddings = None if file.shape.family == EAGLE else rows_for(file, target), file.embeddings
     if file.shape.family == MEDUSA:
         if file.ids is None:
@@ -60,6 +60,8 @@ def standing_alone(file: HeadFile, target: CausalModel) -> HeadFile:
         return replace(file, rows=whole, ids=None, shape=replace(file.shape, draft_vocabulary=file.shape.vocabulary))
     if embeddings is None:
         embeddings = target.model.get_input_embeddings().weight.detach()
+    if file.shape.family == EAGLE:
+        file = replace(file, ids=None, shape=replace(file.shape, draft_vocabulary=file.shape.vocabulary))
     return replace(file, rows=rows, embeddings=embeddings)
 
 

@@ -36,13 +36,15 @@ if TYPE_CHECKING:
 
 _MEASURED = 8  # answers that an estimate reads
 _UPDATES = 3  # that it measures
+_DRAFTED = 8192  # tokens that a head of EAGLE-3 or Medusa heads draft, where none says how many
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadSpec:
     """Attributes:
     name: of the head.
     family: EAGLE (1 and 2), EAGLE-3 or Medusa (``shape``).
-    vocabulary: most tokens that it can draft; a head of EAGLE-1 and 2 drafts all.
+    vocabulary: most tokens that it can draft, the most frequent of the answers; None: all of EAGLE-1 and 2, of others
+        8,192.
     layers: EAGLE-3: those that it reads; empty for the usual ones.
     heads: Medusa: how many.
     recipe: how it is trained.
@@ -51,7 +53,7 @@ class HeadSpec:
 
     name: str
     family: str = EAGLE3
-    vocabulary: int = 8192
+    vocabulary: int | None = None
     layers: tuple[int, ...] = ()
     heads: int = 4
     recipe: HeadRecipe = field(default_factory=HeadRecipe)
@@ -85,13 +87,16 @@ class TrainingEstimate:
 
 def shape_for(target: CausalModel, spec: HeadSpec) -> HeadShape | MedusaShape:
     """The shape of a head for a target: of EAGLE the sizes of one of its layers. Raises UsageProblem."""
-    config, draft_vocabulary = text_config(target.model.config), min(spec.vocabulary, target.vocab_size)
+    config, most = text_config(target.model.config), spec.vocabulary
+    if most is None:
+        most = target.vocab_size if spec.family == EAGLE else _DRAFTED
+    draft_vocabulary = min(most, target.vocab_size)
     if spec.family == MEDUSA:
         return MedusaShape(heads=spec.heads, blocks=1, width=config.hidden_size, vocabulary=target.vocab_size,
                            draft_vocabulary=draft_vocabulary)
     layers = spec.layers or usual_layers(config.num_hidden_layers)
     if spec.family == EAGLE:
-        layers, draft_vocabulary = (), target.vocab_size
+        layers = ()
     if len(set(layers)) != len(layers) or not all(1 <= layer <= config.num_hidden_layers for layer in layers):
         raise UsageProblem(
             f"a head cannot read layers {', '.join(map(str, layers))} of {config.num_hidden_layers}",
@@ -169,9 +174,10 @@ def make_head(
     trainer.judge()
     progress = trainer.progress
     trained, held = split(read)
+    all_drafted = shape.family == EAGLE and len(ids) == shape.vocabulary
     write(HeadFile(
         name=spec.name, folder=out, shape=shape, weights=trainer.best(), rows=None, embeddings=None,
-        ids=None if shape.family == EAGLE else ids, layers_said=shape.layers, made_for=target.fingerprint, card={
+        ids=None if all_drafted else ids, layers_said=shape.layers, made_for=target.fingerprint, card={
             "answers": len(trained), "answer_tokens": sum(len(text) - text.start for text in trained),
             "held_out_answers": len(held), "tokens_trained_on": progress.tokens, "updates": progress.updates,
             "minutes": round(progress.minutes, 1), "agreement": [round(a, 3) for a in progress.agreement],

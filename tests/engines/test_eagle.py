@@ -31,9 +31,11 @@ FAMILIES = {
     "eagle-3": {}, "norm first": {"norm_before_residual": True}, "output norm": {"norm_output": True},
     "norm of each tap": {"tap_norm": "each"}, "norm of taps": {"tap_norm": "whole"},
     "another base": {"rope_theta": 500.0}, "whole vocabulary": {"draft_tokens": 260}, "eagle": {"family": "EAGLE"},
+    "eagle, frequent tokens": {"family": "EAGLE", "draft_vocabulary": 200},
 }
 NATIVE = {"head_dim": 16, "mlp": 64}  # sizes that native code takes
-FAMILIES |= {f"{name}, native": FAMILIES[name] | NATIVE for name in ("eagle-3", "norm first", "output norm", "eagle")}
+FAMILIES |= {f"{name}, native": FAMILIES[name] | NATIVE for name in ("eagle-3", "norm first", "output norm", "eagle",
+                                                               "eagle, frequent tokens")}
 
 
 @pytest.fixture(scope="module")
