@@ -404,7 +404,7 @@ def empty_costs(tmp_path, monkeypatch):
 def empty(tmp_path, monkeypatch):
     """A machine on which nothing was compiled."""
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(native_code, "_loaded", [])
+    monkeypatch.setattr(native_code.loaded, "code", None)
     return tmp_path
 
 
@@ -487,7 +487,7 @@ def test_it_is_compiled_once_and_anew_where_it_is_damaged(empty, monkeypatch):
     kept.write_bytes(b"no code")
     native_code.library(lambda: told.append(1))
     assert compiled == [kept] and told == [1]
-    native_code._loaded.clear()
+    native_code.loaded.code = None
     native_code.library(lambda: told.append(1))
     assert len(compiled) == 1 and told == [1], "kept"
 
@@ -524,7 +524,7 @@ def test_code_for_each_level_of_processors_is_right(level, tmp_path, monkeypatch
         pytest.skip(f"this processor has no {level}")
     file = tmp_path / "level.so"
     compiling.compile_library(compiling.compiler(), file, compiling.for_level(level))
-    monkeypatch.setattr(native_code, "_loaded", [])
+    monkeypatch.setattr(native_code.loaded, "code", None)
     monkeypatch.setattr(native_code, "best_level", lambda flags: level)
     monkeypatch.setattr(native_code, "packaged", lambda level: file)
     assert native_code.origin() == f"compiled with the package, {level}"
