@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from engines.core.sampling import Sampling, finite, softmax, to_numpy
+from engines.core.sampling import Sampling, finite, softmax, to_numpy, token_of
 from engines.core.tree import DraftTree, Trial
 from engines.randomness import GumbelNoise, SeededRng, bound, residual, without
 
@@ -66,15 +66,21 @@ class Law(ABC):
         """The noise [vocabulary] that is added to the logits at a position; None where none is."""
         return None
 
-    def scores(self, logits: torch.Tensor, position: int) -> torch.Tensor:
-        """For drafters that rank: logits [rows, vocabulary], all for one position, as the target will compare its own;
-        their softmax is the drafter's belief."""
+    def scores(self, logits: torch.Tensor, position: int, tokens: np.ndarray | None = None) -> torch.Tensor:
+        """For drafters that rank: logits [rows, n], all for one position, as the target will compare its own; their
+        softmax is the drafter's belief.
+
+        Args:
+            tokens: what the logits are of, int64 [n]; None: the first n of the vocabulary.
+        """
         return self.sampling.warp(logits)
 
     @abstractmethod
-    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, np.ndarray | None]:
-        """For drafters that write a chain: from logits [vocabulary] a token, the drafter's belief in it, and the
-        distribution it was drawn from (float64 [vocabulary], None where it was not drawn)."""
+    def suggest(
+        self, logits: torch.Tensor, position: int, tokens: np.ndarray | None = None
+    ) -> tuple[int, float, np.ndarray | None]:
+        """For drafters that write a chain: from logits [n] of ``tokens`` (as of ``scores``) a token, the drafter's
+        belief in it, and the distribution it was drawn from (float64 [n], None where it was not drawn)."""
 
 
 class Exact(Law):
@@ -94,15 +100,21 @@ class Exact(Law):
     def noise(self, position: int) -> np.ndarray | None:
         return None if self.sampling.greedy else self._noise.at(position)
 
-    def scores(self, logits: torch.Tensor, position: int) -> torch.Tensor:
+    def scores(self, logits: torch.Tensor, position: int, tokens: np.ndarray | None = None) -> torch.Tensor:
         """Logits at temperature 0, else warped logits + shared noise."""
-        warped, noise = self.sampling.warp(logits), self.noise(position)
-        return warped if noise is None else warped + torch.from_numpy(noise).to(logits.device)
+        warped = self.sampling.warp(logits)
+        if self.sampling.greedy:
+            return warped
+        return warped + torch.from_numpy(self._noise_of(tokens, logits.shape[-1], position)).to(logits.device)
 
-    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, None]:
-        scores = self._scored(self.sampling.row(to_numpy(logits)), position)
-        token = int(scores.argmax())
-        return token, float(1 / np.exp(scores - scores[token]).sum()), None
+    def suggest(
+        self, logits: torch.Tensor, position: int, tokens: np.ndarray | None = None
+    ) -> tuple[int, float, None]:
+        scores = self.sampling.row(to_numpy(logits))
+        if not self.sampling.greedy:
+            scores = scores + self._noise_of(tokens, len(scores), position)
+        best = int(scores.argmax())
+        return token_of(tokens, best), float(1 / np.exp(scores - scores[best]).sum()), None
 
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
         table, verdict, node = to_numpy(logits), Verdict(), -1
@@ -118,6 +130,10 @@ class Exact(Law):
             if node is not None:
                 verdict.path.append(node)
         return verdict
+
+    def _noise_of(self, tokens: np.ndarray | None, count: int, position: int) -> np.ndarray:
+        noise = self._noise.at(position)
+        return noise[:count] if tokens is None else noise[tokens]
 
     def _scored(self, row: np.ndarray, position: int) -> np.ndarray:
         return row if self.sampling.greedy else row + self._noise.at(position)
@@ -162,11 +178,13 @@ class Rejection(Law):
         super().__init__(sampling)
         self.rng, self.draws = rng or SeededRng(seed), not sampling.greedy
 
-    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, np.ndarray]:
+    def suggest(
+        self, logits: torch.Tensor, position: int, tokens: np.ndarray | None = None
+    ) -> tuple[int, float, np.ndarray]:
         row = self.sampling.row(to_numpy(logits))
         dist = self.sampling.probs(row)
-        token = self.rng.draw(dist)
-        return token, float((softmax(row) if self.sampling.greedy else dist)[token]), dist
+        drawn = self.rng.draw(dist)
+        return token_of(tokens, drawn), float((softmax(row) if self.sampling.greedy else dist)[drawn]), dist
 
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
         table, tries, verdict, node = to_numpy(logits), tree.tries(), Verdict(), -1

@@ -83,13 +83,3 @@ def linear_of(rows: torch.Tensor) -> nn.Linear:
     linear = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(rows.contiguous(), requires_grad=False)
     return linear
-
-
-def over_vocabulary(logits: torch.Tensor, ids: torch.Tensor | None, vocabulary: int) -> torch.Tensor:
-    """Logits [rows, vocabulary of the target] of those [rows, draft vocabulary] over the tokens ``ids``: minus infinity
-    for tokens that cannot be drafted."""
-    if ids is None:
-        return logits
-    whole = logits.new_full((len(logits), vocabulary), float("-inf"))
-    whole[:, ids] = logits
-    return whole

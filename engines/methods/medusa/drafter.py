@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from engines.core.outcome import DraftLimits, Outcome
+from engines.core.sampling import token_of
 from engines.core.tree import DraftTree
 from engines.cost.budget import LEVELS
 from engines.errors import UsageProblem
@@ -85,10 +86,11 @@ class Medusa(Drafter):
         law, ends = self.resources.law, self.resources.end_tokens
         found = []
         for level, row in enumerate(self.medusa.logits(self._state, depth)):
-            probs = law.scores(row[None], position + level)[0].softmax(-1)
-            chances, tokens = probs.topk(min(self.top_k, len(probs)))
+            probs = law.scores(row[None], position + level, self.medusa.drafts)[0].softmax(-1)
+            chances, best = probs.topk(min(self.top_k, len(probs)))
+            tokens = [token_of(self.medusa.drafts, index) for index in best.tolist()]
             found.append([
                 RankedToken(token, chance, depth if token in ends else level + 1)
-                for token, chance in zip(tokens.tolist(), chances.tolist()) if chance > 0
+                for token, chance in zip(tokens, chances.tolist()) if chance > 0
             ])
         return found
