@@ -63,20 +63,6 @@ def to_numpy(logits: torch.Tensor) -> np.ndarray:
     return logits.numpy()
 
 
-def token_of(tokens: np.ndarray | None, index: int) -> int:
-    """The token of one of several logits that are of these tokens, int64 [n]; None: of the first n."""
-    return index if tokens is None else int(tokens[index])
-
-
-def over_vocabulary(values: np.ndarray, tokens: np.ndarray | None, size: int) -> np.ndarray:
-    """Probabilities [n] of such tokens as those of a whole vocabulary [size], of the same dtype: 0 for the others."""
-    if len(values) == size and tokens is None:
-        return values
-    whole = np.zeros(size, values.dtype)
-    whole[slice(len(values)) if tokens is None else tokens] = values
-    return whole
-
-
 def finite(value: float) -> float:
     """The value. Raises RunFailed where it is nan or infinite."""
     if not math.isfinite(value):

@@ -31,7 +31,6 @@ from engines.model.native import compiling, native_check, native_code
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward
 from engines.model.native.native_linear import NativeEmbedding, NativeLinear, StoredRows, stored_bytes
-from engines.model.native.weight_grid import quantised
 from engines.model.quantise import quantise
 from engines.report.answer import Answer
 from engines.runtime import Runtime

@@ -12,7 +12,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from engines.core.outcome import DraftLimits, Outcome
-from engines.core.sampling import token_of
 from engines.core.tree import DraftTree
 from engines.cost.budget import LEVELS
 from engines.errors import UsageProblem
@@ -20,6 +19,7 @@ from engines.heads.shape import MEDUSA_HEADS
 from engines.methods.drafter import Drafter, Resources, chosen_row
 from engines.methods.medusa import MedusaNote
 from engines.methods.origins import DRAFT
+from engines.methods.shared.predictor import token_of
 from engines.methods.shared.ranked_trees import RankedToken, best_first, of_ranks
 from engines.model.feature_request import LAST
 from engines.report.events import Origin

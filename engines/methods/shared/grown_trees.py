@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engines.core.sampling import over_vocabulary, to_numpy
+from engines.core.sampling import to_numpy
 from engines.core.tree import DraftTree
-from engines.methods.shared.predictor import Predictor
+from engines.methods.shared.predictor import Predictor, over_vocabulary
 from engines.report.events import Origin
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from engines.core.sampling import over_vocabulary
 from engines.core.tree import DraftTree
 from engines.methods.notes import Note
 from engines.methods.shared.stop_rules import NONE, sureness
@@ -19,6 +18,22 @@ if TYPE_CHECKING:
     from engines.core.lossless_laws import Law
     from engines.model.causal_model import CausalModel
     from engines.vocabularies import Translation
+
+
+def token_of(drafts: np.ndarray | None, index: int) -> int:
+    """The token of one of a predictor's logits, by its ``drafts``."""
+    return index if drafts is None else int(drafts[index])
+
+
+def over_vocabulary(values: np.ndarray, drafts: np.ndarray | None, size: int) -> np.ndarray:
+    """Values [n] of the tokens ``drafts`` as those of a vocabulary [size], of the same dtype: 0 for the others."""
+    import numpy as np
+
+    if len(values) == size and drafts is None:
+        return values
+    whole = np.zeros(size, values.dtype)
+    whole[slice(len(values)) if drafts is None else drafts] = values
+    return whole
 
 
 class Predictor(Protocol):
@@ -173,10 +188,11 @@ class Chain:
     def grow(self) -> tuple[int, float]:
         """Another token: one forward of the predictor. Returns it and the drafter's belief in it."""
         logits = self._predictor.step(self.tokens[-1]) if self.tokens else self._predictor.after(self._context)
-        drafts, size = self._predictor.drafts, self._predictor.vocab_size
+        drafts = self._predictor.drafts
         token, prob, dist = self._law.suggest(logits, len(self._context) + len(self), drafts)
+        token = token_of(drafts, token)
         if dist is not None:
-            self._dists[len(self) - 1] = over_vocabulary(dist, drafts, size)
+            self._dists[len(self) - 1] = over_vocabulary(dist, drafts, self._predictor.vocab_size)
         self.tokens.append(token)
         self.probs.append(prob)
         if self._stop != NONE:
