@@ -218,8 +218,8 @@ inline void narrow_block(const Weight& w, int64_t number, uint8_t* out) {
       std::memset(to + 2, 0, size - 2);
       for (int k = 0; k < group; k++) {
         const int32_t three = found[k * block + i], v = k / 4, byte = k % 4;
-        to[2 + v / 4 * 4 + byte] |= (three & 3) << 2 * (v % 4);
-        to[10 + byte] |= three >> 2 << v;
+        if (v < 6) to[2 + v / 2 * 4 + byte] |= three << 3 * (v % 2);
+        else to[2 + (v - 6) * 4 + byte] |= three << 6, to[10 + byte] |= three >> 2 << v;
       }
     }
   }

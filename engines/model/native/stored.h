@@ -13,7 +13,7 @@ constexpr int vectors = block / lanes;  // of outputs
 
 enum Stored : int64_t {
   float32, bfloat16, float16, q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs,
-  three_bits  // ours, of what only drafts: a float16 scale, 32 times the two low bits, 32 times the high one
+  three_bits  // ours, of what only drafts: a float16 scale, and three words
 };
 
 // How a type of llama.cpp's is stored: weight = (number - offset) * scale - least, or + least where a group has its own.
@@ -145,8 +145,9 @@ struct Numbers {
       return line(place / 4 * 16 + 8 * (place & 1) + v) >> low_shift & 0x0f0f0f0f |
              (line(32 + place / 4 * 8 + v) >> high_shift & 0x03030303) << 4;
     else if constexpr (kind == q2_k) return line(place / 4 * 8 + v) >> low_shift & 0x03030303;
-    else if constexpr (kind == three_bits)
-      return line(v / 4) >> 2 * (v % 4) & 0x03030303 | (line(2) >> v & 0x01010101) << 2;
+    else if constexpr (kind == three_bits)  // a byte has two of them; what is left of three bytes has two more
+      return v < 6 ? line(v / 2) >> 3 * (v % 2) & 0x07070707
+                   : line(v - 6) >> 6 & 0x03030303 | line(2) >> (v - 2) & 0x04040404;
     else
       return line(8 + place / 4 * 8 + v) >> low_shift & 0x03030303 | (line(v) >> high_shift & 0x01010101) << 2;
   }
