@@ -16,7 +16,7 @@ from typing import Any
 
 from engines.core.tree import DraftTree, depths
 from engines.cost.curve import CostCurve, best_length, best_rate
-from engines.cost.forward_times import ForwardTimes, blend
+from engines.cost.forward_times import DraftTimes, ForwardTimes
 
 _STRENGTH = 4.0  # judgements that the prior is worth
 _MEMORY = 0.98  # of the evidence, a round: what is skipped long enough is tried again
@@ -109,7 +109,7 @@ class Acceptance:
         to_lose: passes of one row that a draft model beside copies may lose from here on: a share of what all rounds
             took, and what its own drafts won. Old ones fade. None where there are no copies.
         to_search: the same of each source of copies, by its name.
-        times: what forwards of the target took.
+        times: what forwards of the target took; ``drafting``: what drafts took.
         rest: whether the method as a whole pays.
     """
 
@@ -117,7 +117,7 @@ class Acceptance:
         self._counts: dict[Kind, AcceptanceCounts] = {}
         self.to_lose: float | None = None
         self.to_search: dict[str, float] = {}
-        self.times = ForwardTimes()
+        self.times, self.drafting = ForwardTimes(), DraftTimes()
         self.rest = RestPeriod()
 
     def chances(self, kind: Kind, copied: bool, unseen: float = _DRAFT_MODEL) -> list[float]:
@@ -214,7 +214,6 @@ class Budget:
         self._rounds = 0
         self._expected_drafting = 0.0  # seconds of drafting expected for this round, and of reading before it
         self._expected_reading = 0.0
-        self._draft_scale = 1.0
         self._valued: list[tuple[DraftTree, list[float]]] = []  # this round's trees, with the values of their nodes
         self._pruned: DraftTree | None = None  # the one that the round's draft was cut from
         self._tables: dict[object, list[float]] = {}
@@ -394,8 +393,7 @@ class Budget:
             took = (self._verify(1 + len(tree)) + min(drafting, _SLOWEST * self._at(1))) / self._verify(1)
             self.acceptance.rest.learn(1 + len(path) - took)
             self.acceptance.times.learn(self._at(1), self._at(1 + len(tree)), verify_seconds)
-            self._draft_scale = blend(
-                self._draft_scale, draft_seconds, self._expected_drafting + self._expected_reading)
+            self.acceptance.drafting.learn(draft_seconds, self._expected_drafting + self._expected_reading)
             self._times.clear()
         self._seen, self._valued, self._pruned = [], [], None
         self._expected_drafting = self._expected_reading = 0.0
@@ -404,7 +402,8 @@ class Budget:
 
     def _settle(self, tree: DraftTree, accepted: int) -> None:
         """What the round took and brought, by the prices: what a draft model beside copies may lose after it."""
-        one, took = self._verify(1), self._verify(1 + len(tree)) + self._draft_scale * self._expected_drafting
+        drafting = self.acceptance.drafting.factor * self._expected_drafting
+        one, took = self._verify(1), self._verify(1 + len(tree)) + drafting
         won = (1 + accepted) * one - took if self._expected_drafting else 0.0
         if self.acceptance.to_lose is not None:
             self.acceptance.to_lose = _MEMORY * self.acceptance.to_lose + (_AT_RISK * took + won) / one
@@ -422,7 +421,7 @@ class Budget:
         return self._times[rows - 1]
 
     def _draft(self, seconds: Callable[[int], float], n: int) -> float:
-        return seconds(n) * self._draft_scale if n else 0.0
+        return seconds(n) * self.acceptance.drafting.factor if n else 0.0
 
 
 def _posterior(kept: list[float], total: list[float], prior: float, copied: bool) -> list[float]:

@@ -1,4 +1,4 @@
-"""How long forward passes take in this run, beside what t(n) says: learned from its rounds."""
+"""How long forward passes and drafts take, beside what t(n) says: learned from the rounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _MEMORY = 0.95  # weight of earlier rounds after each further one
 _ALIKE = 0.5  # weight, in rounds, of the prior that both factors are equal
 _AS_FORESEEN = 0.25  # weight, in rounds, of the prior that both are 1
 _LEAST, _SLOWEST = 0.2, 8.0  # the smallest factor; the largest ratio that is not taken for an accident
-_SMOOTH = 0.2  # weight of the last round's time
+_DRAFTS = 0.8  # weight of earlier drafts after each further one
 
 
 class ForwardTimes:
@@ -41,6 +41,21 @@ class ForwardTimes:
         self.one, self.more = max((bb * ar - ab * br) / size, _LEAST), max((aa * br - ab * ar) / size, _LEAST)
 
 
-def blend(scale: float, took: float, foreseen: float) -> float:
-    """The ratio of times taken to times foreseen, one round more."""
-    return scale + _SMOOTH * (min(took / foreseen, _SLOWEST) - scale) if foreseen > 0 and took > 0 else scale
+class DraftTimes:
+    """A factor that corrects what drafting is foreseen to take. A price that was measured in a busy moment is corrected
+    by the first drafts.
+
+    Attributes:
+        factor: the mean ratio, the latest drafts counting most.
+    """
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+        self._drafts, self._sum = _AS_FORESEEN, _AS_FORESEEN  # that were seen, and of their ratios
+
+    def learn(self, took: float, foreseen: float) -> None:
+        """Drafting that was foreseen to take so many seconds took others; 0 where either is not known."""
+        if foreseen > 0 and took > 0:
+            self._drafts = _DRAFTS * self._drafts + 1
+            self._sum = _DRAFTS * self._sum + min(took / foreseen, _SLOWEST)
+            self.factor = self._sum / self._drafts
