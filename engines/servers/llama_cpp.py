@@ -31,7 +31,7 @@ from engines.report.events import (
 from engines.request import Request
 from engines.servers.answers import Completion, ListedModel, ModelMeta, Models, Pieces, Props, Rendered, Timings
 from engines.servers.connection import Cancelled, Connection, RequestCancelled
-from engines.servers.price_from_outside import TEXT, price_from_outside
+from engines.servers.remote_cost import TEXT, measure_remote_cost
 from engines.servers.served_model import (
     CAPABILITIES,
     Prompt,
@@ -103,7 +103,7 @@ class LlamaCppModel(ServedModel):
         try:
             tokens = [token for token, _ in self._tokens(TEXT, cancelled)]
             limit = (self.ready.context_limit or len(tokens)) - 1
-            found = price_from_outside(partial(self._read, cancelled), tokens, limit, cancelled, progress)
+            found = measure_remote_cost(partial(self._read, cancelled), tokens, limit, cancelled, progress)
         except RequestCancelled:
             return None
         if found is not None:

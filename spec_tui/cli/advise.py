@@ -29,7 +29,7 @@ from spec_tui.cli.prompts import read_text
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.advice_report import TITLE, Advice, advised, report
 from spec_tui.export.report import WRITERS
-from spec_tui.present.advice_words import planned
+from spec_tui.present.advice_text import planned
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.text import one_line
 from spec_tui.session import kept_settings

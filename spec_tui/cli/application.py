@@ -10,7 +10,7 @@ from engines.errors import UsageProblem
 from engines.request import Request
 from spec_tui.cli.starting import starting
 from spec_tui.session.engine_commands import LoadRequest
-from spec_tui.tui.own_terminal import restored
+from spec_tui.tui.terminal_restore import restored
 
 if TYPE_CHECKING:
     from spec_tui.tui.app import SpecTui

@@ -15,8 +15,8 @@ import typer
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
-from engines.heads.at_hand import NONE
-from engines.heads.shape import EAGLE, EAGLE3, MEDUSA
+from engines.heads.head_config import EAGLE, EAGLE3, MEDUSA
+from engines.heads.local_heads import NONE
 from engines.progress import BuildProgress
 from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, narrate
@@ -38,8 +38,8 @@ from spec_tui.present.text import one_line
 if TYPE_CHECKING:
     from engines.heads.check_head import HeadCheck
     from engines.heads.head_file import HeadFile
+    from engines.heads.hidden_state_cache import Text
     from engines.heads.make_head import HeadSpec
-    from engines.heads.tap_cache import Text
     from engines.heads.training import TrainingProgress
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -65,9 +65,9 @@ WithoutHead = Annotated[ModelOptions, Without("head", "draft_model", "draft_revi
 @command
 def list_(format: OutputFormat = Format.text) -> int:
     """List the draft heads at hand, with the model that each was trained for."""
-    from engines.heads.at_hand import at_hand
+    from engines.heads.local_heads import local_heads
 
-    heads = at_hand()
+    heads = local_heads()
     if format is Format.json:
         rows = [{**asdict(head), "kind": head.kind, "folder": str(head.folder)} for head in heads]
         print(json.dumps(rows, indent=2))
@@ -84,24 +84,24 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutH
     """Describe a head, and say whether it fits the model."""
     runtime = _with_head(name, models)
     head = _named(runtime, name)
-    shape, file, price = head.shape, head.file, runtime.prices.heads[head.shape.kind]
+    config, file, price = head.config, head.file, runtime.prices.heads[head.config.kind]
     facts = {
-        "head": name, "folder": str(file.folder), "family": shape.family, "reads": head.reads.words,
-        "layers_in_file": list(file.layers_said), "parameters": head.parameters, "shape": asdict(shape),
+        "head": name, "folder": str(file.folder), "family": config.family, "reads": head.reads.words,
+        "layers_in_file": list(file.layers_said), "parameters": head.parameters, "shape": asdict(config),
         "lm_head": "its own" if file.rows is not None else "the target's",
         "embeddings": _embeddings(head),
         "trained_for_these_weights": file.made_for == runtime.target.fingerprint if file.made_for else None,
         "price": [list(point) for point in price.points],
-        "share_of_a_forward_pass": price.at(shape.rows_a_pass) / runtime.prices.target.at(1), "card": dict(file.card),
+        "share_of_a_forward_pass": price.at(config.rows_a_pass) / runtime.prices.target.at(1), "card": dict(file.card),
     }
     if format is Format.json:
         print(json.dumps(facts, indent=2))
         return 0
-    drafted = f"{shape.draft_vocabulary:,} of {shape.vocabulary:,} tokens"
+    drafted = f"{config.draft_vocabulary:,} of {config.vocabulary:,} tokens"
     rows = [
-        ("head", one_line(name)), ("family", shape.family), ("reads", head.reads.words), ("drafts", drafted),
+        ("head", one_line(name)), ("family", config.family), ("reads", head.reads.words), ("drafts", drafted),
         ("parameters", f"{head.parameters:,}"), ("lm_head", facts["lm_head"]), ("embeddings", facts["embeddings"]),
-        *shape.choices(), ("trained for", _made_for(facts["trained_for_these_weights"], runtime.target.name)),
+        *config.choices(), ("trained for", _made_for(facts["trained_for_these_weights"], runtime.target.name)),
         ("one pass takes", f"{facts['share_of_a_forward_pass']:.1%} of a forward pass of {runtime.target.name}"),
     ]
     rows += [(one_line(str(key)), one_line(str(value))) for key, value in file.card.items() if key != "recipe"]
@@ -156,7 +156,7 @@ def check(
 
 
 def _text(asked: list[int], answer: tuple[int, ...]) -> Text:
-    from engines.heads.tap_cache import Text
+    from engines.heads.hidden_state_cache import Text
 
     return Text((*asked, *answer), len(asked), True)
 
@@ -197,14 +197,14 @@ def export(
     Heads that ship, or were trained here, do not hold what they share with the target: the rows of its language
     modelling head and its embeddings. They are added.
     """
-    from engines.heads.fit import standing_alone
+    from engines.heads.compatibility import standing_alone
 
     _check_new(out)
     runtime = _with_head(name, models)
     head = _named(runtime, name)
     whole = replace(standing_alone(head.file, runtime.target), folder=out)
     _write(whole, target_name or runtime.target.name, weights)
-    method = head.shape.family.lower().replace("-", "")
+    method = head.config.family.lower().replace("-", "")
     setting = {"method": method, "model": str(out.resolve()), "num_speculative_tokens": 3}
     print(f"written to {out}\nvllm serve {shlex.quote(one_line(target_name or runtime.target.name))} "
           f"--speculative-config {shlex.quote(json.dumps(setting))}")
@@ -258,7 +258,7 @@ def train(
     ctrl+c keeps what was done, and the same command goes on from there. The best weights on answers held out are kept.
     A head that was trained for a model is taken whenever that model is loaded.
     """
-    from engines.heads.at_hand import trained_heads
+    from engines.heads.local_heads import trained_heads
     from engines.heads.make_head import HeadSpec, make_head, recipe_for
     from engines.heads.training import check_enough
 
@@ -307,7 +307,7 @@ class _Answers:
         self, runtime: Any, prompts: list[Path], answers: list[Path], place: Path, max_new_tokens: int
     ) -> None:
         from engines.datastores.building.model_answers import read_prompts
-        from engines.heads.own_answers import read_answers
+        from engines.heads.self_generated_data import read_answers
 
         self.runtime, self.place, self.length = runtime, place, max_new_tokens
         self.file = place / "answers.jsonl"
@@ -324,12 +324,12 @@ class _Answers:
 
     def texts(self, display: TrainingDisplay, most: int | None = None) -> list[Text]:
         """All of them, or those that are given and the answers to the first prompts."""
-        from engines.heads.own_answers import own_answers
+        from engines.heads.self_generated_data import generate_answers
         from engines.methods import baseline
 
         if not (prompts := self.prompts[:most]):
             return self.given
-        return self.given + own_answers(self.runtime, prompts, self.file, baseline().id, self.length,
+        return self.given + generate_answers(self.runtime, prompts, self.file, baseline().id, self.length,
                                         display.answering)
 
 
@@ -402,7 +402,7 @@ def _prompts(file: Path | None) -> list[str]:
 
 
 def _embeddings(head: Any) -> str:
-    if head.shape.family == MEDUSA:
+    if head.config.family == MEDUSA:
         return "none"
     return "its own" if head.file.embeddings is not None else "the target's"
 

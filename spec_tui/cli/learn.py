@@ -22,7 +22,7 @@ from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.replay_client import request_of
 
 if TYPE_CHECKING:
-    from spec_tui.learn.walk import Walk
+    from spec_tui.learn.lesson_progress import LessonProgress
     from spec_tui.tui.app import SpecTui
 
 EXPORT = "export"
@@ -81,39 +81,39 @@ def learn(
     if path is not None and named[exporting:]:
         raise UsageProblem("a path has its own lessons", "leave out the names, or --path")
     if exporting:
-        return _export([_walk(lesson, live) for lesson in wanted or map(find, names())], output, force, notes)
+        return _export([_progress(lesson, live) for lesson in wanted or map(find, names())], output, force, notes)
     if not wanted and (format == "text" or not (sys.stdin.isatty() and sys.stdout.isatty())):
         return _list()
     if len(wanted) > 1:
         raise UsageProblem("one lesson at a time", f"several are for learn {EXPORT}")
-    walk = _walk(wanted[0], live) if wanted and (live or format == "text") else None
+    progress = _progress(wanted[0], live) if wanted and (live or format == "text") else None
     if format == "text":
-        return _tell(walk, notes)
+        return _tell(progress, notes)
     from spec_tui.cli.application import open_recorded
 
     def make() -> SpecTui:
         from spec_tui.tui.recorded import lessons
 
-        return lessons(walk or (_walk(wanted[0], live) if wanted else None), theme, presenter)
+        return lessons(progress or (_progress(wanted[0], live) if wanted else None), theme, presenter)
 
     return open_recorded(make, "learn NAME --format text")
 
 
-def _walk(lesson: Lesson, live: bool) -> Walk:
+def _progress(lesson: Lesson, live: bool) -> LessonProgress:
     """A lesson over its runs. Raises SpecError."""
-    from spec_tui.learn.walk import Walk
+    from spec_tui.learn.lesson_progress import LessonProgress
 
-    walk = Walk(lesson, _ran(lesson) if live else recorded(lesson))
-    if not walk.length:
+    progress = LessonProgress(lesson, _ran(lesson) if live else recorded(lesson))
+    if not progress.length:
         raise RunFailed("these runs do not show what the lesson is about", "without --live it uses recorded runs")
-    if left := len(lesson.pages) - walk.length:
+    if left := len(lesson.pages) - progress.length:
         narrate(f"note: {left} of {len(lesson.pages)} pages are left out: these runs do not show what they are about")
     if live:
         from spec_tui.learn.recordings import doubts
 
-        for words in doubts(walk):
+        for words in doubts(progress):
             narrate(f"note: the machine was disturbed, so the race may mislead: {words}")
-    return walk
+    return progress
 
 
 def _list() -> int:
@@ -126,11 +126,11 @@ def _list() -> int:
     return 0
 
 
-def _tell(walk: Walk, notes: bool) -> int:
-    from spec_tui.learn.told import told
+def _tell(progress: LessonProgress, notes: bool) -> int:
+    from spec_tui.learn.lesson_text import lesson_lines
 
     sys.stdout.reconfigure(errors="replace")
-    for line in told(walk, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None, notes):
+    for line in lesson_lines(progress, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None, notes):
         print(sanitise(line), flush=True)
     return 0
 
@@ -142,7 +142,7 @@ def _ask(words: str) -> str:
         return ""
 
 
-def _export(walks: list[Walk], output: str, force: bool, notes: bool) -> int:
+def _export(taken: list[LessonProgress], output: str, force: bool, notes: bool) -> int:
     """Write the handout. Raises UsageProblem where the file exists."""
     from spec_tui.cli.export import write_document
     from spec_tui.export.handout import handout
@@ -150,8 +150,8 @@ def _export(walks: list[Walk], output: str, force: bool, notes: bool) -> int:
     target = None if output == "-" else typed_path(output)
     if target is not None and target.exists() and not force:
         raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
-    title = walks[0].lesson.title if len(walks) == 1 else "Speculative decoding in short lessons"
-    document = handout(title, walks, notes)
+    title = taken[0].lesson.title if len(taken) == 1 else "Speculative decoding in short lessons"
+    document = handout(title, taken, notes)
     write_document(target, document, force)
     return 0
 

@@ -33,10 +33,11 @@ def complete_model(incomplete: str) -> list[str]:
 
 def complete_head(incomplete: str) -> list[str]:
     """Names of heads at hand that begin so, for the shell."""
-    from engines.heads.at_hand import AUTO, NONE, at_hand
-    from engines.heads.shape import FAMILIES
+    from engines.heads.head_config import FAMILIES
+    from engines.heads.local_heads import AUTO, NONE, local_heads
 
-    return [name for name in (*(head.name for head in at_hand()), *FAMILIES, AUTO, NONE) if name.startswith(incomplete)]
+    names = (*(head.name for head in local_heads()), *FAMILIES, AUTO, NONE)
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def complete_datastore(incomplete: str) -> list[str]:

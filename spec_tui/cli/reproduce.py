@@ -14,7 +14,7 @@ from typer import Argument, Option
 from engines.bench.bench_results import BenchResults
 from engines.bench.entrants import able, facts, fitting
 from engines.errors import SpecError, UsageProblem
-from engines.heads.shape import EAGLE_HEAD
+from engines.heads.head_config import EAGLE_HEAD
 from engines.hub.known_models import KNOWN
 from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
@@ -93,7 +93,7 @@ def reproduce(
             narrate(f"{name}: {entry.title}")
         small = entry.made_quick() if quick else entry
         if (head := runtime.heads.get(EAGLE_HEAD)) is not None:
-            small = small.drafted_by(head.shape.family)
+            small = small.drafted_by(head.config.family)
         run = EntryRun(runtime, name, small.with_sizes(repeats, limit, max_new_tokens), quick)
         try:
             codes.append(run.run())

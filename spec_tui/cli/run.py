@@ -12,7 +12,7 @@ from typer import Option
 
 from engines import methods
 from engines.errors import SpecError, UsageProblem
-from engines.heads.at_hand import AUTO
+from engines.heads.local_heads import AUTO
 from engines.hub import known_models
 from engines.report.answer import Answer
 from engines.report.events import Failed, Finished, Loading, Prefilled, Started
@@ -35,7 +35,7 @@ from spec_tui.cli.option_groups import (
 from spec_tui.cli.output import JsonOutput, NarratedOutput, Output, Status, TextOutput, remark
 from spec_tui.cli.prompts import confirmed
 from spec_tui.cli.stage_progress import StageProgress
-from spec_tui.present.audit_words import STRICT
+from spec_tui.present.audit_text import STRICT
 from spec_tui.present.progress_text import estimate_parts
 from spec_tui.present.text import one_line
 from spec_tui.session.engine_commands import LoadRequest

@@ -21,7 +21,7 @@ from spec_tui.cli.option_groups import (
 
 if TYPE_CHECKING:
     from spec_tui.serve.gate import Gate
-    from spec_tui.serve.offer import Offer
+    from spec_tui.serve.session_policy import SessionPolicy
     from spec_tui.serve.web_server import Limits
 
 LESSONS, RECORDED = "learn", "replay"
@@ -66,18 +66,18 @@ def serve(
     from spec_tui.serve.web_server import Limits
 
     asked = [*(what or []), *([_PATH] if lead and len(what or []) == 1 else [])]
-    offer = _offer(asked, models, engine, engine_settings(set_), theme, presenter)
+    policy = _policy(asked, models, engine, engine_settings(set_), theme, presenter)
     gate = Gate.of(host, public_url, lead)
     limits = Limits(sessions=sessions, memory=int(memory * _GIB), grace=grace)
-    return _serve(offer, gate, limits, port)
+    return _serve(policy, gate, limits, port)
 
 
-def _offer(
+def _policy(
     what: list[str], models: ModelOrServerOptions, engine: str, options: dict[str, str], theme: str | None,
     presenter: bool,
-) -> Offer:
+) -> SessionPolicy:
     """What each session shows. Raises SpecError where it cannot: better here than in each session."""
-    from spec_tui.serve.offer import Offer, found
+    from spec_tui.serve.session_policy import SessionPolicy, found
     from spec_tui.tui.app import check_theme
 
     check_theme(theme)
@@ -90,9 +90,9 @@ def _offer(
         if len(names) > 1:
             raise UsageProblem("one lesson at a time", f"spec-tui serve {LESSONS} lists them all")
         found = tuple(chosen(name).name for name in names)
-        return Offer(shows="lessons", names=found, theme=theme, presenter=presenter)
+        return SessionPolicy(shows="lessons", names=found, theme=theme, presenter=presenter)
     if kind == RECORDED:
-        return Offer(shows="race" if len(names) > 1 else "replay", names=_recorded(names), theme=theme,
+        return SessionPolicy(shows="race" if len(names) > 1 else "replay", names=_recorded(names), theme=theme,
                      presenter=presenter)
     if kind:
         raise UsageProblem(f"there is nothing to serve by the name {kind}",
@@ -103,7 +103,7 @@ def _offer(
         methods.find(engine).parse(dict(options))
     elif options:
         raise UsageProblem("--set needs to know of which engine", "add --engine ID, for example --engine pld")
-    return Offer(shows="chat", load=found(models.load), engine=engine, options=options, theme=theme,
+    return SessionPolicy(shows="chat", load=found(models.load), engine=engine, options=options, theme=theme,
                  presenter=presenter)
 
 
@@ -123,7 +123,7 @@ def _recorded(names: list[str]) -> tuple[str, ...]:
     return tuple(map(str, files))
 
 
-def _serve(offer: Offer, gate: Gate, limits: Limits, port: int) -> int:
+def _serve(policy: SessionPolicy, gate: Gate, limits: Limits, port: int) -> int:
     import asyncio
 
     from spec_tui.learn.lesson import chosen
@@ -142,8 +142,8 @@ def _serve(offer: Offer, gate: Gate, limits: Limits, port: int) -> int:
             narrate("note: this system cannot confine processes (Landlock, Linux 5.13 and newer), so only the program's"
                     " own checks keep sessions from this machine's files")
 
-    pages = len(chosen(offer.names[0]).pages) if gate.lead else 0
-    asyncio.run(run_server(offer, gate, limits, port, announce, pages))
+    pages = len(chosen(policy.names[0]).pages) if gate.lead else 0
+    asyncio.run(run_server(policy, gate, limits, port, announce, pages))
     return 0
 
 

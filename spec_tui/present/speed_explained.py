@@ -9,7 +9,7 @@ from engines.advice.findings import RoundCosts
 from engines.cost.curve import BreakEven
 from engines.report.run_state import RunState
 from engines.report.wording import counted
-from spec_tui.present.price_words import conclusion, outlook, share
+from spec_tui.present.price_text import conclusion, outlook, share
 from spec_tui.present.speed_verdict import of_runs, seconds_alone
 
 _CLOSE = 0.05  # of the speed: what t(n) says of a single run is no surer

@@ -9,7 +9,7 @@ from typing import Any
 
 from engines import laws, methods
 from engines.errors import UsageProblem
-from engines.heads.shape import HEADS
+from engines.heads.head_config import HEADS
 from engines.laws import LAWS
 from engines.methods.options import Option
 from engines.report.events import Ready, Started

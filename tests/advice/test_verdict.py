@@ -15,7 +15,7 @@ from engines.report.events import Ready
 from spec_tui.export import advice_report
 from spec_tui.export.advice_report import Advice, as_object, tables
 from spec_tui.export.report import page, text
-from spec_tui.present.advice_words import chosen, sentences, verdict_of
+from spec_tui.present.advice_text import chosen, sentences, verdict_of
 from spec_tui.present.speed_verdict import Speed
 from spec_tui.session.engine_commands import LoadRequest
 from tests.advice.made import Costs, PacedRacer, adviser, ran

@@ -14,7 +14,7 @@ from engines.race.lanes import parse_lane
 from engines.race.peers import addresses
 from engines.report.events import Finished, Round
 from engines.servers import connect, connection
-from engines.servers.price_from_outside import price_from_outside
+from engines.servers.remote_cost import measure_remote_cost
 from tests.servers.misbehaving import END, PROPS, chunk, misbehaving
 
 TURN = (("user", "hello"),)
@@ -262,4 +262,4 @@ def test_what_a_refusal_says_is_not_looked_through_for_ever(server):
 @pytest.mark.parametrize("tokens, limit", [((), 100), ((1, 2), 1), ((1, 2), 0)])
 def test_a_server_without_room_for_a_prompt_has_no_price(tokens, limit):
     with pytest.raises(RunFailed, match="no context for a prompt"):
-        price_from_outside(lambda prompt: (1, 1.0), tokens, limit, lambda: False, lambda done: None)
+        measure_remote_cost(lambda prompt: (1, 1.0), tokens, limit, lambda: False, lambda done: None)

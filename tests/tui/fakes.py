@@ -11,7 +11,7 @@ from pathlib import Path
 from engines.cost.budget import BudgetChoice
 from engines.datastores.storage.catalog import CatalogEntry
 from engines.datastores.storage.manifest import File, Manifest, ModelIdentity
-from engines.heads.shape import EAGLE_HEAD, MEDUSA_HEADS
+from engines.heads.head_config import EAGLE_HEAD, MEDUSA_HEADS
 from engines.laws import LAWS
 from engines.methods import drafts_itself, known
 from engines.methods.admg.rules import leave_out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engines.report.events import Audited, Failed, Prefilling
-from spec_tui.present import audit_words as verdict
+from spec_tui.present import audit_text as verdict
 from spec_tui.tui.screens.inspector import Inspector
 from tests.tui.fakes import ANSWER, FakeClient, pieces
 

@@ -22,7 +22,7 @@ from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present import token_styles as marks
 from spec_tui.present.token_facts import fate, marked_text
 from spec_tui.session.settings import ChatSettings, changed, unavailable
-from spec_tui.tui import chat_words as words
+from spec_tui.tui import chat_text as words
 from spec_tui.tui import slash
 from spec_tui.tui.race_controller import usual_lanes
 from spec_tui.tui.screens.export import save

@@ -12,8 +12,8 @@ from engines.report.events import Ready, Round
 from engines.report.run_state import RunState, fold_all
 from engines.report.traces import upgraded
 from engines.request import Request
-from spec_tui.present import price_words as price
-from spec_tui.present.price_words import why
+from spec_tui.present import price_text as price
+from spec_tui.present.price_text import why
 from spec_tui.present.speed_verdict import Speed, of_runs
 from spec_tui.present.token_facts import budget_words
 from spec_tui.session.settings import ChatSettings

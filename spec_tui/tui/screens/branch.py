@@ -17,7 +17,7 @@ from spec_tui.present.step.branching import differences, future, verdict
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, FAILED, spans
 from spec_tui.session.chat_session import ChatSession, Turn
-from spec_tui.tui import chat_words as words
+from spec_tui.tui import chat_text as words
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.step_panels import BLANK, visible_text

@@ -15,8 +15,8 @@ from engines.methods import drafts_itself, find
 from engines.report.run_state import RunState
 from engines.report.wording import counted
 from spec_tui.learn.glossary_entries import word_of
-from spec_tui.present import audit_words as verdict
-from spec_tui.present import price_words as price
+from spec_tui.present import audit_text as verdict
+from spec_tui.present import price_text as price
 from spec_tui.present import token_styles as marks
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.served_price import ServedPrice, served_price
@@ -27,7 +27,7 @@ from spec_tui.session.history import Entry
 from spec_tui.session.host_access import HostAccess
 from spec_tui.session.jobs import SessionChange
 from spec_tui.session.settings import ChatSettings, to_build
-from spec_tui.tui import chat_words as words
+from spec_tui.tui import chat_text as words
 from spec_tui.tui import layers_view as layers
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
@@ -239,7 +239,7 @@ class ChatScreen(HasActions, Backdrop):
         if happened & {"dead", "failed", "broke", "finished"}:
             self._message = self.session.unsaved
             last = self.session.last if "finished" in happened else None  # None too where nothing was said
-            if last is not None and (said := self.session.cautions(last.run)):
+            if last is not None and (said := self.session.caveats(last.run)):
                 self._message = said[0].brief
         if "audited" in happened:
             self._close(self.session.audited)
@@ -299,7 +299,7 @@ class ChatScreen(HasActions, Backdrop):
             self.query_one(LargeNumbers).show(*words.figures(run, baseline))
         panel = self.query_one(SpeedPanel)
         panel.measures = session.client.capabilities.baseline
-        panel.show_run(run, baseline, limit, title, outlook, session.cautions(run))
+        panel.show_run(run, baseline, limit, title, outlook, session.caveats(run))
         lines = self.query_one("#telemetry", Lines)
         if lines.is_on_screen_tree:
             lines.show(*telemetry(run, baseline, limit, lines.size.width, outlook))

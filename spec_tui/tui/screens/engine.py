@@ -15,7 +15,7 @@ from engines.errors import UsageProblem
 from engines.methods import MethodSpec, find, specs
 from engines.methods.options import Option
 from engines.report.events import Ready
-from spec_tui.present import price_words as price
+from spec_tui.present import price_text as price
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import LOSSY, one_line
 from spec_tui.session.settings import SAMPLING, ChatSettings, stores, to_build, unavailable

@@ -21,7 +21,7 @@ from engines.wire import Event
 from spec_tui.export import advice_report
 from spec_tui.export.advice_report import Advice
 from spec_tui.export.report import text
-from spec_tui.present.advice_words import planned
+from spec_tui.present.advice_text import planned
 from spec_tui.present.on_screen import failure
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.rows import bar

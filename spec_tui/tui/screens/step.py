@@ -22,7 +22,7 @@ from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, OUTCOME, REJECTED_KEPT, spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
-from spec_tui.tui import chat_words as words
+from spec_tui.tui import chat_text as words
 from spec_tui.tui.actions import Action, HasActions, can
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.large_numbers import LargeNumbers

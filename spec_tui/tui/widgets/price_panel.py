@@ -12,7 +12,7 @@ from engines.laws import spec_of
 from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import RunState
-from spec_tui.present.price_words import SpeedEstimate, conclusion, off, seen, share, why
+from spec_tui.present.price_text import SpeedEstimate, conclusion, off, seen, share, why
 from spec_tui.present.served_price import ServedPrice
 from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import one_line

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from engines.advice.served_drafts import ServedDrafts
+from engines.advice.server_acceptance import ServerAcceptance
 from engines.bench.suite import Case, Suite
 from engines.report.events import UNDISCLOSED, Draft, Emitted, Finished, Origin, Prefilled, Round
 from engines.request import Request
@@ -24,11 +24,11 @@ def step(number: int, drafted: int, accepted: int, seconds: float) -> Round:
     return Round(number, number, draft, tuple(range(accepted)), emitted, None, seconds, None, None)
 
 
-def answers(row: float, sizes=(0, 4)) -> ServedDrafts:
+def answers(row: float, sizes=(0, 4)) -> ServerAcceptance:
     """Drafts of 4 tokens of which 4, 2, 1 and 0 are accepted in turns, and steps without a draft."""
     rounds = [step(n, size, (4, 2, 1, 0)[n % 4] if size else 0, 0.01 * (1 + row * size))
               for size in sizes for n in range(8)]
-    return ServedDrafts.of([[Prefilled(3, 0, 0.1, OUT, 3), *rounds, Finished("stop", (), "")]])
+    return ServerAcceptance.of([[Prefilled(3, 0, 0.1, OUT, 3), *rounds, Finished("stop", (), "")]])
 
 
 def test_the_size_is_the_one_with_the_most_tokens_for_its_time():

@@ -93,7 +93,7 @@ class _Written:
     totals: ServerTotals = field(default_factory=ServerTotals)
 
 
-class OpenAIFormModel(ServedModel):
+class OpenAICompatibleModel(ServedModel):
     """A model on a server of OpenAI's form.
 
     Args:

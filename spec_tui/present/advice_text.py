@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from engines import methods
+from engines.advice.evaluation_plan import EvaluationPlan
 from engines.advice.findings import BASELINE, Findings, RoundCosts, Screening
-from engines.advice.foreseen import Foreseen
 from engines.advice.halving import FINALISTS, Stage
 from engines.advice.paired_ratio import PairedRatio
 from engines.report.wording import counted
@@ -193,7 +193,7 @@ def _next_best(screening: Screening, first: int, found: SpeedVerdict) -> list[st
     return [" ".join(said)] if said else []
 
 
-def planned(found: Foreseen) -> str:
+def planned(found: EvaluationPlan) -> str:
     """What an evaluation will do, in which order, before it begins."""
     base, stages = methods.baseline().id, found.plan.stages
     first = {Stage.METHODS: "with their defaults", Stage.SETTINGS: "with all their settings",
@@ -210,7 +210,7 @@ def planned(found: Foreseen) -> str:
     return " ".join(said)
 
 
-def _forecasts(found: Foreseen) -> list[str]:
+def _forecasts(found: EvaluationPlan) -> list[str]:
     """The methods that take part, the likeliest first; those with the same forecast together."""
     groups: dict[str, list[str]] = {}
     for engine, draft in found.plan.methods:

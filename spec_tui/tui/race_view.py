@@ -20,7 +20,7 @@ from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans
 from spec_tui.session.race_state import RaceState, timeline
 from spec_tui.session.settings import changed
-from spec_tui.tui import chat_words as words
+from spec_tui.tui import chat_text as words
 from spec_tui.tui.race_controller import RaceController, missing
 from spec_tui.tui.widgets.race_lanes import LaneView, filled
 from spec_tui.tui.widgets.strip_panel import Row

@@ -65,7 +65,7 @@ def size_on_disk(tokens: int, taps: int, width: int) -> int:
     return tokens * _BYTES * width * (taps + 1)
 
 
-class TapCache:
+class HiddenStateCache:
     """Shards in a folder, for one target, one choice of layers and one list of texts.
 
     Raises:

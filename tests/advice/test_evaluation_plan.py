@@ -9,7 +9,7 @@ import pytest
 from engines.bench.prompt_files import open_prompts
 from engines.report.events import Ready
 from engines.request import Request
-from spec_tui.present.advice_words import planned
+from spec_tui.present.advice_text import planned
 from spec_tui.session.advice_setup import foresee
 
 # Qwen2.5-Coder 1.5B with its 0.5B on two cores.
