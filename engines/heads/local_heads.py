@@ -11,7 +11,7 @@ from typing import Any
 from engines.folders import data, sample_heads, typed_path
 from engines.heads.head_config import EAGLE, EAGLE3, EAGLE_HEAD, MEDUSA, MEDUSA_HEADS
 from engines.hub import gguf_config, gguf_file
-from engines.hub.safetensors_headers import names, stored
+from engines.hub.safetensors_headers import stored, tensor_names
 from engines.hub.untrusted_json import is_count, object_in, read_object
 
 AUTO, NONE = "auto", "none"
@@ -107,7 +107,7 @@ def may_be_on_hub(name: str) -> bool:
 
 def family_of_head(folder: Path) -> str:
     """The family of a head in safetensors, by the names of its tensors alone. Raises OSError, ValueError."""
-    tensors = tuple(names(folder / WEIGHTS))
+    tensors = tuple(tensor_names(folder / WEIGHTS))
     if is_medusa(tensors):
         return MEDUSA
     return EAGLE3 if any(name.endswith("hidden_norm.weight") for name in tensors) else EAGLE

@@ -205,8 +205,8 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
         (errors.RepositoryNotFoundError, f"the hub has no model {name}", "check the id, or log in if it is private"),
         (errors.RevisionNotFoundError, f"{name} has no revision {revision or 'main'}",
          "give a branch, a tag or a whole commit hash of its page on the hub"),
-        (errors.OfflineModeIsEnabled, f"{at(name, revision)} is not in the local cache, and HF_HUB_OFFLINE is set",
-         OFFLINE),
+        (errors.OfflineModeIsEnabled,
+         f"{at_revision(name, revision)} is not in the local cache, and HF_HUB_OFFLINE is set", OFFLINE),
         (errors.HFValidationError, f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name"),
     )
     if found := next((words for kind, *words in known if isinstance(error, kind)), None):
@@ -234,9 +234,10 @@ def _local(error: Exception, name: str) -> ModelUnavailable:
 
 
 def _unreachable(name: str, revision: str | None) -> ModelUnavailable:
-    return ModelUnavailable(f"{at(name, revision)} is not in the local cache and the hub could not be reached", OFFLINE)
+    missing = f"{at_revision(name, revision)} is not in the local cache and the hub could not be reached"
+    return ModelUnavailable(missing, OFFLINE)
 
 
-def at(name: str, revision: str | None) -> str:
+def at_revision(name: str, revision: str | None) -> str:
     """A model and its revision, in words."""
     return f"{name} at revision {revision}" if revision else name

@@ -84,7 +84,7 @@ def compare(
     repeat to repeat; numbers are medians. --set holds for all engines that have the option.
     """
     lanes = _lanes(engines, engine or [], engine_settings(set_))
-    asked = ask(prompt, generation, lanes, prompts, repeats)
+    asked = checked_race(prompt, generation, lanes, prompts, repeats)
     return run_race(models.load, asked, trace_dir, lambda result, able: write(result, able, format))
 
 
@@ -116,7 +116,7 @@ def _lanes(engines: str, single: list[str], common: dict[str, str]) -> tuple[Lan
     )
 
 
-def ask(
+def checked_race(
     prompt: PromptOptions,
     generation: GenerationOptions,
     lanes: tuple[Lane, ...],

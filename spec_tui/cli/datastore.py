@@ -174,7 +174,7 @@ def info(name: Name, format: OutputFormat = Format.text) -> int:
 
     store = open_store(name)
     if format is Format.json:
-        print(json.dumps(summary(store) | {"parameters": dict(store.manifest.parameters)}, indent=2))
+        print(json.dumps(datastore_facts(store) | {"parameters": dict(store.manifest.parameters)}, indent=2))
     else:
         _print([(one_line(key), one_line(value)) for key, value in _facts(store)])
     return 0
@@ -325,7 +325,7 @@ def _what_is_left(name: str) -> str:
 
 
 def _print_store(store: Store, format: Format) -> None:
-    facts = summary(store)
+    facts = datastore_facts(store)
     if format is Format.json:
         print(json.dumps(facts, indent=2))
         return
@@ -334,7 +334,7 @@ def _print_store(store: Store, format: Format) -> None:
           f"{in_bytes(facts['bytes'])}")  # fmt: skip
 
 
-def summary(store: Store) -> dict[str, Any]:
+def datastore_facts(store: Store) -> dict[str, Any]:
     """A datastore in plain data, as ``build``, ``info`` and ``list`` print it."""
     facts = store.manifest
     model = facts.model
@@ -353,7 +353,7 @@ def _list(format: Format) -> int:
     entries = catalog.listing()
     rows = []
     for entry in entries:
-        facts = summary(Store(entry.folder)) if entry.manifest is not None else {"name": entry.name}
+        facts = datastore_facts(Store(entry.folder)) if entry.manifest is not None else {"name": entry.name}
         rows.append(facts | {"shipped": entry.shipped, "unfinished": entry.unfinished, "problem": entry.problem})
     offered = not any(e.name == _STANDARD_LIBRARY and e.manifest is not None for e in entries)
     if format is Format.json:

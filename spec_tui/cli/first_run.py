@@ -17,13 +17,13 @@ def model_to_get(skippable: bool) -> str:
     if skippable and chosen():
         return chosen()
     if sys.stdin.isatty() and sys.stderr.isatty():
-        return ask()
+        return choose_model()
     if skippable:
         return next(iter(KNOWN))
     raise UsageProblem("the name of a model is missing", f"known models: {', '.join(KNOWN)}")
 
 
-def ask() -> str:
+def choose_model() -> str:
     """Let somebody at the terminal choose among the known models and none, by a number and enter; it is remembered."""
     offers = [(name, f"{name} ({model.offer}): {model.good_for}", model.lacking) for name, model in KNOWN.items()]
     offers.append((SAMPLE, "neither: the sample pair that is here, which knows little", ""))

@@ -77,7 +77,7 @@ def _policy(
     presenter: bool,
 ) -> SessionPolicy:
     """What each session shows. Raises SpecError where it cannot: better here than in each session."""
-    from spec_tui.serve.session_policy import SessionPolicy, found
+    from spec_tui.serve.session_policy import SessionPolicy, on_this_machine
     from spec_tui.tui.app import check_theme
 
     check_theme(theme)
@@ -103,7 +103,7 @@ def _policy(
         methods.find(engine).parse(dict(options))
     elif options:
         raise UsageProblem("--set needs to know of which engine", "add --engine ID, for example --engine pld")
-    return SessionPolicy(shows="chat", load=found(models.load), engine=engine, options=options, theme=theme,
+    return SessionPolicy(shows="chat", load=on_this_machine(models.load), engine=engine, options=options, theme=theme,
                  presenter=presenter)
 
 

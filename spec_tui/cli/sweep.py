@@ -12,7 +12,7 @@ from engines import methods
 from engines.errors import UsageProblem
 from engines.race.lanes import MODEL, STORES, Lane, Race, make_lane
 from engines.race.result import RaceResult
-from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, ask, run_race, write
+from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, checked_race, run_race, write
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.present.rows import bar
@@ -40,7 +40,7 @@ def sweep(
     Each value is a lane of its own, measured as compare does, beside autoregressive decoding.
     """
     option, lanes = _lanes(engine, vary, engine_settings(set_))
-    asked = ask(prompt, generation, lanes, prompts, repeats)
+    asked = checked_race(prompt, generation, lanes, prompts, repeats)
     _remark(option, lanes[-1])
 
     def show(result: RaceResult, asked: Race) -> None:

@@ -11,7 +11,7 @@ from engines.race.race_events import Compared
 from engines.race.result import Disturbance, LaneFigures, RaceResult
 from engines.report.events import Failed, Started
 from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, of_interval
-from spec_tui.present.tables import Rows, interval, length, memory, milliseconds, number, share
+from spec_tui.present.tables import Rows, interval, length, median, memory, milliseconds, share
 from spec_tui.present.text import capital, lossy
 
 NOT_COMPARABLE = "live: drawing took time from the lanes, so these numbers are not comparable"
@@ -104,7 +104,7 @@ def _low(value: float | None) -> float | None:
 
 
 COLUMNS = (
-    Column("tokens/s", 9, lambda f, _: number(f.rate, 1), _rate),
+    Column("tokens/s", 9, lambda f, _: median(f.rate, 1), _rate),
     Column("interval", 15, lambda f, _: interval(f.rate), None, 1),
     Column("speed-up", 10, speed_up),
     Column("interval", 11, lambda f, _: interval(f.speed_up, 2), None, 5),

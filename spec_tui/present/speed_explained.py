@@ -9,7 +9,7 @@ from engines.advice.findings import RoundCosts
 from engines.cost.curve import BreakEven
 from engines.report.run_state import RunState
 from engines.report.wording import counted
-from spec_tui.present.price_text import conclusion, outlook, share
+from spec_tui.present.price_text import conclusion, outlook, percent
 from spec_tui.present.speed_verdict import of_runs, seconds_alone
 
 _CLOSE = 0.05  # of the speed: what t(n) says of a single run is no surer
@@ -87,14 +87,14 @@ def _ideas(run: RunState, costs: RoundCosts, even: BreakEven) -> Iterator[str]:
                (f". {conclusion(found).removesuffix('.')}" if found is not None else ""))
     drafting = m.drafting_rounds / m.target_forwards
     if drafting < _RARELY:
-        yield f"another engine: this one had a guess in only {share(drafting)} of the rounds; {_ADVISE}"
+        yield f"another engine: this one had a guess in only {percent(drafting)} of the rounds; {_ADVISE}"
     if slower and found is not None and "budget" not in started.options:
         yield f"drafts of another size. {conclusion(found).removesuffix('.')}"
     if slower and costs.draft > costs.verify - costs.seconds / even.needs:
-        yield (f"an engine whose drafts cost less: drafting takes {share(costs.draft / costs.seconds)} of a round; "
+        yield (f"an engine whose drafts cost less: drafting takes {percent(costs.draft / costs.seconds)} of a round; "
                f"{_ADVISE}")
     if slower and m.acceptance_rate is not None:
-        yield f"another engine: only {share(m.acceptance_rate)} of what was drafted was accepted; {_ADVISE}"
+        yield f"another engine: only {percent(m.acceptance_rate)} of what was drafted was accepted; {_ADVISE}"
     yield f"nothing clear from this run; {_ADVISE}"
 
 

@@ -79,7 +79,7 @@ class Confinement(msgspec.Struct, frozen=True):
     port: int | None
 
 
-def found(load: LoadRequest) -> LoadRequest:
+def on_this_machine(load: LoadRequest) -> LoadRequest:
     """The request with the models where they are on this machine: a session fetches nothing, and starts elsewhere.
     Raises ModelUnavailable: one is not here whole."""
     from engines.hub.model_source import locate

@@ -16,7 +16,7 @@ from engines.hub import gguf_file, gguf_folder
 from engines.model.native.compiling import compiler
 from spec_tui.serve import session_policy
 from spec_tui.serve.confinement import version
-from spec_tui.serve.session_policy import SessionPolicy, confinement, found, furnish, variables
+from spec_tui.serve.session_policy import SessionPolicy, confinement, furnish, on_this_machine, variables
 from spec_tui.session.engine_commands import LoadRequest
 from tests.conftest import SMOLLM2
 
@@ -144,9 +144,9 @@ def test_the_current_folder_is_not_among_those_that_are_read(tmp_path, monkeypat
 
 def test_models_are_found_before_sessions_begin(tmp_path, monkeypatch):
     monkeypatch.chdir(sample_model("target").parent)
-    assert found(LoadRequest(model="target")).model == str(Path(sample_model("target")).resolve())
-    assert found(LoadRequest(model="sample")).model == "sample"
+    assert on_this_machine(LoadRequest(model="target")).model == str(Path(sample_model("target")).resolve())
+    assert on_this_machine(LoadRequest(model="sample")).model == "sample"
     with pytest.raises(ModelUnavailable, match="not on this machine"):
-        found(LoadRequest(model="owner/name"))
+        on_this_machine(LoadRequest(model="owner/name"))
     with pytest.raises(UsageProblem, match="starts no other program"):
-        found(LoadRequest(model="a.gguf", backend="llama.cpp"))
+        on_this_machine(LoadRequest(model="a.gguf", backend="llama.cpp"))

@@ -16,7 +16,7 @@ from engines.errors import RunFailed, UsageProblem
 from engines.report.answer import Answer
 from engines.report.events import Failed, Finished, Loading
 from engines.report.run_state import best_path, fold_all, ghosts, rate_now, rates
-from engines.report.traces import Trace, TraceWriter, encode
+from engines.report.traces import Trace, TraceWriter, trace_line
 from engines.request import Request
 from engines.wire import Event, from_json, read_trace, to_json
 from spec_tui.present.step.explain import explain
@@ -61,13 +61,13 @@ EVENTS = st.one_of(*map(some, typing.get_args(Event)))
 def test_every_event_survives_json(event):
     line = to_json(event)
     assert b"\n" not in line and from_json(line) == event
-    assert from_json(encode(event)) == event
+    assert from_json(trace_line(event)) == event
 
 
 @given(st.characters(categories=["Cs"]))
 def test_lone_surrogates_survive(character):
     event = Loading(f"a{character}b")
-    assert from_json(encode(event)) == event
+    assert from_json(trace_line(event)) == event
 
 
 def a_run(tmp_path, prompt="hello"):

@@ -120,7 +120,7 @@ def test_engines_that_cannot_be_faster_are_said_to_be_so_before():
 def test_before_a_run_the_row_says_what_it_takes_and_nothing_is_invented():
     found = of(RunState())
     assert words(why(RunState(), None, found)) == (
-        f"forecast: faster from {price.share(found.forecast.pays_from)} acceptance per token")
+        f"forecast: faster from {price.percent(found.forecast.pays_from)} acceptance per token")
     assert "an answer measures" in words(why(RunState(), None, None))
     assert cells(words(why(RunState(), None, None, brief=True))) <= 35, "it is not cut at 80 columns"
     assert "not measured yet" in price.conclusion(found)
@@ -172,7 +172,7 @@ def test_forwards_times_their_mean_is_the_time_of_drafting():
     found, m = of(run), run.metrics
     assert found.forward * price.seen(run.rounds).forwards == pytest.approx(m.draft_seconds)
     assert found.dear == pytest.approx(found.forward / (m.verify_scale * CURVE.at(1)))
-    each = f"passes of {found.forward * 1000:.2f} ms ({price.share(found.dear)}"
+    each = f"passes of {found.forward * 1000:.2f} ms ({price.percent(found.dear)}"
     assert each in panel_of(run)._drafting(found)
 
 
@@ -210,7 +210,7 @@ def test_the_conclusion_names_what_is_best_by_the_same_numbers():
     assert f"Forecast: best are drafts of {f.best} levels, {f.speed_up(f.best):.2f}x" in said
     assert f"The published size, 5, would give {f.speed_up(5):.2f}x" in said
     assert ("nothing so deep" in said) == (f.best > len(f.chances))
-    assert "no drafts at all" in price.conclusion(found, 0.01)
+    assert "drafting does not pay" in price.conclusion(found, 0.01)
     assert price.conclusion(found, 0.9).startswith("Forecast at 90 % acceptance per level")
 
 
