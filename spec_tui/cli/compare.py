@@ -42,7 +42,7 @@ REPEATS = 6  # the fewest from which order statistics give an interval of 95 %
 
 _ENGINES = ("Engines to compare, with their options: autoregressive,pld,rest:c=16:n_max=8. draft:model=DIR drafts with "
             "that model.")
-_LANE = "One engine whose values have commas: rest:datastore=notes,python-stdlib. Repeatable."
+_LANE = "One engine with option values that contain commas: rest:datastore=notes,python-stdlib. Repeatable."
 _REPEATS = f"How often each engine answers. Default: {REPEATS}, enough for a 95 % interval; 1 with --prompts."
 _PROMPTS = "File with a prompt on each line, as JSON: {\"prompt\": ...}, or {\"turns\": [...]} as in Spec-Bench."
 _TRACES = "Folder to write a trace of every run to."
@@ -81,7 +81,7 @@ def compare(
     """Compare engines: speed, acceptance, and whether they write the same text.
 
     They run one after another on the same models, warmed up, each with empty caches, in an order that changes from
-    repeat to repeat; numbers are medians. --set holds for all engines that have the option.
+    repeat to repeat; numbers are medians. --set applies to all engines that have the option.
     """
     lanes = _lanes(engines, engine or [], engine_settings(set_))
     asked = checked_race(prompt, generation, lanes, prompts, repeats)

@@ -32,10 +32,10 @@ _VARIABLES = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "HF_HOME", "HF_HUB
 
 
 def doctor(format: OutputFormat = Format.text) -> int:
-    """Say what is installed, which devices and back ends work, which models are here, what is missing.
+    """Show what is installed, which devices and back ends work, which models are here, and what is missing.
 
     Decodes a few tokens of the sample pair with three engines and compares them with transformers.generate. The exit
-    code is 1 where something is broken.
+    code is 1 if something is broken.
     """
     from rich.table import Table
     from rich.text import Text

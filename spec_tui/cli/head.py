@@ -61,7 +61,7 @@ HeadName = Annotated[str, Argument(metavar="NAME", autocompletion=complete_head,
 WithoutHead = Annotated[ModelOptions, Without("head", "draft_model", "draft_revision", "draft_quantize")]
 
 
-@group.command("list", short_help="The heads at hand: trained here, or shipped.")
+@group.command("list", short_help="The local heads: trained here, or shipped.")
 @command
 def list_(format: OutputFormat = Format.text) -> int:
     """List the draft heads at hand, with the model that each was trained for."""
@@ -78,7 +78,7 @@ def list_(format: OutputFormat = Format.text) -> int:
     return 0
 
 
-@group.command(short_help="What a head is: sizes, which features it reads, how it was trained.")
+@group.command(short_help="Describe a head: sizes, the features it reads, how it was trained.")
 @command
 def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutHead) -> int:
     """Describe a head, and say whether it fits the model."""
@@ -109,24 +109,24 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutH
     return 0
 
 
-@group.command(short_help="Why does a head accept nothing? Its agreement under other readings of its file.")
+@group.command(short_help="Find out why a head accepts nothing: its agreement under other interpretations of its file.")
 @command
 def check(
     name: HeadName,
     prompts: Annotated[Path | None, Option(metavar="FILE", help="Prompts. Default: some of the showcase.")] = None,
     tokens: Annotated[int, Option(metavar="N", min=8, help="Length of each answer, in tokens.")] = 48,
     take: Annotated[Path | None, Option(
-        metavar="DIR", help="Where another reading is clearly better, write the head with it to this new folder.",
+        metavar="DIR", help="If another interpretation is clearly better, write the head with it to this new folder.",
     )] = None,
     format: OutputFormat = Format.text,
     *,
     models: WithoutHead,
 ) -> int:
-    """Compare a head's drafts with the target's own choices, by depth, under each reading of what files leave open:
-    how layers are counted, where the residual stream begins, the base of the rotary embedding (rope theta); of Medusa
+    """Compare a head's drafts with the target's own choices, by depth, under each interpretation that the file allows:
+    how layers are counted, where the residual stream begins, the base of the rotary embedding (rope theta); for Medusa
     heads which state they read and which token the first one drafts.
 
-    The target answers some prompts greedily. The reading that is declared is what runs; another is taken only with
+    The target answers some prompts greedily. Engines always follow the file; another interpretation is used only with
     --take.
     """
     from engines.heads.check_head import as_read
@@ -181,12 +181,12 @@ def check_lines(found: HeadCheck) -> list[str]:
     return out
 
 
-@group.command(short_help="Write a head for vLLM, with what it shares with the target.")
+@group.command(short_help="Write a head for vLLM, including what it shares with the target.")
 @command
 def export(
     name: HeadName,
     out: Annotated[Path, Argument(metavar="DIR", help="New folder.")],
-    weights: Annotated[Dtype, Option(help="How its weights are written.")] = Dtype.bfloat16,
+    weights: Annotated[Dtype, Option(help="Type of its weights.")] = Dtype.bfloat16,
     target_name: Annotated[str | None, Option(metavar="NAME", help="The target as vLLM knows it.")] = None,
     *,
     models: WithoutHead,
@@ -194,8 +194,8 @@ def export(
     """Write a head in the layout that vLLM loads: vllm-project/speculators' for EAGLE-3, SafeAILab's for EAGLE-1 and 2,
     vLLM's own for Medusa heads.
 
-    Heads that ship, or were trained here, do not hold what they share with the target: the rows of its language
-    modelling head and its embeddings. They are added.
+    Heads that ship, or were trained here, do not contain what they share with the target: its language modelling head
+    and its embeddings. The export adds these.
     """
     from engines.heads.compatibility import standing_alone
 
@@ -236,27 +236,27 @@ def train(
     prompts: Annotated[list[Path] | None, Option(metavar="FILE", help=_PROMPTS)] = None,
     answers: Annotated[list[Path] | None, Option(metavar="FILE", help=_ANSWERS)] = None,
     family: Annotated[Family, Option(
-        help="What it is: a head that drafts step by step, as in EAGLE-1 and 2 or as in EAGLE-3, or heads side by side."
+        help="A head that drafts step by step, as in EAGLE-1 and 2 or as in EAGLE-3, or heads side by side."
     )] = Family[EAGLE3.lower()],
     minutes: Annotated[float, Option(metavar="N", min=0.05, help="Minutes of training.")] = 60.0,
-    vocabulary: Annotated[int, Option(metavar="N", min=16, help="EAGLE-3, Medusa: most tokens that the head can draft."
+    vocabulary: Annotated[int, Option(metavar="N", min=16, help="EAGLE-3, Medusa: size of the draft vocabulary."
                                       ), _OF_A_PART] = 8192,
-    layers: Annotated[str, Option(metavar="A,B,C", help="EAGLE-3: layers that it reads, from 1."), _OF_EAGLE] = "",
-    heads: Annotated[int, Option(metavar="N", min=1, max=16, help="Medusa: how many heads."), _OF_MEDUSA] = 4,
+    layers: Annotated[str, Option(metavar="A,B,C", help="EAGLE-3: layers it reads, from 1."), _OF_EAGLE] = "",
+    heads: Annotated[int, Option(metavar="N", min=1, max=16, help="Medusa: number of heads."), _OF_MEDUSA] = 4,
     max_new_tokens: Annotated[int, Option(metavar="N", min=8, help="Length of the answers made here."), Only(
         lambda given: bool(given["prompts"]), "answers that are made to --prompts")] = 192,
     seed: Annotated[int, Option(metavar="S", help="Seed of the training.")] = 0,
-    work: Annotated[Path | None, Option(metavar="DIR", help="Where a stopped training is kept.")] = None,
-    out: Annotated[Path | None, Option(metavar="DIR", help="Where to write it, if not among the heads.")] = None,
-    estimate: Annotated[bool, Option("--estimate", help="Say what it takes, and end.")] = False,
+    work: Annotated[Path | None, Option(metavar="DIR", help="Where to keep an interrupted training.")] = None,
+    out: Annotated[Path | None, Option(metavar="DIR", help="Where to write it. Default: the data folder.")] = None,
+    estimate: Annotated[bool, Option("--estimate", help="Print the estimate of time and space, and stop.")] = False,
     format: OutputFormat = Format.text,
     *,
     models: TargetOptions,
 ) -> int:
     """Train an EAGLE head or Medusa heads for a model, on the model's own answers to prompts or on a file of them.
 
-    ctrl+c keeps what was done, and the same command goes on from there. The best weights on answers held out are kept.
-    A head that was trained for a model is taken whenever that model is loaded.
+    ctrl+c keeps what was done, and the same command continues from there. The weights that are best on held-out
+    answers are kept. A head trained for a model is loaded whenever that model is.
     """
     from engines.heads.local_heads import trained_heads
     from engines.heads.make_head import HeadSpec, make_head, recipe_for

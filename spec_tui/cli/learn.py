@@ -49,9 +49,9 @@ def complete_lesson(incomplete: str) -> list[str]:
 _LESSON = f"The lesson: its name, its number, or words of its title. Without one, the lessons are listed; on a \
 terminal, choose one there. {EXPORT} writes a handout to read or print: all lessons, or those named after it."
 _FORMAT = "screen: in the application; text: line by line, for screen readers: questions first, answers after."
-_PATH = "Go through chosen pages of several lessons: a lecture of 15 or of 45 minutes."
+_PATH = "Go through selected pages of several lessons: a lecture of 15 or 45 minutes."
 _NOTES = "With --format text and export: add the presenter's notes. On the screen T shows them."
-_OUTPUT = "Of export: the file to write; - is standard output."
+_OUTPUT = "With export: the file to write; - is standard output."
 _LIVE = "Run the examples on this machine first; the lesson then shows these runs, not the recorded ones."
 
 
@@ -63,15 +63,14 @@ def learn(
     notes: Annotated[bool, Option("--notes", help=_NOTES), _OF_TEXT] = False,
     output: Annotated[str, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT), _OF_EXPORT] = "lessons.html",
     force: Annotated[bool, Option("--force", help="Overwrite the file if it exists."), _OF_EXPORT] = False,
-    list_lessons: Annotated[bool, Option("--list", help="List the lessons, one a line.")] = False,
+    list_lessons: Annotated[bool, Option("--list", help="List the lessons, one per line.")] = False,
     live: Annotated[bool, Option("--live", help=_LIVE), _OF_LESSONS] = False,
     theme: Annotated[Theme, _OF_SCREEN] = None,
     presenter: Annotated[Presenter, _OF_SCREEN] = False,
 ) -> int:
     """Speculative decoding in short lessons, for readers new to the subject.
 
-    A lesson is a few pages beside real runs, with figures to change and questions. No model is loaded, except with
-    --live.
+    A lesson is a few pages with real runs, figures to change and questions. No model is loaded, except with --live.
     """
     if list_lessons:
         return _list()

@@ -76,7 +76,7 @@ EngineSettings = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set an option of the engine. Repeatable.")
 ]
 Theme = Annotated[str | None, Option(metavar="NAME", help="Colour theme.")]
-Presenter = Annotated[bool, Option("--presenter", help="Large, for a projector; with --rejected.")]
+Presenter = Annotated[bool, Option("--presenter", help="Presenter mode: large, for a projector; implies --rejected.")]
 Rejected = Annotated[bool, Option("--rejected", help="Keep rejected draft tokens in the text, struck through.")]
 
 

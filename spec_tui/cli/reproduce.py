@@ -39,9 +39,9 @@ _FILES, _PLOTS = {"csv": "cells.csv", "md": "tables.md"}, ("table.svg",)
 _QUICK_WARM_UP = 4  # tokens
 _TRIAL = (("user", "Hello"),)
 
-_NAMES = "Entries, or files of yours that end in .toml."
+_NAMES = "Entries, or your own files ending in .toml."
 _QUICK = "Few prompts, short answers, small datastores: at most two minutes each."
-_REPEATS = "How often each row answers everything. Default: the entry's. Counts need one, speeds more."
+_REPEATS = "How often each row answers everything. Default: the entry's. One is enough for counts, speeds need more."
 _LIMIT = "Maximum number of questions of each task. Default: the entry's."
 _TOKENS = "Maximum length of the answers, in tokens. Default: the entry's."
 _OUT = "Folder to write to: for each entry a folder with results.json, cells.csv, tables.md and table.svg."
@@ -60,10 +60,10 @@ def reproduce(
     *,
     models: ModelOptions,
 ) -> int:
-    """Run a table of a paper on your model, and put the published numbers beside ours.
+    """Run a table of a paper on your model, and show the published numbers next to ours.
 
-    It runs as bench does, with the published sizes. Datastores that a table needs are built first, and kept. ctrl+c
-    keeps what is done, and the same command goes on.
+    It runs like bench, with the published sizes. Datastores that a table needs are built first, and kept. ctrl+c keeps
+    what is done, and the same command continues.
     """
     from spec_tui.export.report import WRITERS
     from spec_tui.export.reproduce_report import SCHEMA, entries_table, plot, report, unable

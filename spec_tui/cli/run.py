@@ -45,9 +45,9 @@ from spec_tui.session.kept_settings import KeptSettings, begin_with, keep_head, 
 from spec_tui.session.settings import ChatSettings, to_build
 
 _ENGINE = "Decoding method; spec-tui engines lists them. Default: by what is at hand."
-_NARRATE = "Describe the run in sentences, a line for each round, for screen readers."
-_TRACE = "Record the run in this file, as lines of JSON. Of existing files only a trace is overwritten."
-_EXPLAIN = "Then say why the answer was faster or slower than without drafts, and what to try first."
+_NARRATE = "Describe the run in sentences, one line per round, for screen readers."
+_TRACE = "Record the run in this file, as lines of JSON. An existing file is overwritten only if it is a trace."
+_EXPLAIN = "Afterwards explain why the answer was faster or slower than without drafts, and what to try first."
 _AS_TEXT = Only(lambda given: given["format"] is Format.text and not given["narrate"],
                 "text, not for --narrate or --format json")
 _DETAIL = "With --trace: record what the target predicts at every position, for the Step screen."

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 LESSONS, RECORDED = "learn", "replay"
 _GIB = 1 << 30
 _WHAT = f"{LESSONS} [NAME] serves the lessons, {RECORDED} FILE ... a recorded run, or up to six side by side; neither \
-needs a model. Without it the application is served, with a model for each session."
-_HOST = "Address to bind to. Another one than this machine's own (0.0.0.0 is all) puts a token into the address."
-_URL = "Where others reach the server, for example by a proxy: https://class.example.org. Implies a token."
-_MEMORY = "Memory of a session, in GiB; one that needs more is ended. Weights that sessions share do not count."
-_GRACE = "How long a session goes on without its browser, in seconds."
-_LEAD = f"Of {LESSONS}: you lead a class. The second address that is printed is yours; other browsers follow your \
+needs a model. Without an argument the whole application is served, with a model for each session."
+_HOST = "Address to bind to. Any but this machine's own (0.0.0.0: all) adds a token to the URL."
+_URL = "Where others reach the server, for example through a proxy: https://class.example.org. Implies a token."
+_MEMORY = "Memory limit of a session, in GiB; exceeding it ends the session. Weights that sessions share do not count."
+_GRACE = "How long a session survives without its browser, in seconds."
+_LEAD = f"With {LESSONS}: you lead a class. The second address printed is yours; other browsers follow your \
 page, and vote on how many drafted tokens a round accepts (V)."
 _OF_LESSONS = Only(lambda given: (given["what"] or ("",))[0] == LESSONS, f"serve {LESSONS}")
 _PATH = "path-45"  # of a class without a lesson of its own
@@ -44,7 +44,7 @@ def serve(
     host: Annotated[str, Option(metavar="ADDRESS", help=_HOST)] = "127.0.0.1",
     port: Annotated[int, Option(metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     public_url: Annotated[str | None, Option("--public-url", metavar="URL", help=_URL)] = None,
-    sessions: Annotated[int, Option(metavar="N", min=1, max=1000, help="Most sessions at the same time.")] = 8,
+    sessions: Annotated[int, Option(metavar="N", min=1, max=1000, help="Maximum number of sessions.")] = 8,
     memory: Annotated[float, Option(metavar="GIB", min=0.01, help=_MEMORY)] = 4.0,
     grace: Annotated[float, Option(metavar="SECONDS", min=0, max=86400, help=_GRACE)] = 60.0,
     engine: Annotated[str, Option(metavar="ID", help="The engine that sessions begin with."), _OF_CHAT] = "",
@@ -55,10 +55,10 @@ def serve(
     *,
     models: ModelOrServerOptions,
 ) -> int:
-    """The application in the browser, a session of its own for each visitor.
+    """Open the application in browsers, with a separate session for each visitor.
 
-    A session can use the models that are served and those that ship, and no file, program or address of this machine;
-    what it keeps is removed at its end. ctrl+c ends all sessions.
+    A session can use the models that are served and those that ship, but no file, program or address of this machine;
+    its files are removed when it ends. ctrl+c ends all sessions.
     """
     if find_spec("textual_serve") is None:
         raise UsageProblem("serving needs a package that is not installed", "pip install 'spec-tui[serve]'")
