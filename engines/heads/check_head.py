@@ -92,7 +92,7 @@ def as_read(file: HeadFile, reading: HeadReading, folder: Path) -> HeadFile:
     """The head, for another folder, with a file that declares a reading. Raises UsageProblem: its layout has no words
     for what is meant."""
     if not reading.choices.keys() <= {field.name for field in fields(file.config)}:
-        raise UsageProblem(f"no file can say this of the head {file.name}: {reading.words}",
+        raise UsageProblem(f"the layout of the head {file.name} cannot express this: {reading.words}",
                            "ask whoever made it, or train one")
     return replace(file, folder=folder, config=replace(file.config, **reading.choices))
 

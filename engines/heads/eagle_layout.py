@@ -113,14 +113,14 @@ def _family(name: str, tensors: Mapping[str, torch.Tensor]) -> str:
                                "heads that run here are Medusa, and EAGLE-1, EAGLE-2 and EAGLE-3 of one layer")
     fc, queries = tensors.get("fc.weight"), tensors.get("q_proj.weight")
     if fc is None or queries is None or fc.dim() != 2 or queries.dim() != 2:
-        raise ModelUnavailable(f"{name} is no draft head: it has no fc.weight, or no decoder layer",
+        raise ModelUnavailable(f"{name} is not a draft head: it has no fc.weight, or no decoder layer",
                                "give the folder of an EAGLE head or of Medusa heads")
     if queries.shape[1] == 2 * fc.shape[0] and "hidden_norm.weight" in tensors:
         return EAGLE3
     if queries.shape[1] == fc.shape[0] and fc.shape[1] == 2 * fc.shape[0] and "lm_head.weight" not in tensors:
         return EAGLE
     raise ModelUnavailable(
-        f"{name} is no EAGLE head: fc is {size_of(fc)}, queries are {size_of(queries)}",
+        f"{name} is not an EAGLE head: fc is {size_of(fc)}, queries are {size_of(queries)}",
         "give the folder of an EAGLE head",
     )
 
@@ -145,7 +145,7 @@ def _config(
         if is_count(made_for) and made_for != target_width:
             raise ValueError(f"it is for a target whose hidden size is {made_for}, this target's is {target_width}")
         if entries % target_width:
-            raise ValueError(f"its fc reads {entries} numbers, which is no multiple of the target's hidden size "
+            raise ValueError(f"its fc reads {entries} numbers, which is not a multiple of the target's hidden size "
                              f"{target_width}")
         said, counted = _layers(saved, layers, entries // target_width)
     elif width != target_width:
@@ -175,7 +175,7 @@ def _layers(saved: Mapping[str, Any], layers: int, taps: int) -> tuple[tuple[int
         said = tuple(found)
         counted = tuple(layer + 1 for layer in said) if said[0] == 1 and OWN not in saved else said
     else:
-        raise ValueError(f"{key} is no list of layers")
+        raise ValueError(f"{key} is not a list of layers")
     if len(counted) != taps:
         raise ValueError(f"its fc reads {taps} layers, its config names {len(counted)}")
     if len(set(counted)) != taps or not all(1 <= layer <= layers for layer in counted):

@@ -61,7 +61,7 @@ def number(config: Mapping[str, Any], key: str, default: float) -> float:
     if value is None:
         return default
     if type(value) not in (int, float) or not 0 < value < 1e12:
-        raise ValueError(f"{key} is no number that can be")
+        raise ValueError(f"{key} is out of range")
     return float(value)
 
 

@@ -119,9 +119,9 @@ def tokenizer(file: GgufFile, context: int) -> Any:
     parts["token_type"] = types
     kind, cut = parts.get("tokenizer_type"), parts.get("pre_tokenizer_type", "default")
     if kind == "gpt2" and cut not in (*hf.gguf_splits(), *_EACH_DIGIT, *_GPT2):
-        raise Unsupported(f"its tokenizer cuts text in a way that is not known here ({str(cut)[:40]!r})")
+        raise Unsupported(f"its pre-tokenizer is not supported ({str(cut)[:40]!r})")
     if kind not in ("gpt2", "llama"):
-        raise Unsupported(f"its tokenizer is of a kind that is not known here ({str(kind)[:40]!r})")
+        raise Unsupported(f"its tokenizer type is not supported ({str(kind)[:40]!r})")
     try:
         backend = hf.gguf_tokenizer(file.architecture, parts)
     except Exception as error:  # of the Rust library, which has no class for it

@@ -147,7 +147,7 @@ def _about(name: str, revision: str | None) -> dict[str, Any]:
     try:
         return parse_object(bytes(found), "its answer")
     except ValueError as error:
-        raise ModelUnavailable(f"the hub makes no sense about {name}: {error}", "check HF_ENDPOINT") from None
+        raise ModelUnavailable(f"the hub's answer about {name} makes no sense: {error}", "check HF_ENDPOINT") from None
 
 
 def _file(sibling: Any) -> RemoteFile | None:
@@ -215,7 +215,7 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
     if status in (401, 403):
         return ModelUnavailable(f"the hub gives no access to {name}", "log in: hf auth login")
     if status == 429:
-        return ModelUnavailable("the hub was asked too often", "wait some minutes, or log in: hf auth login")
+        return ModelUnavailable("too many requests to the hub", "wait some minutes, or log in: hf auth login")
     if status is not None:
         return ModelUnavailable(f"the hub cannot give {name} (it answers with error {status})", "try again later")
     return _unreachable(name, revision) if isinstance(error, errors.HTTPError) else _local(error, name)

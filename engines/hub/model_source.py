@@ -224,7 +224,7 @@ def check_room(*sources: ModelSource | None) -> None:
 def _check_revision(name: str, revision: str | None, role: Role) -> None:
     if revision is not None and (not revision.strip() or ".." in revision or revision.startswith(("/", "-"))):
         hint = f"{_FLAGS[role]} takes a branch, a tag or a commit"
-        raise UsageProblem(f"{revision!r} is no revision of {name}", hint)
+        raise UsageProblem(f"{revision!r} is not a revision of {name}", hint)
 
 
 def _short(name: str) -> str:

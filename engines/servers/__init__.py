@@ -1,6 +1,6 @@
 """Models that another program serves, asked over HTTP: the same events as of a model that runs here.
 
-``connect`` asks a server what it is: llama.cpp's, or one of OpenAI's form, of which vLLM tells the most. ``start``
+``connect`` asks a server what it is: llama.cpp's, or an OpenAI-compatible one, of which vLLM tells the most. ``start``
 starts llama.cpp for a file. What a server does not disclose is unknown in the events (None, or a token
 ``UNDISCLOSED``), never guessed.
 """

@@ -75,7 +75,7 @@ class LlamaCppModel(ServedModel):
         super().__init__(connection, spec, options)
         facts, models = connection.get("/props", Props), connection.get("/v1/models", Models)
         if facts.default_generation_settings is None:
-            raise ModelUnavailable(f"{connection.address} is no server of llama.cpp", "check the address")
+            raise ModelUnavailable(f"{connection.address} is not a llama.cpp server", "check the address")
         meta = (models.data or [ListedModel()])[0].meta or ModelMeta()
         name = facts.model_alias or facts.model_path or "model"
         self._template = bool(facts.chat_template)

@@ -165,7 +165,7 @@ class AdviceProgress(Status):
         elif isinstance(event, LaneFinished) and event.failed is not None:
             self._write("")
             label = self._adviser.rounds[-1].asked.labels[event.lane]
-            narrate(f"{one_line(label)} failed and is left out: {event.failed.message}; the others go on")
+            narrate(f"{one_line(label)} failed and is left out: {event.failed.message}; the others continue")
         elif isinstance(event, Auditing):
             self._say(f"{self._stage}: auditing texts that differ")
 
@@ -187,7 +187,7 @@ def _check_page(path: Path) -> None:
     if path.is_dir():
         raise UsageProblem(f"{path} is a folder", "name a file after --html")
     if not path.is_file() or f"<title>{TITLE}" not in read_text(path, "--html")[:4096]:
-        raise UsageProblem(f"{path} exists and is no report of advise, so it is not overwritten", "name another file")
+        raise UsageProblem(f"{path} is not a report of advise, so it is not overwritten", "name another file")
 
 
 def _write_page(path: Path, page: str) -> None:

@@ -78,7 +78,7 @@ def _advice(found: ServerAcceptance, where: str) -> str:
         return ("The server does not say what it accepts by depth: vLLM does with --per-request-spec-decode-metrics "
                 "detailed.")
     if found.best is None:
-        return ("What one more drafted token costs was not seen: drafts were all of one size, or steps have no times. "
+        return ("The cost of one more drafted token is not known: all drafts had one size, or steps have no times. "
                 "A token pays where it adds less to a step than its line says, as a share of a step without a draft: "
                 f"measure that, and start the server with so many tokens{where}.")
     cost = f"One more drafted token adds {found.row:.0%} of a step without a draft."

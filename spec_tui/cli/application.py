@@ -52,7 +52,7 @@ def _check_engine(asked: Request) -> None:
     if asked.engine:
         methods.find(asked.engine).parse(dict(asked.options))
     elif asked.options:
-        raise UsageProblem("--set needs to know of which engine", "add --engine ID, for example --engine pld")
+        raise UsageProblem("--set needs an engine", "add --engine ID, for example --engine pld")
 
 
 def open_recorded(make: Callable[[], SpecTui], otherwise: str) -> int:

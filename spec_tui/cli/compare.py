@@ -246,7 +246,7 @@ class RaceProgress(Status):
         elif isinstance(event, LaneFinished) and event.failed is not None:
             self._write("")
             narrate(f"{one_line(self._labels[event.lane])} failed and is left out: {event.failed.message}; the others "
-                    "go on")
+                    "continue")
         elif isinstance(event, LaneFinished) and not self.shown:
             step, steps = self._step
             if perf_counter() - self._said < self._pause and step < steps:

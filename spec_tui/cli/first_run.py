@@ -29,7 +29,7 @@ def choose_model() -> str:
     offers.append((SAMPLE, "neither: the sample pair that is here, which knows little", ""))
     best = max((number for number, (name, _, lacks) in enumerate(offers, 1) if name != SAMPLE and not lacks),
                default=len(offers))
-    narrate("Which model shall answer? It is fetched once; ctrl+l changes it later.\n")
+    narrate("Which model should answer? It is downloaded once; ctrl+l changes it later.\n")
     for number, (_, words, lacks) in enumerate(offers, 1):
         narrate("\n".join(wrap(f"{words}. {lacks}." if lacks else words, shutil.get_terminal_size().columns - 2,
                                initial_indent=f"  {number}  ", subsequent_indent="     ")))

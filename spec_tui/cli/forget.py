@@ -23,7 +23,7 @@ def forget(yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = Fal
 
     kept = past_answers.kept()
     if not kept.size:
-        narrate(f"no past answers are kept (they would lie in {past_answers.folder()})")
+        narrate(f"no past answers are kept (they would be in {past_answers.folder()})")
         return 0
     told = (f"{counted(kept.answers, 'past answer')} of {counted(kept.models, 'model')}, {kept.tokens:,} tokens, "
             f"{in_bytes(kept.size)} in {past_answers.folder()}")

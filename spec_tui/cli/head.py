@@ -74,7 +74,7 @@ def list_(format: OutputFormat = Format.text) -> int:
         return 0
     words = [(head.name, f"{head.title} for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}")
              for head in heads]
-    console().print(table(words) if words else "no heads are at hand: spec-tui head train makes one")
+    console().print(table(words) if words else "there are no heads here: spec-tui head train makes one")
     return 0
 
 
@@ -149,7 +149,7 @@ def check(
     if take is not None and found.better is not None:
         stored = next(iter(head.file.weights.values())).dtype
         _write(as_read(head.file, found.better, take), runtime.target.name, str(stored).removeprefix("torch."))
-        narrate(f"written with that reading to {take}; --head {take} drafts with it")
+        narrate(f"written with that interpretation to {take}; --head {take} drafts with it")
     elif take is not None:
         narrate("nothing is written")
     return 0
@@ -168,15 +168,15 @@ def _check_facts(found: HeadCheck) -> dict[str, Any]:
 
 def check_lines(found: HeadCheck) -> list[str]:
     """A check for people."""
-    out = [f"agreement with the target at {found.positions} positions, by depth; the best reading first"]
+    out = [f"agreement with the target at {found.positions} positions, by depth; the best interpretation first"]
     for reading in found.readings:
         shares = "  ".join(f"{share:4.0%}" for share in reading.agreement)
         out.append(f"{'declared' if reading.declared else '':8}  {shares}   {reading.accepted:.2f} tokens   "
                    f"{reading.words}")
     if found.better is None:
-        out.append("No reading is clearly better than the one that the file declares.")
+        out.append("No interpretation is clearly better than that of the file.")
     else:
-        out.append(f"Another reading agrees far more often: {found.better.words}. The file probably means that: "
+        out.append(f"Another interpretation agrees far more often: {found.better.words}. The file probably means that: "
                    "--take DIR writes the head so, where its layout has words for it.")
     return out
 
@@ -280,13 +280,13 @@ def train(
             progress = make_head(runtime.target, runtime.target.name, asked.texts(display), spec, place, folder,
                                  display.reading, display.training)
     except KeyboardInterrupt:
-        narrate("\nspec-tui: interrupted; the same command goes on from what was kept")
+        narrate("\nspec-tui: interrupted; the same command continues from what was kept")
         return INTERRUPTED
     if format is Format.json:
         print(json.dumps({"head": name, "folder": str(folder), **asdict(progress)}, indent=2))
     else:
         shares = ", ".join(f"{share:.0%}" for share in progress.agreement)
-        print(f"{name}: agreement by depth on answers held out: {shares}; {progress.best:.2f} tokens a round expected\n"
+        print(f"{name}: agreement by depth on held-out answers: {shares}; {progress.best:.2f} tokens a round expected\n"
               f"written to {folder}")
     return 0
 

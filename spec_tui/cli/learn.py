@@ -58,7 +58,7 @@ _LIVE = "Run the examples on this machine first; the lesson then shows these run
 def learn(
     lessons: Annotated[list[str] | None, Argument(metavar="NAME", help=_LESSON, autocompletion=complete_lesson)] = None,
     format: Annotated[Literal["screen", "text"], Option("--format", help=_FORMAT), Only(
-        lambda given: not _exporting(given), "lessons that are shown or told")] = "screen",
+        lambda given: not _exporting(given), "lessons on the screen or as text")] = "screen",
     path: Annotated[int | None, Option("--path", metavar="MINUTES", help=_PATH)] = None,
     notes: Annotated[bool, Option("--notes", help=_NOTES), _OF_TEXT] = False,
     output: Annotated[str, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT), _OF_EXPORT] = "lessons.html",
@@ -121,7 +121,7 @@ def _list() -> int:
     for number, name in enumerate(names(), 1):
         print(f"{number:>2}  {name:<{width}}  {find(name).title}: {find(name).about}")
     minutes = " or ".join(f"--path {minutes}" for minutes in paths())
-    narrate(f"\nspec-tui learn NAME begins one, {minutes} a lecture; --format text tells it line by line.")
+    narrate(f"\nspec-tui learn NAME begins one, {minutes} a lecture; --format text prints it line by line.")
     return 0
 
 
@@ -148,7 +148,7 @@ def _export(taken: list[LessonProgress], output: str, force: bool, notes: bool) 
 
     target = None if output == "-" else typed_path(output)
     if target is not None and target.exists() and not force:
-        raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
+        raise UsageProblem(f"{target} exists", "name another file with --output, or give --force")
     title = taken[0].lesson.title if len(taken) == 1 else "Speculative decoding in short lessons"
     document = handout(title, taken, notes)
     write_document(target, document, force)

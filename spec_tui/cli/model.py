@@ -68,7 +68,7 @@ def info(
         Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "native", "arithmetic", "threads"),
     ],
 ) -> int:
-    """Describe a model: architecture, parameters, memory, download, and the draft models at hand.
+    """Describe a model: architecture, parameters, memory, download, and the local draft models.
 
     No weights are loaded or downloaded; for a hub id that is not here, only configuration and tokenizer are downloaded.
     """
@@ -210,7 +210,7 @@ def _print(found: ModelDescription) -> None:
         out.print()
         out.print(_memory(found))
     out.print()
-    out.print(Text("draft models at hand", style="bold"))
+    out.print(Text("local draft models", style="bold"))
     out.print(table([_candidate(c) for c in found.draft_models]) if found.draft_models else Text("  none"))
 
 

@@ -209,7 +209,7 @@ class ModelOrServerOptions(ModelOptions):
         """The request. Raises UsageProblem: another program, and options of a model that is loaded here."""
         for flag, value in (("--api-key-env", self.api_key_env), ("--served-model", self.served_model)):
             if value is not None and self.server is None:
-                raise UsageProblem(f"{flag} is of no server", "give --server with it")
+                raise UsageProblem(f"{flag} needs a server", "give --server with it")
         if self.backend not in ("", LLAMA_CPP.host):
             raise UsageProblem(f"there is no backend {self.backend!r}", f"take --backend {LLAMA_CPP.host}, or none")
         if self.backend and self.server is not None:

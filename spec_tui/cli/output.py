@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_UNAUDITED = "stopped before it could say anything"
+_UNAUDITED = "stopped before the first token"
 
 
 def remark(started: Started) -> None:

@@ -100,7 +100,7 @@ def reproduce(
         except SpecError as error:
             if len(runnable) == 1:
                 raise
-            narrate(f"spec-tui: {name}: {error.message}\n  {error.hint}")  # the others go on
+            narrate(f"spec-tui: {name}: {error.message}\n  {error.hint}")  # the others continue
             codes.append(error.exit_code)
             continue
         if any(setting.results.complete for setting in run.done.runs) or codes[-1] != INTERRUPTED:
@@ -125,7 +125,7 @@ def _wanted(names: list[str], all_: bool) -> list[tuple[str, PaperEntry]]:
     from engines.reproduce.entry import find
 
     if all_ and names:
-        raise UsageProblem("--all and names of entries are two ways to say which", "give one of them")
+        raise UsageProblem("give either --all or names of entries", "give one of them")
     if not all_ and not names:
         raise UsageProblem("there is no entry to reproduce", "spec-tui reproduce --list names them; --all runs all")
     if all_:
@@ -170,7 +170,7 @@ class EntryRun:
         try:
             done.stores = self._stores()
         except KeyboardInterrupt:
-            narrate("\nspec-tui: interrupted; what was built is kept, and the same command goes on")
+            narrate("\nspec-tui: interrupted; what was built is kept, and the same command continues")
             return INTERRUPTED
         code = 0
         for setting in entry.settings if any(row.lane for row in entry.rows) else ():
@@ -224,7 +224,7 @@ class EntryRun:
                     narrate(f"note: {sentence}")
                     done.left_out.append(sentence)
             if not self._able:
-                raise UsageProblem("no row of it can run here", done.left_out[-1])
+                raise UsageProblem("none of its rows can run here", done.left_out[-1])
             lanes = self._able
             asked = Race(lanes, request, suite.prompts, entry.repeats, warm_up=_QUICK_WARM_UP if done.quick else None)
             asked.check()

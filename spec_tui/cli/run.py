@@ -44,7 +44,7 @@ from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.kept_settings import KeptSettings, begin_with, keep_head, with_head
 from spec_tui.session.settings import ChatSettings, to_build
 
-_ENGINE = "Decoding method; spec-tui engines lists them. Default: by what is at hand."
+_ENGINE = "Decoding method; spec-tui engines lists them. Default: chosen by the loaded models."
 _NARRATE = "Describe the run in sentences, one line per round, for screen readers."
 _TRACE = "Record the run in this file, as lines of JSON. An existing file is overwritten only if it is a trace."
 _EXPLAIN = "Afterwards explain why the answer was faster or slower than without drafts, and what to try first."

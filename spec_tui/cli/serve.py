@@ -102,7 +102,7 @@ def _policy(
 
         methods.find(engine).parse(dict(options))
     elif options:
-        raise UsageProblem("--set needs to know of which engine", "add --engine ID, for example --engine pld")
+        raise UsageProblem("--set needs an engine", "add --engine ID, for example --engine pld")
     return SessionPolicy(shows="chat", load=on_this_machine(models.load), engine=engine, options=options, theme=theme,
                  presenter=presenter)
 

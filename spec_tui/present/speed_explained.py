@@ -22,17 +22,17 @@ def explanation(run: RunState, baseline: RunState | None = None) -> list[str]:
     ``baseline`` of the same prompt and settings, the run is compared with that, else with what t(n) says."""
     costs, even = RoundCosts.of(run.metrics), run.metrics.break_even
     if run.started is not None and run.rounds and run.metrics.draft_seconds is None:
-        return ["What drafting took and what verification took is not disclosed: a server tells of a round, at most, "
-                "how long it was in all."]
+        return ["Separate times of drafting and verification are not disclosed: at most, a server reports the total "
+                "time of a round."]
     if run.started is None or costs is None:
         return ["There is nothing to explain: no round was timed."]
     if not run.metrics.drafted:
         return [_alone(run, costs), f"First to try: {_undrafted(run)}."]
     measured = of_runs(run, baseline)
     if (alone := seconds_alone(run, baseline)) is not None:
-        even, known = BreakEven(costs.seconds / alone, costs.tokens), f"{measured.words}, measured beside the baseline."
+        even, known = BreakEven(costs.seconds / alone, costs.tokens), f"{measured.words}, against the baseline."
     elif even is not None:
-        known = f"about {even.speed_up:.2f}x, computed, not measured beside a baseline."
+        known = f"about {even.speed_up:.2f}x, computed, not measured against a baseline."
     else:
         return [_times(run, costs, None), "What a round without drafts takes is not known for this model."]
     tried = next(_ideas(run, costs, even))

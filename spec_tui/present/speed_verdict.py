@@ -118,7 +118,7 @@ def of_runs(run: RunState, baseline: RunState | None) -> SpeedVerdict:
         baseline: an autoregressive run of the same prompt and settings, measured in this session; None without one.
     """
     if run.started is not None and drafts_nothing(run.started.engine):
-        return SpeedVerdict(Speed.BASELINE, reason="autoregressive decoding is what others are compared with")
+        return SpeedVerdict(Speed.BASELINE, reason="autoregressive decoding is the baseline")
     m = run.metrics
     if baseline is None or not m.tokens_per_second:
         return judged(None, None)

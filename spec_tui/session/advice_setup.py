@@ -122,7 +122,7 @@ def prepare(
 
 def _untried(found: EvaluationPlan) -> dict[str, str]:
     """Why methods take no part that could run."""
-    short = "in so short a time the likeliest are compared, by answers that are long enough"
+    short = "there is time only for the most promising, with answers that are long enough"
     known = {method: f"forecast {ratio:.1f}x" for method, ratio in found.forecasts.items()}
     return {method[0]: f"{short} ({known.get(method, 'nothing is known of it before it runs')})"
             for method in found.likeliest if method not in found.plan.methods}

@@ -47,7 +47,7 @@ def test_the_size_is_the_one_with_the_most_tokens_for_its_time():
 
 def test_what_was_not_seen_is_not_made_up():
     one_size = answers(0.1, sizes=(4,))
-    assert one_size.row is one_size.best is None and "was not seen" in report(one_size, "").notes[-1]
+    assert one_size.row is one_size.best is None and "is not known: all drafts" in report(one_size, "").notes[-1]
     nothing = answers(0.1, sizes=(0,))
     assert not nothing.accepted and nothing.best is None and "drafted nothing" in report(nothing, "").notes[-1]
 

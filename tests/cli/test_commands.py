@@ -139,7 +139,7 @@ def test_doctor_survives_what_is_broken(cli, no_probe, monkeypatch):
 
 def test_doctor_fails_where_an_engine_writes_other_tokens_than_generate(cli, no_probe):
     checks = no_probe[library_probe.DECODING]["engines"]
-    checks[1]["problem"] = "token 3 is another than that of transformers.generate"
+    checks[1]["problem"] = "token 3 differs from that of transformers.generate"
     no_probe[library_probe.DECODING] |= {"works": False, "problem": f"pld: {checks[1]['problem']}"}
     done = cli("doctor")
     assert done.code == 1

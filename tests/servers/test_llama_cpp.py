@@ -171,7 +171,7 @@ def test_the_command_line_asks_it(address, key, capsys, monkeypatch):
 
 
 def test_it_is_nobody_else_s(address):
-    with pytest.raises(ModelUnavailable, match="wants a key"):
+    with pytest.raises(ModelUnavailable, match="requires a key"):
         connect(address)
 
 

@@ -239,7 +239,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
                help="Move in the figure, or in a table that is longer than its panel"),
         Action(id="lesson.down", run="move(-1)", keys="down", label="Move down", help="The other way"),
         Action(id="lesson.draw", run="draw_figure", keys="space", label="Draw", footer=True, when=_draws,
-               help="Do what stands below the figure after space"),
+               help="Do what the line below the figure says"),
         Action(id="lesson.phase", run="phase(1)", keys="full_stop", label="Phase", footer=True, when=_free,
                help="The next phase of the run; turning the page returns to its own"),
         Action(id="lesson.phase-back", run="phase(-1)", keys="comma", label="Phase before", when=_free,

@@ -38,7 +38,7 @@ ANOTHER: dict[Role, str] = {
     role: f"another {title}: a folder{'' if role == 'head' else ', a GGUF file'} or a hub id (owner/name)"
     for role, title in TITLES.items()
 }
-LOOKING = "looking at the models at hand …"
+LOOKING = "looking for models on this machine …"
 JUDGING = "comparing their tokens …"
 KEYS = "enter loads · space marks · tab another · d datastores · esc closes"
 OTHER = "another"

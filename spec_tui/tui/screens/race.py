@@ -70,7 +70,7 @@ class RaceScreen(HasActions, Backdrop):
                help="Add a lane: an engine with its options"),
         Action(id="race.remove", run="remove", keys="minus", label="Remove", when=_IDLE, help="Remove the lane"),
         Action(id="race.diff", run="diff", keys="D", label="Diff", footer=True, when=_FINISHED,
-               help="To the first token in which two lanes differ; again: the next pair"),
+               help="Go to the first token at which two lanes differ; again: the next pair"),
         Action(id="race.sort", run="sort", keys="S", label="Sort", footer=True, when=_FINISHED,
                help="Sort the table by the next column"),
         Action(id="race.numbers", run="numbers", keys="m", label="Numbers", footer=True, when=_FINISHED,
@@ -107,7 +107,7 @@ class RaceScreen(HasActions, Backdrop):
         Action(id="race.help", run="app.help", keys="f1", label="Help", footer=True, palette="",
                help="All keys"),
         Action(id="race.lane", run="lane", digits=range(1, 10), label="Lane", palette="",
-               help="The lane of this number"),
+               help="Go to the lane with this number"),
     )
 
     def __init__(
@@ -330,7 +330,7 @@ class RaceScreen(HasActions, Backdrop):
             self.set_up("enter starts")
         elif text.startswith("/") and not text.startswith("//"):
             self.say("The commands here are /lanes and /max: /lanes autoregressive,pld,draft:shape=tree sets the "
-                     "lanes, /max 64 how long answers are.")
+                     "lanes, /max 64 the length of answers.")
         elif self.controller.running:
             self.say("The race is still running: esc stops it.")
         else:
@@ -340,7 +340,7 @@ class RaceScreen(HasActions, Backdrop):
         from engines import methods
 
         if not text.startswith("/lanes "):
-            commands = {"/lanes ": "the engines of the race, between commas", "/max ": "new tokens of an answer"}
+            commands = {"/lanes ": "the engines of the race, separated by commas", "/max ": "new tokens of an answer"}
             return {name: words for name, words in commands.items() if text and name.startswith(text) and name != text}
         before, comma, last = text.removeprefix("/lanes ").rpartition(",")
         start = f"/lanes {before}{comma}"

@@ -110,7 +110,7 @@ class PricePanel(StripPanel, can_focus=True):
     def _why_nothing(self) -> str:
         started = self._run.started
         if self._curve is not None and started is not None and drafts_nothing(started.engine):
-            return "Nothing is drafted here: autoregressive decoding is what the other engines are compared with."
+            return "Autoregressive decoding drafts nothing: it is the baseline of all other engines."
         if self._curve is not None:
             return "How long drafting with a part of the target takes is not known yet: the first answer measures it."
         return "The cost of a pass, t(n), is measured when a model is loaded; for this one it is not known."
