@@ -18,7 +18,7 @@ from engines.heads.head_config import EAGLE, EAGLE3
 from engines.heads.hidden_state_cache import HiddenStateCache, Text
 from engines.heads.make_head import HeadSpec, make_head
 from engines.heads.self_generated_data import generate_answers
-from engines.heads.training import HeadRecipe, HeadTrainer, simulated, split
+from engines.heads.training import HeadRecipe, simulated, split
 from tests.conftest import make_llama
 from tests.heads import make_file
 
@@ -117,7 +117,7 @@ def broken(file):
     yield "names tokens twice", {**plain, "d2t": -torch.arange(200)}, {}
     yield "P-EAGLE", {**plain, "mask_hidden": torch.zeros(1, 1, 96)}, {}
     yield "several layers", {**plain, "layers.1.mlp.up_proj.weight": torch.zeros(2, 2)}, {}
-    yield "no draft head", {"norm.weight": torch.zeros(2)}, {}
+    yield "not a draft head", {"norm.weight": torch.zeros(2)}, {}
 
 
 def test_what_cannot_be_used_is_refused_with_the_reason(target, tmp_path):
@@ -208,6 +208,7 @@ def test_what_is_held_out_is_not_trained_on(texts, target, tmp_path):
     cache.fill(lambda *_: None)
     trained, held = split(cache.read())
     assert len(trained) + len(held) == len(texts) and len(held) == 3
+    assert not {bytes(t.tokens) for t in trained} & {bytes(t.tokens) for t in held}
     assert simulated([0.5, 0.5]) == 1.75
 
 
@@ -228,4 +229,3 @@ def test_too_few_texts_are_refused(texts, target, tmp_path):
         make_head(target, "tiny", texts[:8], spec, tmp_path, tmp_path / "out", lambda *_: None, lambda _: None)
     with pytest.raises(UsageProblem, match="cannot read layers 2, 3, 9"):
         make_head(target, "t", texts, replace(spec, layers=(2, 3, 9)), tmp_path, tmp_path, lambda *_: None, print)
-    assert HeadTrainer is not None

@@ -31,7 +31,8 @@ def test_what_is_offered():
     (["learn", "trie"], {}, "no lesson"), (["learn", "rest", "trees"], {}, "one lesson"),
     (["replay"], {}, "needs a recorded run"), (["replay", "no-such"], {}, "no trace"), (["chat"], {}, "nothing to"),
     (["learn"], {"models": ModelOrServerOptions(model="sample")}, "loads no model"),
-    ([], {"engine": "none"}, "none"), ([], {"options": {"a": "1"}}, "which engine"), ([], {"theme": "x"}, "no theme"),
+    ([], {"engine": "none"}, "none"), ([], {"options": {"a": "1"}}, "needs an engine"),
+    ([], {"theme": "x"}, "no theme"),
     ([], {"models": ModelOrServerOptions(model="owner/name")}, "not on this machine"),
 ])  # fmt: skip
 def test_what_cannot_be_served_is_said_before_a_session_begins(what, given, words):

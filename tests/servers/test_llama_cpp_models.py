@@ -60,10 +60,10 @@ def answered(model, prompt, way, new):
     another ``way``, so its totals are read after an answer, too."""
     options = {"context": 1024, **way}
     list(model.run(Request(prompt, "llama.cpp", options, max_new_tokens=1)))
-    server = model._server
+    server = model.server
     before = totals(server.connection.address, server.key)
     events = list(model.run(Request(prompt, "llama.cpp", options, max_new_tokens=new)))
-    assert model._server is server
+    assert model.server is server
     metrics = measure(events)
     ours = Totals(metrics.drafting_rounds, metrics.drafted, metrics.accepted)
     return events, ours, totals(server.connection.address, server.key).since(before)

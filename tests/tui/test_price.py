@@ -173,7 +173,7 @@ def test_forwards_times_their_mean_is_the_time_of_drafting():
     assert found.forward * price.seen(run.rounds).forwards == pytest.approx(m.draft_seconds)
     assert found.dear == pytest.approx(found.forward / (m.verify_scale * CURVE.at(1)))
     each = f"passes of {found.forward * 1000:.2f} ms ({price.percent(found.dear)}"
-    assert each in panel_of(run)._drafting(found)
+    assert any(each in row for row in flat(panel_of(run).rows(116, 38)))
 
 
 def test_a_draft_model_costs_a_forward_a_token_and_a_tree_a_wide_one_a_level():
@@ -288,8 +288,7 @@ def test_expected_speed_is_to_scale_from_zero_with_a_line_at_one(width):
 def panel_of(run: RunState, found: price.SpeedEstimate | None = None,
              baseline: RunState | None = None) -> PricePanel:
     panel = PricePanel()
-    panel._run, panel._curve, panel._seen = run, price.curve(run, READY), price.seen(run.rounds)
-    panel._outlook, panel._baseline = found or of(run), baseline
+    panel.show_price(run, -1, price.curve(run, READY), found or of(run), baseline)
     return panel
 
 
@@ -374,7 +373,7 @@ def test_telemetry_has_the_verdict_in_sixty_columns():
 def test_the_budget_is_told_in_tree_and_inspector():
     run = run_of()
     panel = TreePanel()
-    panel._run, panel._index = run, len(run.rounds) - 1
+    panel.show_round(run, -1)
     assert "expected" not in flat(panel.rows(49, 12))[-1]  # the first look
     panel.detailed = True
     foot = flat(panel.rows(49, 12))[-2:]
