@@ -103,10 +103,12 @@ def _counted(model: CausalModel) -> int:
     return model.parameters - (gguf_file.read(file).repeated if file is not None else 0)
 
 
-def _measured(model: CausalModel, fresh: bool = False) -> tuple[CostCurve, CostCurve]:
-    """t(n) of a model, and as it stays fixed. Raises ModelUnavailable where it fails."""
+def _measured(
+    model: CausalModel, fresh: bool = False, beside: tuple[CausalModel, CostCurve] | None = None
+) -> tuple[CostCurve, CostCurve]:
+    """t(n) of a model, and as it stays fixed; ``beside`` as of ``price``. Raises ModelUnavailable where it fails."""
     try:
-        measured = price(model, fresh)
+        measured = price(model, fresh, beside)
         return measured, fixed_price(model, measured, fresh)
     except (RuntimeError, MemoryError) as error:
         raise ModelUnavailable(
@@ -369,7 +371,7 @@ class Runtime:
             self.forget()
             self._set_prices(fresh=True)
             for name, draft in self._named.items():
-                price, fixed = _measured(draft.model, fresh=True)
+                price, fixed = _measured(draft.model, True, (self.target, self.prices.target))
                 self._named[name] = draft._replace(price=price, fixed_price=fixed)
         self.ready = replace(self.ready, **self._points())
 
@@ -386,7 +388,8 @@ class Runtime:
         found: dict[str, tuple[CostCurve, CostCurve]] = {}
         for number, (name, model) in enumerate(there.items()):
             progress(Loading(f"measuring the cost of {name}", 0.8 + 0.2 * number / len(there)))
-            found[name] = _measured(model, fresh)
+            beside = None if model is self.target else (self.target, found["verification"][0])
+            found[name] = _measured(model, fresh, beside)
         self.prices, self.fixed_prices = (
             Prices(curves.pop("verification"), curves.pop("the draft model", None), curves)
             for curves in ({name: pair[i] for name, pair in found.items()} for i in (0, 1))
@@ -423,7 +426,7 @@ class Runtime:
             if self._load_draft is None:
                 raise UsageProblem(f"no draft model {name} can be loaded here", "start with --draft-model")
             (model, translation), said = self._load_draft(name)
-            prices = _measured(model)
+            prices = _measured(model, beside=(self.target, self.prices.target))
             self._named[name] = NamedDraft(model, translation, *prices, said + model.remarks)
         return self._named[name]
 

@@ -14,6 +14,12 @@ from engines.core.sampling import Sampling, finite, softmax, to_numpy
 from engines.core.tree import DraftTree, Trial
 from engines.randomness import GumbelNoise, SeededRng, bound, residual, without
 
+Tokens = np.ndarray | None
+"""What a drafter's logits are of, int64 [n]; None: the first n tokens of the vocabulary."""
+
+Suggestion = tuple[int, float, np.ndarray | None]
+"""An index into logits [n], the drafter's belief in it, and what it was drawn from: float64 [n], None: not drawn."""
+
 
 @dataclass(slots=True)
 class Verdict:
@@ -66,15 +72,14 @@ class Law(ABC):
         """The noise [vocabulary] that is added to the logits at a position; None where none is."""
         return None
 
-    def scores(self, logits: torch.Tensor, position: int) -> torch.Tensor:
-        """For drafters that rank: logits [rows, vocabulary], all for one position, as the target will compare its own;
-        their softmax is the drafter's belief."""
+    def scores(self, logits: torch.Tensor, position: int, tokens: Tokens = None) -> torch.Tensor:
+        """For drafters that rank: logits [rows, n] of n tokens, all for one position, as the target will compare its
+        own; their softmax is the drafter's belief."""
         return self.sampling.warp(logits)
 
     @abstractmethod
-    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, np.ndarray | None]:
-        """For drafters that write a chain: from logits [vocabulary] a token, the drafter's belief in it, and the
-        distribution it was drawn from (float64 [vocabulary], None where it was not drawn)."""
+    def suggest(self, logits: torch.Tensor, position: int, tokens: Tokens = None) -> Suggestion:
+        """For drafters that write a chain: which of the tokens that the logits [n] are of comes next."""
 
 
 class Exact(Law):
@@ -94,15 +99,15 @@ class Exact(Law):
     def noise(self, position: int) -> np.ndarray | None:
         return None if self.sampling.greedy else self._noise.at(position)
 
-    def scores(self, logits: torch.Tensor, position: int) -> torch.Tensor:
-        """Logits at temperature 0, else warped logits + shared noise."""
-        warped, noise = self.sampling.warp(logits), self.noise(position)
+    def scores(self, logits: torch.Tensor, position: int, tokens: Tokens = None) -> torch.Tensor:
+        warped, noise = self.sampling.warp(logits), self._noise_of(tokens, logits.shape[-1], position)
         return warped if noise is None else warped + torch.from_numpy(noise).to(logits.device)
 
-    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, None]:
-        scores = self._scored(self.sampling.row(to_numpy(logits)), position)
-        token = int(scores.argmax())
-        return token, float(1 / np.exp(scores - scores[token]).sum()), None
+    def suggest(self, logits: torch.Tensor, position: int, tokens: Tokens = None) -> Suggestion:
+        scores, noise = self.sampling.row(to_numpy(logits)), self._noise_of(tokens, len(logits), position)
+        scores = scores if noise is None else scores + noise
+        best = int(scores.argmax())
+        return best, float(1 / np.exp(scores - scores[best]).sum()), None
 
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
         table, verdict, node = to_numpy(logits), Verdict(), -1
@@ -118,6 +123,10 @@ class Exact(Law):
             if node is not None:
                 verdict.path.append(node)
         return verdict
+
+    def _noise_of(self, tokens: Tokens, count: int, position: int) -> np.ndarray | None:
+        noise = self.noise(position)
+        return noise if noise is None else noise[:count] if tokens is None else noise[tokens]
 
     def _scored(self, row: np.ndarray, position: int) -> np.ndarray:
         return row if self.sampling.greedy else row + self._noise.at(position)
@@ -162,11 +171,11 @@ class Rejection(Law):
         super().__init__(sampling)
         self.rng, self.draws = rng or SeededRng(seed), not sampling.greedy
 
-    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, np.ndarray]:
+    def suggest(self, logits: torch.Tensor, position: int, tokens: Tokens = None) -> Suggestion:
         row = self.sampling.row(to_numpy(logits))
         dist = self.sampling.probs(row)
-        token = self.rng.draw(dist)
-        return token, float((softmax(row) if self.sampling.greedy else dist)[token]), dist
+        drawn = self.rng.draw(dist)
+        return drawn, float((softmax(row) if self.sampling.greedy else dist)[drawn]), dist
 
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
         table, tries, verdict, node = to_numpy(logits), tree.tries(), Verdict(), -1

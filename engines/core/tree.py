@@ -24,15 +24,6 @@ def children(parents: Sequence[int]) -> dict[int, list[int]]:
     return out
 
 
-def chain_to(parents: Sequence[int], node: int) -> list[int]:
-    """The nodes from below the root down to this one, itself included; none for the root, -1."""
-    chain = []
-    while node >= 0:
-        chain.insert(0, node)
-        node = parents[node]
-    return chain
-
-
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One trial of a drafted node: target and draft probability of its token, the random draw, the verdict.

@@ -53,6 +53,10 @@ class CostCurve:
         (x0, y0), (x1, y1) = points[i - 1], points[i]
         return y0 + (y1 - y0) * (rows - x0) / (x1 - x0)
 
+    def scaled(self, factor: float) -> CostCurve:
+        """The curve of a machine on which every pass takes ``factor`` times as long."""
+        return CostCurve(tuple((rows, factor * seconds) for rows, seconds in self.points))
+
     def of_requests(self, count: int, beside: float = 0.0) -> CostCurve:
         """t of a pass that serves several requests at once, over the rows of each: ``count`` requests with n rows each
         take t(count * n).

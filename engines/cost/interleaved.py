@@ -7,7 +7,8 @@ from time import perf_counter
 
 from engines.cost.curve import CostCurve
 
-ROWS = (1, 16, 4, 64, 2, 8, 32)  # the order in which a slow model gets to them
+ROWS = (1, 16, 4, 2, 8, 64, 32)  # the order in which a slow model gets to them
+_MANY = 16  # rows: what takes longer is timed where half of the time is left
 _AT_LEAST = 3  # of them, however slow the model
 REPEATS = 7
 
@@ -16,7 +17,7 @@ def sample(
     timed: Callable[[int], float], seconds: float, sizes: Sequence[int] = ROWS, repeats: int = REPEATS
 ) -> CostCurve:
     """t(n) by the best time of each size, interleaved, for about this many seconds: what the machine can do, whatever
-    else it is doing. A slow model gets one pass of each of a few sizes.
+    else it is doing. A slow model gets few passes of a few sizes.
 
     Args:
         timed: the seconds of one pass over so many rows.
@@ -27,8 +28,11 @@ def sample(
     clock = perf_counter()
     for repeat in range(repeats):
         for rows in sizes:
-            enough = repeat > 0 or len(samples) >= min(_AT_LEAST, len(sizes))
-            if enough and perf_counter() - clock > seconds:
-                break
+            spent = perf_counter() - clock
+            if repeat > 0 or len(samples) >= min(_AT_LEAST, len(sizes)):
+                if spent > seconds:
+                    break
+                if rows > _MANY and spent > seconds / 2:
+                    continue
             samples.setdefault(rows, []).append(timed(rows))
     return CostCurve.fit((rows, min(times)) for rows, times in samples.items())

@@ -56,18 +56,25 @@ class Priced(Protocol):
         """Wait for the device."""
 
 
-def price(model: Priced, fresh: bool = False) -> CostCurve:
+def price(model: Priced, fresh: bool = False, beside: tuple[Priced, CostCurve] | None = None) -> CostCurve:
     """t(n) of a model whose cache is empty: as kept, or measured and kept. A curve of a busy machine is measured anew
     the next day; until then, and later, the rounds of a run correct it (``forward_times``).
 
     Args:
         fresh: measure in any case.
+        beside: of a drafter, the target and its t(n) as it is known. What counts is a drafter's share of a pass of the
+            target: both are timed now, and a machine that is busier or slower than it was when the target's curve was
+            measured changes nothing.
     """
     file = _file(model, [torch.get_num_threads(), model.backend, code_digest()])
     known = None if fresh else _read(file)
     if known is not None:
         return known
     other_load, curve = OtherLoad(), measure(model)
+    if beside is not None:
+        target, before = beside
+        now = measure(target, sizes=(1,))
+        curve = curve.scaled(before.at(1) / now.at(1))
     keep(file, curve.points, _DAYS if other_load.quiet() else _BUSY_DAYS)
     return curve
 

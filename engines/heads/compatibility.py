@@ -48,9 +48,9 @@ def rows_for(file: HeadFile, target: CausalModel) -> torch.Tensor:
 
 
 def standing_alone(file: HeadFile, target: CausalModel) -> HeadFile:
-    """The head with what it shares with the target: the rows of the language modelling head (vLLM takes the target's
-    for a head of EAGLE-1 and 2), of EAGLE the embeddings too. Medusa heads get a row for every token, zero for those
-    that they don't draft: vLLM (0.32) loads no ``token_map``."""
+    """The head with what it shares with the target: the rows of the language modelling head (vLLM takes the target's,
+    all of them, for a head of EAGLE-1 and 2), of EAGLE the embeddings too. Medusa heads get a row for every token,
+    zero for those that they don't draft: vLLM (0.32) loads no ``token_map``."""
     rows, embeddings = None if file.config.family == EAGLE else rows_for(file, target), file.embeddings
     if file.config.family == MEDUSA:
         if file.ids is None:
@@ -60,6 +60,8 @@ def standing_alone(file: HeadFile, target: CausalModel) -> HeadFile:
         return replace(file, rows=whole, ids=None, config=replace(file.config, draft_vocabulary=file.config.vocabulary))
     if embeddings is None:
         embeddings = target.model.get_input_embeddings().weight.detach()
+    if file.config.family == EAGLE:
+        file = replace(file, ids=None, config=replace(file.config, draft_vocabulary=file.config.vocabulary))
     return replace(file, rows=rows, embeddings=embeddings)
 
 
@@ -81,13 +83,3 @@ def linear_of(rows: torch.Tensor) -> nn.Linear:
     linear = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(rows.contiguous(), requires_grad=False)
     return linear
-
-
-def over_vocabulary(logits: torch.Tensor, ids: torch.Tensor | None, vocabulary: int) -> torch.Tensor:
-    """Logits [rows, vocabulary of the target] of those [rows, draft vocabulary] over the tokens ``ids``: minus infinity
-    for tokens that cannot be drafted."""
-    if ids is None:
-        return logits
-    whole = logits.new_full((len(logits), vocabulary), float("-inf"))
-    whole[:, ids] = logits
-    return whole

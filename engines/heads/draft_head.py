@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from engines.heads import native_head
-from engines.heads.compatibility import check_compatible, lay_out_as, linear_of, over_vocabulary, reads_of, rows_for
+from engines.heads.compatibility import check_compatible, lay_out_as, linear_of, reads_of, rows_for
 from engines.heads.head_config import EAGLE3
 from engines.heads.head_file import HeadFile
 from engines.heads.network import HeadNetwork, Rotation
@@ -25,8 +25,7 @@ _CHUNK = 512  # columns of a prompt that are read together
 
 
 class DraftHead:
-    """A head that reads the features of one target. It gives logits over the target's vocabulary, minus infinity for
-    tokens that it can't draft: a ``methods.shared.predictor.Predictor``.
+    """A head that reads the features of one target: a ``methods.shared.predictor.Predictor``.
 
     Committed rows of its buffer are columns with true features of the target, those of drafted tokens are pending
     (``network`` says what a column is). They stay between runs, as far as the next text begins alike.
@@ -39,6 +38,7 @@ class DraftHead:
         request: the hidden states of the target that it reads; ``reads``: the same, to be shown.
         tokens: the text that its columns have read: one more than there are columns.
         trees: it drafts trees, on any target.
+        drafts: the target's tokens that its n logits are of, int64 [n]; None: all.
         quantised: which of its linear layers are, in words; "" for none.
         rounds: whether inputs of their products are rounded, as in the target.
         native: what computes a step in one native call; None: torch's operations do.
@@ -63,20 +63,21 @@ class DraftHead:
         self._network.load_state_dict(file.weights)
         self._network.requires_grad_(False).to(self.device, self.dtype)
         self.parameters = sum(p.numel() for p in self._network.parameters())
-        self._ids = file.ids.to(self.device) if file.ids is not None else None
+        self.drafts = file.ids.numpy() if file.ids is not None else None
         self._embed = target.model.get_input_embeddings()
         if file.embeddings is not None:
             self._embed = nn.Embedding.from_pretrained(file.embeddings.to(self.device, self.dtype))
         self._head = target.model.get_output_embeddings()
-        if config.family == EAGLE3:
+        own_head = config.family == EAGLE3 or file.ids is not None
+        if own_head:
             rows = rows_for(file, target)
             self._head = linear_of(rows.to(self.device, self.dtype))
             self.parameters += rows.numel() if file.rows is not None else 0
-        self._laid = nn.ModuleDict({"network": self._network, "head": self._head} if config.family == EAGLE3 else {
+        self._laid = nn.ModuleDict({"network": self._network, "head": self._head} if own_head else {
             "network": self._network})
         self.quantised, self.rounds = lay_out_as(target, self._laid), target.rounds
         self.backend = ", ".join(filter(None, ("head", self.quantised or ("native" if target.native else ""))))
-        self._head = self._laid["head"] if config.family == EAGLE3 else self._head
+        self._head = self._laid["head"] if own_head else self._head
         takes = target.native and native_head.takes(self._network, self._embed, self._head)
         self.native = native_head.NativeHead(self._network, self._embed, self._head) if takes else None
         self._rotation = Rotation(config.rope_theta, config.head_dim, torch.empty(0, device=self.device,
@@ -110,7 +111,7 @@ class DraftHead:
     def after(
         self, context: Sequence[int], cancelled: Callable[[], bool] = lambda: False
     ) -> torch.Tensor:
-        """Logits [vocabulary] after the last token of the context, of whose other tokens the target must have read all.
+        """Logits [n] after the last token of the context, of whose other tokens the target must have read all.
         If cancelled on the way, those after what was read."""
         self.drop()
         start = min(self._rewound(context), len(context) - 2)
@@ -124,15 +125,15 @@ class DraftHead:
             self._last, logits = self._rows(context[begin + 1 : end + 1], fused, range(begin, end), None, True)
             self.cache.length = end
         self.tokens = list(context[: self.cache.length + 1])
-        return over_vocabulary(logits, self._ids, self.vocab_size)[0]
+        return logits[0]
 
     @torch.inference_mode()
     def step(self, token: int) -> torch.Tensor:
-        """Logits [vocabulary] after one more token of a chain."""
+        """Logits [n] after one more token of a chain."""
         return self.forward([token], [len(self._above) - 1])[0]
 
     def level(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
-        """Logits [tokens, vocabulary] after nodes of a tree; ``parents`` are indices of nodes of earlier levels in the
+        """Logits [tokens, n] after nodes of a tree; ``parents`` are indices of nodes of earlier levels in the
         order given, -1 for children of the root."""
         return self.forward(tokens, parents)
 
@@ -151,7 +152,7 @@ class DraftHead:
         outputs, logits = self._rows(tokens, features, positions, self._mask(before), False)
         self._outputs.append(outputs)
         self.cache.pending += rows
-        return over_vocabulary(logits, self._ids, self.vocab_size)
+        return logits
 
     def drop(self) -> None:
         """Forget what was drafted."""

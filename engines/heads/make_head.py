@@ -36,13 +36,15 @@ if TYPE_CHECKING:
 
 _MEASURED = 8  # answers that an estimate reads
 _UPDATES = 3  # that it measures
+_DRAFTED = 8192  # tokens that a head of EAGLE-3 or Medusa heads draft, where none says how many
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadSpec:
     """Attributes:
     name: of the head.
     family: EAGLE (1 and 2), EAGLE-3 or Medusa (``config``).
-    vocabulary: most tokens that it can draft; a head of EAGLE-1 and 2 drafts all.
+    vocabulary: most tokens that it can draft, the most frequent of the answers; None: all of EAGLE-1 and 2, of others
+        8,192.
     layers: EAGLE-3: those that it reads; empty for the usual ones.
     heads: Medusa: how many.
     recipe: how it is trained.
@@ -51,7 +53,7 @@ class HeadSpec:
 
     name: str
     family: str = EAGLE3
-    vocabulary: int = 8192
+    vocabulary: int | None = None
     layers: tuple[int, ...] = ()
     heads: int = 4
     recipe: HeadRecipe = field(default_factory=HeadRecipe)
@@ -85,13 +87,16 @@ class TrainingEstimate:
 
 def config_for(target: CausalModel, spec: HeadSpec) -> HeadConfig | MedusaConfig:
     """The config of a head for a target: of EAGLE the sizes of one of its layers. Raises UsageProblem."""
-    sizes, draft_vocabulary = text_config(target.model.config), min(spec.vocabulary, target.vocab_size)
+    sizes, most = text_config(target.model.config), spec.vocabulary
+    if most is None:
+        most = target.vocab_size if spec.family == EAGLE else _DRAFTED
+    draft_vocabulary = min(most, target.vocab_size)
     if spec.family == MEDUSA:
         return MedusaConfig(heads=spec.heads, blocks=1, width=sizes.hidden_size, vocabulary=target.vocab_size,
                            draft_vocabulary=draft_vocabulary)
     layers = spec.layers or usual_layers(sizes.num_hidden_layers)
     if spec.family == EAGLE:
-        layers, draft_vocabulary = (), target.vocab_size
+        layers = ()
     if len(set(layers)) != len(layers) or not all(1 <= layer <= sizes.num_hidden_layers for layer in layers):
         raise UsageProblem(
             f"a head cannot read layers {', '.join(map(str, layers))} of {sizes.num_hidden_layers}",
@@ -169,9 +174,10 @@ def make_head(
     trainer.judge()
     progress = trainer.progress
     trained, held = split(read)
+    all_drafted = config.family == EAGLE and len(ids) == config.vocabulary
     write(HeadFile(
         name=spec.name, folder=out, config=config, weights=trainer.best(), rows=None, embeddings=None,
-        ids=None if config.family == EAGLE else ids, layers_said=config.layers, made_for=target.fingerprint, card={
+        ids=None if all_drafted else ids, layers_said=config.layers, made_for=target.fingerprint, card={
             "answers": len(trained), "answer_tokens": sum(len(text) - text.start for text in trained),
             "held_out_answers": len(held), "tokens_trained_on": progress.tokens, "updates": progress.updates,
             "minutes": round(progress.minutes, 1), "agreement": [round(a, 3) for a in progress.agreement],

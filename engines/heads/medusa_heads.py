@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from engines.heads.compatibility import check_compatible, lay_out_as, linear_of, over_vocabulary, reads_of, rows_for
+from engines.heads.compatibility import check_compatible, lay_out_as, linear_of, reads_of, rows_for
 from engines.heads.head_file import HeadFile
 from engines.heads.medusa_network import MedusaNetwork
 from engines.model.causal_model import CausalModel
@@ -24,6 +24,7 @@ class MedusaHeads:
     Attributes:
         name: as the user gave it.
         request: the hidden states of the target that they read; ``reads``: the same, to be shown.
+        drafts: the target's tokens that their n logits are of, int64 [n]; None: all.
         quantised: which of their linear layers are, in words; "" for none.
         rounds: whether inputs of their products are rounded, as in the target.
         context_limit: one more than there are heads: how many rows a measurement of the time may ask for.
@@ -43,7 +44,7 @@ class MedusaHeads:
         self._network = MedusaNetwork(file.config)
         self._network.load_state_dict(file.weights)
         self._network.requires_grad_(False).to(self.device, self.dtype)
-        self._ids = file.ids.to(self.device) if file.ids is not None else None
+        self.drafts = file.ids.numpy() if file.ids is not None else None
         self.parameters = sum(p.numel() for p in self._network.parameters())
         self.parameters += file.rows.numel() if file.rows is not None else 0
         self._rows = target.model.get_output_embeddings()
@@ -67,7 +68,7 @@ class MedusaHeads:
 
     @torch.inference_mode()
     def logits(self, state: torch.Tensor, heads: int) -> torch.Tensor:
-        """Logits [heads, vocabulary] of the first heads, minus infinity for tokens that they can't draft.
+        """Logits [heads, n] of the first heads, of the tokens ``drafts``.
 
         Args:
             state: [width] the target's state after the final norm, of the row from whose logits the root was chosen.
@@ -77,7 +78,7 @@ class MedusaHeads:
             found = torch.stack([own(state) for own, state in zip(self._own, states)])
         else:
             found = (self._own[0] if len(self._own) else self._rows)(states)
-        return over_vocabulary(found, self._ids, self.vocab_size)
+        return found
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
         """As many heads as there are tokens, for a measurement of the time."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
-from engines.core.lossless_laws import Law, Verdict
+from engines.core.lossless_laws import Law, Suggestion, Tokens, Verdict
 from engines.core.sampling import Sampling, softmax, to_numpy
 from engines.core.tree import DraftTree, Trial, children
 from engines.randomness import SeededRng
@@ -34,10 +34,10 @@ class Lossy(Law):
         super().__init__(sampling)
         self.rng = rng or SeededRng(seed)
 
-    def suggest(self, logits: torch.Tensor, position: int) -> tuple[int, float, None]:
+    def suggest(self, logits: torch.Tensor, position: int, tokens: Tokens = None) -> Suggestion:
         row = self.sampling.row(to_numpy(logits))
-        token = int(row.argmax())
-        return token, float(softmax(row)[token]), None
+        best = int(row.argmax())
+        return best, float(softmax(row)[best]), None
 
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
         table = to_numpy(logits)

@@ -10,6 +10,7 @@ from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.cost.budget import RESTING
 from engines.errors import UsageProblem
+from engines.methods.passages import described, is_described
 from engines.model.feature_request import FeatureRequest
 from engines.report.events import HeadReads, Layers
 
@@ -120,7 +121,8 @@ class Drafter:
     def draft(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         """What a round verifies: the proposal, or nothing in a round of rest."""
         rests = self.budget is not None and self.budget.rests()
-        return DraftTree(budget=RESTING) if rests else self.propose(context, limits)
+        tree = DraftTree(budget=RESTING) if rests else self.propose(context, limits)
+        return tree if is_described(tree) else described(tree, self.resources.words)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         """Guesses for the tokens after ``context``, whose last token is the root."""

@@ -260,7 +260,7 @@ def load_model(
     """A causal language model, tested and ready to decode with, on as many ``threads`` as ``tuning.tune`` says;
     ``strict`` as ``CausalModel.be_strict``, ``quantize`` as in ``engines.model.quantise``. ``native`` code
     is used where it can be, with this ``arithmetic`` (``quantize_choices``): then ``dtype`` is that of the weights, and
-    sums are float32. One that only ``drafts`` is read from memory in 4 bits where its file has more. ``progress`` is
+    sums are float32. One that only ``drafts`` is read from memory in 3 bits where its file has more. ``progress`` is
     told of reading, tuning and testing, 0..1.
 
     Raises:
@@ -284,7 +284,7 @@ def load_model(
     causal = wrap(model, source.name, threads, strict, progress, quantising, native, fingerprint)
     causal.remarks += source.remarks + ((said,) if said else ())
     if causal.quantised:
-        numbers = "4-bit" if narrow else "" if quantize in (AUTO, STORED) else quantize
+        numbers = "3-bit" if narrow else "" if quantize in (AUTO, STORED) else quantize
         causal.weights = ", ".join(filter(None, (_weights_words(causal, numbers), causal.weights)))
     return causal
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engines.model.gguf_weights import StoredGrids
 
 PLAIN = "plain"
-_NARROW = 4  # bits of what only drafts
+_FEW = 4  # bits: fewer do not gain enough
 
 
 def check_choice(choice: str) -> None:
@@ -49,7 +49,7 @@ def quantise(
 
     Args:
         rounds: inputs of products are rounded to 8 bits (``NativeLinear``).
-        narrow: what is stored in more than 4 bits is quantised to 4, the head too: of a model that only drafts.
+        narrow: what is stored in more than 4 bits becomes 3 bits, the head too: of a model that only drafts.
 
     Returns:
         How many layers are of which kind, in words; ``PLAIN`` are those that stayed.
@@ -58,11 +58,12 @@ def quantise(
 
     def layer_for(linear: nn.Linear, name: str) -> NativeLinear | None:
         own = _stored_bits(name, stored)
-        bits = _NARROW if narrow and own is not None else _bits(choice, own, linear is head)
+        narrowed = narrow and own is not None and own > _FEW
+        bits = own if narrowed else _bits(choice, own, linear is head)
         if bits is None or linear.in_features % GROUP:
             return None
-        if own is not None and (bits == own or narrow):
-            return NativeLinear(linear, [stored.rows(part) for part in _parts(name, stored)], rounds, bits < own)
+        if bits == own:
+            return NativeLinear(linear, [stored.rows(part) for part in _parts(name, stored)], rounds, narrowed)
         return NativeLinear(linear, _quantised(linear, bits), rounds)
 
     if stored is not None:
@@ -96,7 +97,7 @@ def quantise_drafting(module: nn.Module, plain: str, rounds: bool = False) -> Co
     def layer_for(linear: nn.Linear, name: str) -> NativeLinear | None:
         if linear.in_features % GROUP or name.rpartition(".")[2] == plain:
             return None
-        return NativeLinear(linear, _quantised(linear, _NARROW), rounds)
+        return NativeLinear(linear, _quantised(linear, _FEW), rounds)
 
     return _replaced(module, layer_for)
 

@@ -1,7 +1,7 @@
 """The choices of ``--quantize``: what becomes of the weights of linear layers when a model is loaded on the CPU. Native
 code multiplies them; without it they are unpacked.
 
-``auto``: they stay as a GGUF file stores them; of a large draft model they become 4 bits.
+``auto``: they stay as a GGUF file stores them; of a large draft model they become 3 bits.
 ``stored``: they stay as a GGUF file stores them.
 ``int8``, ``int4``: quantised, of any model.
 ``none``: unpacked.

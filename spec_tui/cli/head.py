@@ -49,7 +49,6 @@ Dtype = StrEnum("Dtype", ["bfloat16", "float16", "float32"])
 Family = StrEnum("Family", [family.lower() for family in _TRAINED])
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,63}")
-_OF_A_PART = Only(lambda given: given["family"] != EAGLE.lower(), f"--family {EAGLE3.lower()} or {MEDUSA.lower()}")
 _OF_EAGLE = Only(lambda given: given["family"] == EAGLE3.lower(), f"--family {EAGLE3.lower()}")
 _OF_MEDUSA = Only(lambda given: given["family"] == MEDUSA.lower(), f"--family {MEDUSA.lower()}")
 _PROMPTS = "Prompts, one per line or lines of JSON; the model answers them greedily. Repeatable with --answers."
@@ -239,8 +238,10 @@ def train(
         help="A head that drafts step by step, as in EAGLE-1 and 2 or as in EAGLE-3, or heads side by side."
     )] = Family[EAGLE3.lower()],
     minutes: Annotated[float, Option(metavar="N", min=0.05, help="Minutes of training.")] = 60.0,
-    vocabulary: Annotated[int, Option(metavar="N", min=16, help="EAGLE-3, Medusa: size of the draft vocabulary."
-                                      ), _OF_A_PART] = 8192,
+    vocabulary: Annotated[int | None, Option(
+        metavar="N", min=16,
+        help="Number of tokens that it can draft, the most frequent in the answers. Default: 8192; EAGLE-1 and 2: all.",
+    )] = None,
     layers: Annotated[str, Option(metavar="A,B,C", help="EAGLE-3: layers it reads, from 1."), _OF_EAGLE] = "",
     heads: Annotated[int, Option(metavar="N", min=1, max=16, help="Medusa: number of heads."), _OF_MEDUSA] = 4,
     max_new_tokens: Annotated[int, Option(metavar="N", min=8, help="Length of the answers made here."), Only(

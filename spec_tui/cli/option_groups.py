@@ -151,7 +151,7 @@ class ModelOptions:
                          "cannot differ. Without native code, and on GPUs, drafts cannot be faster then."
     )] = False
     quantize: Annotated[str, Option(metavar="Q", autocompletion=complete_quantisation, help=(
-        "Weights of linear layers in native code: auto (as a GGUF file stores them; a large draft model in 4 bits), "
+        "Weights of linear layers in native code: auto (as a GGUF file stores them; a large draft model in 3 bits), "
         "stored, int8 or int4 (any model), none (unpacked to the dtype)."
     ))] = quantize_choices.AUTO
     draft_quantize: Annotated[str, Option(

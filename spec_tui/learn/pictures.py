@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from engines.core.tree import chain_to
 from engines.folders import model_label
 from engines.methods import drafts_nothing
 from engines.report.events import Round
@@ -15,6 +14,7 @@ from spec_tui.present.step.nodes import nodes_of, order
 from spec_tui.present.step.phases import PHASES, event_of, mask
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ACCEPTED, CHOSEN, FATE_MARKS, HERE, PRUNED, REJECTED, UNJUDGED
+from spec_tui.present.tree_paths import chain_to
 
 MARKS = (f"Marks: {ACCEPTED} accepted, {REJECTED} rejected, {UNJUDGED} not reached, {PRUNED} cut off, {CHOSEN} the "
          "target's own token; in a token · is a space, ↵ a line break; ~ is estimated between or beyond measured sizes;"

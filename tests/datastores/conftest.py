@@ -22,6 +22,14 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "data" / "datastores"
 
 
+@pytest.fixture(params=["native", "plain"])
+def lookups(request, monkeypatch):
+    """Lookups in native code, and without it."""
+    from engines.model.native import loaded, native_code
+
+    monkeypatch.setattr(loaded, "code", native_code.library() if request.param == "native" else None)
+
+
 class Vocabulary:
     """A tokenizer as far as a store of token ids needs one."""
 

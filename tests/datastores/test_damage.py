@@ -16,6 +16,7 @@ from engines.datastores.storage.datastore import Store
 from engines.errors import DatastoreProblem, SpecError
 from tests.datastores.conftest import Ids, Vocabulary
 
+pytestmark = pytest.mark.usefixtures("lookups")
 NAMES = ["tokens.bin", "suffixes.bin", "documents.bin", "places.bin", "lines.bin", "names.bin", "name_ends.bin"]
 
 

@@ -14,6 +14,7 @@ from engines.datastores.search.continuations import END, collect, in_order, merg
 from engines.datastores.search.dynamic import DynamicStore
 from tests.datastores.conftest import sparse
 
+pytestmark = pytest.mark.usefixtures("lookups")
 few = st.lists(st.lists(st.integers(0, 2), max_size=20), min_size=1, max_size=4).filter(any)
 some = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

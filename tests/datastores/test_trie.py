@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from engines.datastores.search.continuations import END, Continuations, Match, in_order
 from engines.datastores.search.trie import drawn, heaviest
 
+pytestmark = pytest.mark.usefixtures("lookups")
 paths = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), max_size=40)
 
 

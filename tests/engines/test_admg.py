@@ -86,7 +86,7 @@ def test_the_threshold_is_a_probability():
 @pytest.fixture(autouse=True)
 def steady(monkeypatch):
     """No clock is asked."""
-    monkeypatch.setattr(runtime, "price", lambda model, fresh: CostCurve(((1, 1.0), (64, 1.5))))
+    monkeypatch.setattr(runtime, "price", lambda model, fresh, beside: CostCurve(((1, 1.0), (64, 1.5))))
 
 
 @cache
@@ -174,7 +174,7 @@ def deep() -> Runtime:
             for weight in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
                 weight *= 0.15
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runtime, "price", lambda model, fresh: CostCurve(((1, 1.0), (64, 1.5))))
+        patch.setattr(runtime, "price", lambda model, fresh, beside: CostCurve(((1, 1.0), (64, 1.5))))
         found = Runtime(wrap(model, "deep", 1), TOKENIZER)
     found.end_tokens = frozenset()
     return found

@@ -38,7 +38,7 @@ def after(context, hidden, *stores, room=DraftLimits(100, 500), **options) -> Dr
     resources = Resources(law=None, vocab_size=50, target=target, open_datastores=Here(*stores))
     drafter = DReSD(resources, **SPEC.parse({"budget": "paper", "distinct": True, "neighbours": 0, **options}))
     drafter.start(outcome(context, 1, DraftTree(), (), (context[-1],)))
-    return drafter.propose(context, room)
+    return drafter.draft(context, room)
 
 
 def naive_trie(rows, weights):

@@ -36,7 +36,7 @@ ANY = NAMED | TREES | CHAINS
 @pytest.fixture(autouse=True)
 def steady(monkeypatch):
     """No clock decides what is drafted."""
-    monkeypatch.setattr(runtime, "price", lambda model, fresh: CostCurve(((1, 1.0), (64, 1.5))))
+    monkeypatch.setattr(runtime, "price", lambda model, fresh, beside: CostCurve(((1, 1.0), (64, 1.5))))
 
 
 @cache

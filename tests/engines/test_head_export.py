@@ -62,13 +62,13 @@ def test_norms_before_fc_are_written_as_vllm_names_them(tiny, tmp_path, tap_norm
     assert found.config == file.config and torch.equal(found.weights["tap_norm"], file.weights["tap_norm"])
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_head_of_eagle_2_takes_the_language_modelling_head_of_its_target(tiny, tmp_path, bias):
-    file = make_file(tiny.target, "EAGLE")
+@pytest.mark.parametrize(("bias", "drafted"), [(False, 260), (True, 260), (False, 200)])
+def test_a_head_of_eagle_2_takes_the_language_modelling_head_of_its_target(tiny, tmp_path, bias, drafted):
+    file = make_file(tiny.target, "EAGLE", draft_vocabulary=drafted)
     file.weights["fc.bias"].fill_(bias)
     found = exported(file, tiny.target, tmp_path / "out")
     held = load_file(tmp_path / "out" / "model.safetensors")
     assert "lm_head.weight" not in held and ("fc.bias" in held) == bias
     assert torch.equal(held["embed_tokens.weight"], tiny.target.model.get_input_embeddings().weight)
-    assert (found.config, found.ids, found.rows) == (file.config, None, None)
+    assert (found.config, found.ids, found.rows) == (replace(file.config, draft_vocabulary=260), None, None)
     assert all(torch.equal(found.weights[name], tensor) for name, tensor in file.weights.items())

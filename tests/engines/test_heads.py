@@ -151,13 +151,13 @@ def texts(target):
 
 
 @pytest.mark.parametrize("products", (torch.float32, torch.bfloat16), ids=str)
-@pytest.mark.parametrize(("family", "drafted"), [(EAGLE3, 40), (EAGLE, 260)])
+@pytest.mark.parametrize(("family", "most", "drafted"), [(EAGLE3, 40, 40), (EAGLE, 40, 40), (EAGLE, None, 260)])
 def test_training_goes_on_where_it_was_stopped_and_learns(
-    target, texts, tmp_path, monkeypatch, family, drafted, products
+    target, texts, tmp_path, monkeypatch, family, most, drafted, products
 ):
     monkeypatch.setattr(training, "quickest_dtype", lambda: products)
     recipe = HeadRecipe(minutes=0.1, steps=3, single=0.0, batch_tokens=256)
-    spec = HeadSpec(name="tiny", family=family, vocabulary=40, layers=(2, 3, 4), recipe=recipe, dtype="float32")
+    spec = HeadSpec(name="tiny", family=family, vocabulary=most, layers=(2, 3, 4), recipe=recipe, dtype="float32")
     reports = []
 
     def stop():

@@ -82,8 +82,8 @@ def test_the_published_tree_is_what_the_definition_says(target, changes):
     target.extend(TEXT[:-1])
     drafter._state = target.features.latest("last")[0]
     logits = plainly(target, file, TEXT)
-    torch.testing.assert_close(drafter.medusa.logits(drafter._state, file.config.heads), torch.stack(logits),
-                               atol=2e-4, rtol=1e-4)
+    wanted = torch.stack(logits) if file.ids is None else torch.stack(logits)[:, file.ids]
+    torch.testing.assert_close(drafter.medusa.logits(drafter._state, file.config.heads), wanted, atol=2e-4, rtol=1e-4)
     tree = drafter.propose(TEXT, DraftLimits(100, 100))
     expected = []
     for path in PUBLISHED:
@@ -261,7 +261,7 @@ def test_step_i_of_the_training_is_head_i_of_the_drafter(target):
     rows = target.model.lm_head.weight[heads.file.ids]
     for step, read_ in enumerate(student.states(batch, 4)):
         for position, state in zip(batch.positions.tolist(), read_):
-            drafted = heads.logits(final[position - 1 - step], 4)[step, heads.file.ids]
+            drafted = heads.logits(final[position - 1 - step], 4)[step]
             torch.testing.assert_close(rows @ state, drafted, atol=1e-5, rtol=1e-5)
             assert batch.following.tolist()[position - batch.positions[0]] == TEXT[position + 1]
 

@@ -31,7 +31,6 @@ from engines.model.native import compiling, native_check, native_code
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward
 from engines.model.native.native_linear import NativeEmbedding, NativeLinear, StoredRows, stored_bytes
-from engines.model.native.weight_grid import quantised
 from engines.model.quantise import quantise
 from engines.report.answer import Answer
 from engines.runtime import Runtime
@@ -276,26 +275,46 @@ def test_a_draft_model_with_a_large_vocabulary_drafts_its_first_tokens(monkeypat
 
 
 @pytest.mark.parametrize("kind", sorted(gguf_weights.GRID_KINDS))
-def test_a_weight_in_4_bits_is_the_grid_that_torch_finds(kind):
+@torch.inference_mode()
+def test_a_weight_in_3_bits_is_the_best_of_some_grids_and_multiplied_like_any(kind):
     for groups, outputs in ((3, 80), (1, 1), (2, 37)):
         rows, weight = stored_rows(kind, GGML_QUANT_SIZES[GGMLQuantizationType[kind]][0] * groups, outputs)
-        linear = nn.Linear(rows.inputs, outputs)
-        layer, torchs = NativeLinear(linear, [rows], narrow=True), NativeLinear(linear, [quantised(weight, 4)])
-        assert layer.words == "Q4_1" and (kind == "Q4_1" or torch.equal(layer.weight, torchs.weight))
+        linear, x = nn.Linear(rows.inputs, outputs), torch.randn(9, rows.inputs)
+        for rounds in (False, True):
+            layer = NativeLinear(linear, [rows], rounds, narrow=True)
+            found = layer(x)
+            assert all(torch.equal(layer(x[:count]), found[:count]) for count in (1, 3, 4, 8))
+            expected = (x.double() @ layer.weight.double().T + linear.bias).float()
+            assert (found - expected).abs().max() <= (0.02 if rounds else 1e-5) * expected.abs().max()
+        assert layer.words == "3-bit"
+        left = (layer.weight - weight).view(outputs, -1, 32).square().sum(-1)
+        assert (left <= least_error(weight) * 1.0001 + 1e-12).all()
 
 
-def test_a_large_draft_model_is_read_in_4_bits_and_its_target_as_stored(tmp_path, monkeypatch):
+def least_error(weight: torch.Tensor) -> torch.Tensor:
+    """Of each 32 numbers, the squared error that the best of some scales leaves: [outputs, groups]."""
+    groups, errors = weight.view(len(weight), -1, 32), []
+    low, high = groups.aminmax(dim=-1, keepdim=True)
+    furthest = torch.where(-low > high, low, high)
+    for part in range(14, 21):
+        scale = (furthest * (part / -80)).half().float()
+        whole = (groups / torch.where(scale == 0, 1.0, scale)).round().clamp(-4, 3)
+        errors.append((whole * scale - groups).square().sum(-1))
+    return torch.stack(errors).amin(0)
+
+
+def test_a_large_draft_model_is_read_in_3_bits_and_its_target_as_stored(tmp_path, monkeypatch):
     """No text depends on it; what is shown says so, and it may be kept as it is stored."""
     path = str(Tiny("qwen2", "Q8_0").write(tmp_path / "m.gguf"))
     small = load_model(path, torch.float32, CPU, 1, drafts=True)
     monkeypatch.setattr(loading, "_LARGE", 1000)
     target, draft = (load_model(path, torch.float32, CPU, 1, drafts=drafts) for drafts in (False, True))
     asked = load_model(path, torch.float32, CPU, 1, drafts=True, quantize="stored")
-    assert "Q4_1" in draft.quantised and "Q8_0" not in draft.quantised and "4-bit weights" in draft.weights
-    assert all("Q8_0" in one.quantised and "4-bit" not in one.weights for one in (small, target, asked))
-    assert draft.weight_bytes < 0.75 * target.weight_bytes
+    assert "3-bit" in draft.quantised and "Q8_0" not in draft.quantised and "3-bit weights" in draft.weights
+    assert all("Q8_0" in one.quantised and "3-bit" not in one.weights for one in (small, target, asked))
+    assert draft.weight_bytes < 0.6 * target.weight_bytes
     logits = [model.extend(TEXT[:20]) for model in (target, draft)]
-    assert not torch.equal(*logits) and torch.cosine_similarity(*logits, dim=0) > 0.9
+    assert not torch.equal(*logits) and torch.cosine_similarity(*logits, dim=0) > 0.7  # of random weights
 
 
 @pytest.mark.parametrize("kind", sorted(gguf_weights.GRID_KINDS))
@@ -404,7 +423,7 @@ def empty_costs(tmp_path, monkeypatch):
 def empty(tmp_path, monkeypatch):
     """A machine on which nothing was compiled."""
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(native_code, "_loaded", [])
+    monkeypatch.setattr(native_code.loaded, "code", None)
     return tmp_path
 
 
@@ -487,7 +506,7 @@ def test_it_is_compiled_once_and_anew_where_it_is_damaged(empty, monkeypatch):
     kept.write_bytes(b"no code")
     native_code.library(lambda: told.append(1))
     assert compiled == [kept] and told == [1]
-    native_code._loaded.clear()
+    native_code.loaded.code = None
     native_code.library(lambda: told.append(1))
     assert len(compiled) == 1 and told == [1], "kept"
 
@@ -524,7 +543,7 @@ def test_code_for_each_level_of_processors_is_right(level, tmp_path, monkeypatch
         pytest.skip(f"this processor has no {level}")
     file = tmp_path / "level.so"
     compiling.compile_library(compiling.compiler(), file, compiling.for_level(level))
-    monkeypatch.setattr(native_code, "_loaded", [])
+    monkeypatch.setattr(native_code.loaded, "code", None)
     monkeypatch.setattr(native_code, "best_level", lambda flags: level)
     monkeypatch.setattr(native_code, "packaged", lambda level: file)
     assert native_code.origin() == f"compiled with the package, {level}"

@@ -96,6 +96,16 @@ def test_what_was_measured_on_a_busy_machine_is_measured_again_the_next_day(cach
     assert len(measured) == 2
 
 
+@pytest.mark.parametrize("busy", [1, 3])
+def test_a_drafter_is_priced_as_a_share_of_the_target_however_busy_the_machine_is(cache, model, monkeypatch, busy):
+    """A head measured while the cores were busy kept ``hybrid`` from drafting for a day."""
+    target, known = wrap(make_llama(3, layers=3), "target", threads=1), CostCurve(((1, 0.010), (4, 0.012)))
+    each = {"target": 0.010, "tiny": 0.002}
+    monkeypatch.setattr(pricing, "measure", lambda model, **checking: CostCurve(((1, busy * each[model.name]),)))
+    assert pricing.price(model, beside=(target, known)).at(1) == pytest.approx(0.002)
+    assert pricing.price(model).at(1) == pytest.approx(0.002), "it is kept so"
+
+
 def test_under_dice_the_first_price_stays(cache, model):
     first, later = CostCurve(((1, 1.0),)), CostCurve(((1, 0.5),))
     assert pricing.fixed_price(model, first) == first

@@ -80,7 +80,7 @@ def test_a_quantised_head_says_nearly_what_it_said(monkeypatch):
     plain = make_head(target, draft_tokens=192, mlp=64)
     assert ours.weight_bytes < plain.weight_bytes / 2 and not plain.quantised
     rows = [[head.after(list(range(5, 26))), head.step(7)] for head in (ours, plain)]
-    found, expected = (torch.stack(each)[:, ours.file.ids] for each in rows)
+    found, expected = (torch.stack(each) for each in rows)
     assert (found - expected).square().mean().sqrt() < 0.2 * expected.std()
 
 

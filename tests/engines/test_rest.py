@@ -41,7 +41,7 @@ def home(tmp_path, monkeypatch):
 def propose(context, *stores, room=DraftLimits(100, 500), **options) -> DraftTree:
     resources = Resources(law=None, vocab_size=10, open_datastores=Here(*stores))
     drafter = Rest(resources, **SPEC.parse({"budget": "paper", **options}))
-    return drafter.propose(context, room)
+    return drafter.draft(context, room)
 
 
 def retrieve(documents, context, n_max, n_min, length):

@@ -33,7 +33,7 @@ def runtime_of(dtype: torch.dtype, strict: bool) -> Runtime:
     draft.model.layers = draft.model.layers[:2]
     draft.config.num_hidden_layers = 2
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runtime, "price", lambda model, fresh: PRICES[model.name])
+        patch.setattr(runtime, "price", lambda model, fresh, beside: PRICES[model.name])
         target = as_on_a_gpu(target.to(dtype), "tiny-target", strict)
         heads = {head.config.kind: head for head in (make_head(target), make_medusa(target))}
         made = Runtime(target, make_tokenizer(), as_on_a_gpu(draft.to(dtype), "tiny-draft"), heads=heads)

@@ -86,7 +86,7 @@ def test_the_price_of_a_model_of_a_lane_is_measured_anew_too(tiny, monkeypatch):
     for name in ("prices", "fixed_prices", "ready"):
         monkeypatch.setattr(tiny, name, getattr(tiny, name))  # given back at the end
     monkeypatch.setattr(tiny, "_named", {"other": runtime.NamedDraft(tiny.draft, None, old, old, ("a remark",))})
-    monkeypatch.setattr(runtime, "_measured", lambda model, fresh=False: (new if fresh else old, new))
+    monkeypatch.setattr(runtime, "_measured", lambda model, fresh=False, beside=None: (new if fresh else old, new))
     tiny.measure_price()
     assert tiny._named["other"] == runtime.NamedDraft(tiny.draft, None, new, new, ("a remark",))
 

@@ -15,8 +15,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from engines.datastores.search.continuations import END, Continuations, Match, spread
+from engines.datastores.search.native_lookups import NativeSearch
 from engines.datastores.storage.datastore import Documents, Store
 from engines.datastores.storage.manifest import damaged
+from engines.model.native import loaded
 
 
 def token_dtype(vocab_size: int) -> str:
@@ -52,6 +54,7 @@ class SparseStore:
         self._separator = b"\xff" * self._width
         self._suffixes = order
         self._order = memoryview(store.bytes("suffixes.bin")).cast("i")  # gives Python's integers: faster one by one
+        self._search: NativeSearch | None = None
         end = self.documents.first(fraction)
         self.size = round(facts.size * end / len(tokens))
         if end < len(tokens):
@@ -62,8 +65,18 @@ class SparseStore:
         """Tokens, separators left out."""
         return len(self._suffixes)
 
+    @property
+    def _native(self) -> NativeSearch | None:
+        """The search in native code, where there is some."""
+        if self._search is None and loaded.code is not None:
+            self._search = NativeSearch(self._tokens, self._suffixes, self.vocab_size)
+        return self._search if loaded.code is not None else None
+
     def longest(self, context: Sequence[int], n_max: int = 16, n_min: int = 2) -> Match | None:
         """See ``Lookup``. A suffix occurs only where shorter ones do, so its length is found by bisection."""
+        if (native := self._native) is not None:
+            found = native.longest(context[-n_max:] if n_max > 0 else (), n_min)
+            return Match(found[0], found[2], found[1]) if found else None
         query = self._query(context, n_max)
         best, low, high = None, max(n_min, 1), len(query) // self._width
         while low <= high:
@@ -82,6 +95,12 @@ class SparseStore:
         if match is None:
             return
         yield match
+        if self._native is not None:
+            for size in range(match.length - 1, max(n_min, 1) - 1, -1):
+                if (shorter := self.longest(context, size, size)) is None:
+                    return  # only in a damaged suffix array
+                yield shorter
+            return
         query = self._query(context, match.length)
         for size in range(match.length - 1, max(n_min, 1) - 1, -1):
             suffix = query[len(query) - size * self._width :]
@@ -92,6 +111,10 @@ class SparseStore:
 
     def continuations(self, match: Match, length: int = 10, limit: int = 5000) -> Continuations:
         begin = int(match.where)
+        if (native := self._native) is not None:
+            rows = min(match.count, limit)
+            columns, positions = native.rows(begin, match.count, match.length, rows, length)
+            return Continuations.of(columns.T, positions, match)
         positions = self._suffixes[begin + spread(match.count, limit)].astype(np.int64) + match.length
         where = positions + np.arange(length)[:, None]  # column by column: the trie reads them so
         raw = self._tokens.take(where, mode="clip").byteswap(inplace=True)  # the last is a separator

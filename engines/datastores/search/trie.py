@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engines.datastores.search import native_lookups
 from engines.datastores.search.continuations import END, Continuations
+from engines.model.native import loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ def heaviest(found: Continuations, nodes: int, least: float = 0.0) -> Nodes:
     left out, but for the heaviest one."""
     rows, depth = found.tokens.shape
     weights = found.weights
+    if loaded.code is not None and nodes > 0 and rows and depth:
+        tokens, parents, counts, at, total = native_lookups.heaviest(found.tokens, weights, nodes, least)
+        return Nodes(tokens, parents, counts if weights is not None else list(map(int, counts)), at,
+                     total if weights is not None else int(total))
     before = np.arange(rows + 1) if weights is None else np.append(0.0, weights.cumsum())
     if nodes < 1 or not rows or not depth:
         return Nodes([], [], [], [], before[-1].item())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import mmap
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -152,34 +154,38 @@ class Documents:
 
     def __init__(self, store: Store) -> None:
         self._tokens = store.array("tokens")
-        self._begins = store.array("documents", "<i4")
+        begins = store.array("documents", "<i4")
         self._places = store.array("places", "<i4", ndim=2)
-        self._lines = store.array("lines", "<i4")
+        store.array("lines", "<i4")
         self._names, self._name_ends = store.array("names", "|u1"), store.array("name_ends", "<i8")
         shape = (store.manifest.documents, 2)
-        if len(self._begins) != shape[0] or self._places.shape != shape or not len(self._begins):
+        if len(begins) != shape[0] or self._places.shape != shape or not len(begins):
             raise damaged(store.name, "its table of documents doesn't fit")
         self._vocab_size = store.manifest.vocab_size
+        # Python's integers: one by one they cost a fraction of numpy's.
+        self._begins, self._lines = (
+            memoryview(store.bytes(f"{name}.bin")).cast("i") for name in ("documents", "lines"))
+        self.source = cache(self._source)
 
     def __len__(self) -> int:
         return len(self._begins)
 
     def document(self, position: int) -> int:
         """Number of the document that a position is in."""
-        return max(0, _rank(self._begins, position, "right") - 1)
+        return max(0, bisect_right(self._begins, position) - 1)
 
     def bounds(self, document: int) -> tuple[int, int]:
         """First position of a document, and the position of its separator."""
         following = document + 1
-        end = int(self._begins[following]) if following < len(self) else len(self._tokens)
-        return int(self._begins[document]), end - 1
+        end = self._begins[following] if following < len(self) else len(self._tokens)
+        return self._begins[document], end - 1
 
     def first(self, fraction: float) -> int:
         """Where the first documents end that together have this share of the positions, in 0..1, or just more: the
         first position that is not theirs."""
         ends = len(self._tokens)
-        count = _rank(self._begins, math.ceil(fraction * ends), "left")
-        return ends if not 0 < count < len(self) else int(self._begins[count])
+        count = bisect_left(self._begins, math.ceil(fraction * ends))
+        return ends if not 0 < count < len(self) else self._begins[count]
 
     def place(self, position: int) -> DocumentPlace:
         """Document, source and line of a position."""
@@ -187,10 +193,10 @@ class Documents:
         begin, _ = self.bounds(document)
         source, line = self._places[document].tolist()
         if line:
-            line += _rank(self._lines, position, "right") - _rank(self._lines, begin, "left")
+            line += bisect_right(self._lines, position) - bisect_left(self._lines, begin)
         return DocumentPlace(document, self.source(source), line or None, position - begin)
 
-    def source(self, number: int) -> str:
+    def _source(self, number: int) -> str:
         """Name of a source by its number, "?" if there is none."""
         if not 0 <= number < len(self._name_ends):
             return "?"
@@ -203,8 +209,3 @@ class Documents:
         first = max(begin, position - before, 0)
         tokens = self._tokens[first : max(first, min(end, position + after))].tolist()
         return [t for t in tokens if t < self._vocab_size], position - first
-
-
-def _rank(numbers: np.ndarray, position: int, side: str) -> int:
-    """Where a position would be inserted among int32 numbers; given as int32, because else numpy converts them all."""
-    return int(np.searchsorted(numbers, np.int32(min(max(position, 0), 0x7FFFFFFF)), side))

@@ -17,7 +17,7 @@ from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Drafter, Resources, chosen_row
 from engines.methods.dresd import DresdNote
-from engines.methods.shared.passages import Passages
+from engines.methods.passages import FoundOrigins, described, described_origins
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.report.events import Passage, Retrieval
 
@@ -62,6 +62,7 @@ class DReSD(Drafter):
         seconds = perf_counter() - clock
         tree = self._tree(found, limits.nodes, seconds)
         if self.resources.detail:
+            tree = described(tree, self.resources.words)
             dropped, keys = self._dropped(context[-1])
             keys = [near.keys[row] for _, _, near, row in found[: len(tree.retrieval.passages)]] + keys
             tree.retrieval = replace(tree.retrieval, dropped=dropped, map=self._map(keys))
@@ -84,10 +85,11 @@ class DReSD(Drafter):
             near = store.query(self._hidden, None, self.drafts, 1, distinct=False)
             found += [(float(near.scores[row]), store, int(near.positions[row]) + 1, near.keys[row])
                       for row in range(len(near)) if near.tokens[row, 0] != emitted]
-        passages, nearest = Passages(self.resources.words, _DROPPED), sorted(found, key=lambda one: -one[0])[:_DROPPED]
+        nearest, origins = sorted(found, key=lambda one: -one[0])[:_DROPPED], FoundOrigins()
         for score, store, position, _ in nearest:
-            passages.origin(store, position, None, score)
-        return tuple(passages.passages), [key for *_, key in nearest]
+            origins.index(store, position, None, score)
+        _, passages = described_origins(origins.origins, self.resources.words, _DROPPED)
+        return tuple(passages), [key for *_, key in nearest]
 
     def _map(self, numbers: Sequence[int]) -> tuple[tuple[float, float], ...]:
         """Where these keys of the only datastore lie around that of the present state; () of several datastores, whose
@@ -104,19 +106,17 @@ class DReSD(Drafter):
     def _tree(self, found: list, nodes: int, seconds: float) -> DraftTree:
         from engines.methods.shared.weighted_trie import weighted_trie
 
-        passages = Passages(self.resources.words)
+        origins = FoundOrigins()
         weights = [near.counts[row] * math.exp(_SHARPNESS * (score - found[0][0])) for score, _, near, row in found]
         tree = weighted_trie([near.tokens[row].tolist() for _, _, near, row in found], weights, nodes,
                              self.least_share(nodes))
         where = [
-            passages.origin(store, int(near.positions[row]), None, score)
+            origins.index(store, int(near.positions[row]), None, score)
             for score, store, near, row in found[: 1 + max(tree.origin, default=-1)]
         ]
-        tree.origin, tree.origins = [where[row] for row in tree.origin], passages.origins
+        tree.origin, tree.origins = [where[row] for row in tree.origin], list(origins.origins)
         scores = tuple(round(one[0], 4) for one in found)
         hits = {id(near): near.matching for _, _, near, _ in found}
-        tree.retrieval = Retrieval(
-            seconds=seconds, hits=sum(hits.values()), used=len(found), scores=scores, passages=tuple(passages.passages)
-        )
+        tree.retrieval = Retrieval(seconds=seconds, hits=sum(hits.values()), used=len(found), scores=scores)
         tree.note = DresdNote(neighbours=len(found), similarity=scores[0] if scores else None)
         return tree

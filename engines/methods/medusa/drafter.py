@@ -19,6 +19,7 @@ from engines.heads.head_config import MEDUSA_HEADS
 from engines.methods.drafter import Drafter, Resources, chosen_row
 from engines.methods.medusa import MedusaNote
 from engines.methods.origins import DRAFT
+from engines.methods.shared.predictor import token_of
 from engines.methods.shared.ranked_trees import RankedToken, best_first, of_ranks
 from engines.model.feature_request import LAST
 from engines.report.events import Origin
@@ -85,10 +86,11 @@ class Medusa(Drafter):
         law, ends = self.resources.law, self.resources.end_tokens
         found = []
         for level, row in enumerate(self.medusa.logits(self._state, depth)):
-            probs = law.scores(row[None], position + level)[0].softmax(-1)
-            chances, tokens = probs.topk(min(self.top_k, len(probs)))
+            probs = law.scores(row[None], position + level, self.medusa.drafts)[0].softmax(-1)
+            chances, best = probs.topk(min(self.top_k, len(probs)))
+            tokens = [token_of(self.medusa.drafts, index) for index in best.tolist()]
             found.append([
                 RankedToken(token, chance, depth if token in ends else level + 1)
-                for token, chance in zip(tokens.tolist(), chances.tolist()) if chance > 0
+                for token, chance in zip(tokens, chances.tolist()) if chance > 0
             ])
         return found

@@ -53,7 +53,7 @@ class Rasd(Drafter):
         if retrieval == REST:
             stores = resources.open_datastores.sparse(resources.datastores, fraction)
             self.searches(stores)
-            self.retriever: Retriever = FromStores(stores, search, resources.words)
+            self.retriever: Retriever = FromStores(stores, search)
         else:
             self.retriever = FromContext(search, tree["top_k"])
         self.prune_top, self.fuse = prune_top if prune else 0, fuse

@@ -18,7 +18,6 @@ from engines.methods.shared.found_tree import from_conversation, from_stores
 
 if TYPE_CHECKING:
     from engines.datastores.search.sparse import SparseStore
-    from engines.tokenization import Detokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,8 @@ class Retriever(Protocol):
 class FromStores:
     """From sparse datastores, in one go (as the paper does with REST's)."""
 
-    def __init__(self, stores: Sequence[SparseStore], search: SuffixSearch, words: Detokenizer | None) -> None:
-        self.together, self.search, self.words = MergedStores(stores), search, words
+    def __init__(self, stores: Sequence[SparseStore], search: SuffixSearch) -> None:
+        self.together, self.search = MergedStores(stores), search
 
     def start(self, outcome: Outcome) -> None:
         """Touch the datastores: reading them from disk counts as prefill."""
@@ -78,7 +77,7 @@ class FromStores:
         found = self.search.after(self.together, context, min(size.length, size.depth))
         seconds = perf_counter() - clock
         chosen = heaviest(found, size.nodes)
-        return RetrievalTree(from_stores(found, chosen, self.together.stores, self.words, seconds))
+        return RetrievalTree(from_stores(found, chosen, self.together.stores, seconds))
 
 
 class FromContext:

@@ -56,7 +56,7 @@ class Rest(Drafter):
         nodes = min(self.c, limits.nodes)
         chosen = (heaviest(found, nodes, self.least_share(nodes)) if self.select == "trie" else
                   drawn(found, nodes, (len(context), self.c), sequences=_DRAWN))
-        tree = from_stores(found, chosen, self.stores, self.resources.words, seconds)
+        tree = from_stores(found, chosen, self.stores, seconds)
         tree.note = RestNote(match=tree.retrieval.match, hits=found.total)
         return self.budget.prune(tree) if self.budget else tree
 

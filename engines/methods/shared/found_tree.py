@@ -6,27 +6,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engines.core.tree import DraftTree
-from engines.methods.shared.passages import Passages
-from engines.report.events import Origin, Passage, Retrieval
+from engines.methods.passages import FoundOrigins
+from engines.report.events import Origin, Retrieval
 
 if TYPE_CHECKING:
     from engines.datastores.search.continuations import Continuations
     from engines.datastores.search.sparse import SparseStore
     from engines.datastores.search.trie import Nodes
     from engines.methods.shared.conversation import Conversation
-    from engines.tokenization import Detokenizer
 
 
-def from_stores(
-    found: Continuations, chosen: Nodes, stores: Sequence[SparseStore], words: Detokenizer | None, seconds: float
-) -> DraftTree:
+def from_stores(found: Continuations, chosen: Nodes, stores: Sequence[SparseStore], seconds: float) -> DraftTree:
     """Nodes of what was found in ``stores``; ``seconds`` is what finding it took."""
-    passages = Passages(words)
+    origins = FoundOrigins()
     origin = [
-        passages.origin(stores[found.stores[row]], int(found.positions[row]), int(found.matched[row]), count)
+        origins.index(stores[found.stores[row]], int(found.positions[row]), int(found.matched[row]), count)
         for row, count in zip(chosen.rows, chosen.counts)
     ]
-    return _tree(found, chosen, origin, passages.origins, seconds, passages.passages)
+    return _tree(found, chosen, origin, origins.origins, seconds)
 
 
 def from_conversation(
@@ -42,14 +39,11 @@ def from_conversation(
 
 
 def _tree(
-    found: Continuations, chosen: Nodes, origin: list[int], origins: list[Origin], seconds: float,
-    passages: Sequence[Passage] = (),
+    found: Continuations, chosen: Nodes, origin: list[int], origins: Sequence[Origin], seconds: float
 ) -> DraftTree:
-    retrieval = Retrieval(
-        seconds=seconds, match=int(found.matched.max(initial=0)), hits=found.total, used=len(found),
-        passages=tuple(passages),
-    )
+    match = int(found.matched.max(initial=0))
+    retrieval = Retrieval(seconds=seconds, match=match, hits=found.total, used=len(found))
     return DraftTree(
-        tokens=chosen.tokens, parents=chosen.parents, probs=chosen.probs, origin=origin, origins=origins,
+        tokens=chosen.tokens, parents=chosen.parents, probs=chosen.probs, origin=origin, origins=list(origins),
         retrieval=retrieval,
     )

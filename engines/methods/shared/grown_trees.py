@@ -16,7 +16,7 @@ import numpy as np
 
 from engines.core.sampling import to_numpy
 from engines.core.tree import DraftTree
-from engines.methods.shared.predictor import Predictor
+from engines.methods.shared.predictor import Predictor, over_vocabulary
 from engines.report.events import Origin
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class ExpandedTree:
             logits = after_nodes(self._predictor, self._context, self.tree, self._beam, self._rows)
             if not self.levels and favourites:
                 self.favourites = self._likeliest(logits, favourites)
-                self.ranks = ~np.isneginf(to_numpy(logits)[0])
+                ranked = np.ones(logits.shape[-1], bool)
+                self.ranks = over_vocabulary(ranked, self._predictor.drafts, self._predictor.vocab_size)
             found = self._children(logits, len(self._context) + self.levels)
             self.levels += 1
             reach.append(min(1.0, sum(math.exp(self._scores[i]) for i in found)))
@@ -88,16 +89,22 @@ class ExpandedTree:
         return self.tree.select(sorted(order[:nodes]))
 
     def _likeliest(self, logits: torch.Tensor, count: int) -> tuple[int, ...]:
-        """Tokens by the law's scores of the root's logits [1, vocabulary], the best first."""
-        values, tokens = self._law.scores(logits, len(self._context))[0].topk(min(count, logits.shape[-1]))
-        return tuple(t for t, value in zip(tokens.tolist(), values.tolist()) if value > float("-inf"))
+        """Tokens by the law's scores of the root's logits [1, n], the best first."""
+        scores = self._law.scores(logits, len(self._context), self._predictor.drafts)[0]
+        values, found = scores.topk(min(count, len(scores)))
+        return tuple(t for t, value in zip(self._tokens(found), values.tolist()) if value > float("-inf"))
+
+    def _tokens(self, found: torch.Tensor) -> list:
+        """Indices of logits as tokens."""
+        drafts = self._predictor.drafts
+        return found.tolist() if drafts is None else drafts[found.cpu().numpy()].tolist()
 
     def _children(self, logits: torch.Tensor, position: int) -> list[int]:
-        """Add the ``top_k`` likeliest children of each node of the beam, by its logits [beam, vocabulary]."""
-        log_probs = self._law.scores(logits, position).log_softmax(-1)
-        values, tokens = log_probs.topk(min(self.top_k, log_probs.shape[-1]), -1)
+        """Add the ``top_k`` likeliest children of each node of the beam, by its logits [beam, n]."""
+        log_probs = self._law.scores(logits, position, self._predictor.drafts).log_softmax(-1)
+        values, found = log_probs.topk(min(self.top_k, log_probs.shape[-1]), -1)
         first, tree = len(self.tree), self.tree
-        for node, row_values, row_tokens in zip(self._beam, values.tolist(), tokens.tolist()):
+        for node, row_values, row_tokens in zip(self._beam, values.tolist(), self._tokens(found)):
             above = self._scores[node] if node >= 0 else 0.0
             for value, token in zip(row_values, row_tokens):
                 if value > float("-inf"):
@@ -112,7 +119,7 @@ class ExpandedTree:
 def after_nodes(
     predictor: Predictor, context: Sequence[int], tree: DraftTree, beam: list[int], rows: dict[int, int]
 ) -> torch.Tensor:
-    """Logits [beam, vocabulary] after each node of the beam, in one forward; [-1] stands for the root. ``rows`` says in
+    """Logits [beam, n] after each node of the beam, in one forward; [-1] stands for the root. ``rows`` says in
     which row of the predictor's forwards each earlier node was read, and gets these."""
     if beam == [-1]:
         return predictor.after(context)[None]
@@ -132,15 +139,18 @@ class DrawnTree:
     assumption of Sequoia, Chen et al. 2024, whose trees are planned ahead and not level by level).
     """
 
-    def __init__(self, law: Rejection, origin: Origin, width: int, nodes: int, *, distinct: bool) -> None:
+    def __init__(
+        self, law: Rejection, origin: Origin, predictor: Predictor, width: int, nodes: int, *, distinct: bool
+    ) -> None:
         self.law, self.width, self.nodes, self.count = law, width, nodes, 0
+        self._drafts, self._size = predictor.drafts, predictor.vocab_size
         self.tree = DraftTree(origins=[origin], dists={}, distinct=distinct, draws=None if distinct else {})
         self._paths = Counter({-1: width})  # independent: drawn paths that go through a node
         self._next = {-1: 1.0}  # distinct: the chance that a text comes to a node and to the next draw below it
         self._rest: dict[int, np.ndarray] = {}  # distinct: a node's distribution without the children drawn
 
     def level(self, frontier: Sequence[int], logits: torch.Tensor) -> list[int]:
-        """Draw below these nodes, given the drafter's logits [nodes, vocabulary] after each. Returns what is new."""
+        """Draw below these nodes, given the drafter's logits [nodes, n] after each. Returns what is new."""
         first, tree = len(self.tree), self.tree
         for node, dist in zip(frontier, self._beliefs(logits)):
             tree.dists[node] = dist
@@ -153,7 +163,8 @@ class DrawnTree:
     def _beliefs(self, logits: torch.Tensor) -> list[np.ndarray]:
         """What to draw from after each node, float64 [vocabulary]."""
         sampling = self.law.sampling
-        return [sampling.probs(sampling.row(row)) for row in to_numpy(logits)]
+        return [over_vocabulary(sampling.probs(sampling.row(row)), self._drafts, self._size)
+                for row in to_numpy(logits)]
 
     def _independent(self, frontier: Sequence[int]) -> Iterator[int]:
         for node in frontier:

@@ -20,20 +20,44 @@ if TYPE_CHECKING:
     from engines.vocabularies import Translation
 
 
+def token_of(drafts: np.ndarray | None, index: int) -> int:
+    """The token of one of a predictor's logits, by its ``drafts``."""
+    return index if drafts is None else int(drafts[index])
+
+
+def over_vocabulary(values: np.ndarray, drafts: np.ndarray | None, size: int) -> np.ndarray:
+    """Values [n] of the tokens ``drafts`` as those of a vocabulary [size], of the same dtype: 0 for the others."""
+    import numpy as np
+
+    if len(values) == size and drafts is None:
+        return values
+    whole = np.zeros(size, values.dtype)
+    whole[slice(len(values)) if drafts is None else drafts] = values
+    return whole
+
+
 class Predictor(Protocol):
-    """Gives logits [..., vocabulary of the target] after drafted tokens. Chains and trees grow on it."""
+    """Gives logits [..., n] after drafted tokens. Chains and trees grow on it.
+
+    Attributes:
+        vocab_size: of the target.
+        drafts: the target's tokens that the logits are of, int64 [n]; None: the first n.
+    """
+
+    vocab_size: int
+    drafts: np.ndarray | None
 
     def room(self, context: Sequence[int]) -> int:
         """How many tokens it has positions for after this context; 0 where it cannot read it."""
 
     def after(self, context: Sequence[int]) -> torch.Tensor:
-        """Logits [vocabulary] after the last token of the context. What it read before of it is not read again."""
+        """Logits [n] after the last token of the context. What it read before of it is not read again."""
 
     def step(self, token: int) -> torch.Tensor:
-        """Logits [vocabulary] after one more token of a chain."""
+        """Logits [n] after one more token of a chain."""
 
     def level(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
-        """Logits [tokens, vocabulary] after nodes of a tree, whose ``parents`` are indices of nodes of earlier levels
+        """Logits [tokens, n] after nodes of a tree, whose ``parents`` are indices of nodes of earlier levels
         in the order given, -1 for children of the root."""
 
     def drop(self) -> None:
@@ -41,12 +65,14 @@ class Predictor(Protocol):
 
 
 class ModelPredictor:
-    """A causal model with a KV buffer of its own, or the target itself.
+    """A causal model with a KV buffer of its own, or the target itself: a ``Predictor``.
 
     Args:
         vocab_size: of the target. Models of one vocabulary may pad their embeddings differently, and at a high
             temperature the target can emit padding that the draft model has no embedding for.
     """
+
+    drafts: np.ndarray | None = None
 
     def __init__(self, model: CausalModel, vocab_size: int) -> None:
         self.model, self.vocab_size = model, vocab_size
@@ -83,20 +109,13 @@ class ModelPredictor:
         self.model.drop()
 
     def _fit(self, logits: torch.Tensor) -> torch.Tensor:
-        """Logits in the target's width."""
-        width = logits.shape[-1]
-        if width == self.vocab_size:
-            return logits
-        if width > self.vocab_size:
-            return logits[..., : self.vocab_size]
-        import torch
-
-        return torch.nn.functional.pad(logits, (0, self.vocab_size - width), value=float("-inf"))
+        """Logits of tokens that the target has."""
+        return logits[..., : self.vocab_size]
 
 
 class TranslatingPredictor(ModelPredictor):
     """A draft model with another vocabulary: it reads the text in its own tokens, and its logits are those of the
-    tokens that both have, minus infinity for all others. So what is drawn is drawn from its distribution restricted to
+    tokens that both have. So what is drawn is drawn from its distribution restricted to
     these tokens (TLI, Timor et al. 2025), which the rejection law is told: lossless like any other.
 
     Args:
@@ -109,7 +128,8 @@ class TranslatingPredictor(ModelPredictor):
         import torch
 
         pairs = [pair for pair in translation.shared.items() if pair[0] < vocab_size and pair[1] < model.vocab_size]
-        self._ours, self._theirs = torch.tensor(pairs, dtype=torch.long, device=model.device).reshape(-1, 2).unbind(1)
+        pairs = torch.tensor(sorted(pairs), dtype=torch.long, device=model.device).reshape(-1, 2)
+        self.drafts, self._theirs = pairs[:, 0].cpu().numpy(), pairs[:, 1]
         self._tokens: list[int] = []
 
     def restart(self) -> None:
@@ -118,7 +138,7 @@ class TranslatingPredictor(ModelPredictor):
 
     def room(self, context: Sequence[int]) -> int:
         read = self._translated(context)
-        return max(0, self.model.context_limit - len(read)) if read and len(self._ours) else 0
+        return max(0, self.model.context_limit - len(read)) if read and len(self.drafts) else 0
 
     def read(self, context: Sequence[int], cancelled: Callable[[], bool], progress: Callable[[int, int], None]) -> None:
         super().read(self._translated(context), cancelled, progress)
@@ -143,8 +163,7 @@ class TranslatingPredictor(ModelPredictor):
         return self._tokens
 
     def _fit(self, logits: torch.Tensor) -> torch.Tensor:
-        whole = logits.new_full((*logits.shape[:-1], self.vocab_size), float("-inf"))
-        return whole.index_copy(-1, self._ours, logits.index_select(-1, self._theirs))
+        return logits.index_select(-1, self._theirs)
 
 
 class Chain:
@@ -169,9 +188,11 @@ class Chain:
     def grow(self) -> tuple[int, float]:
         """Another token: one forward of the predictor. Returns it and the drafter's belief in it."""
         logits = self._predictor.step(self.tokens[-1]) if self.tokens else self._predictor.after(self._context)
-        token, prob, dist = self._law.suggest(logits, len(self._context) + len(self))
+        drafts = self._predictor.drafts
+        token, prob, dist = self._law.suggest(logits, len(self._context) + len(self), drafts)
+        token = token_of(drafts, token)
         if dist is not None:
-            self._dists[len(self) - 1] = dist
+            self._dists[len(self) - 1] = over_vocabulary(dist, drafts, self._predictor.vocab_size)
         self.tokens.append(token)
         self.probs.append(prob)
         if self._stop != NONE:

@@ -160,7 +160,7 @@ class PredictorDrafter(Drafter):
 
     def _drawn_tree(self, context: Sequence[int], most: int, nodes: int) -> DraftTree:
         """The same level by level with drawn nodes, all of which are verified."""
-        grown = DrawnTree(self.law, _ORIGIN, self.top_k, nodes, distinct=self.draw == "distinct")
+        grown = DrawnTree(self.law, _ORIGIN, self.predictor, self.top_k, nodes, distinct=self.draw == "distinct")
         rows: dict[int, int] = {}
         beam, levels = [-1], 0
         while beam and len(grown.tree) < nodes and self._goes_on(self._reached(levels), most):

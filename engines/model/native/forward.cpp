@@ -346,8 +346,8 @@ void native_rows(const Weight* weight, int64_t count, const int64_t* numbers, fl
 int64_t native_size(const Weight* weight) { return own_blocks(*weight) * block_size(*weight); }
 
 // Fills the blocks of a part of a weight from the rows of a GGUF file that stores them in another way: `order` says
-// which row is that of each output, or is null. Where the weight is q4_1 and the rows are not, they are narrowed to 4
-// bits (``narrow_block``).
+// which row is that of each output, or is null. Where the weight is of another kind, three_bits, the rows are
+// narrowed to it (``narrow_block``).
 void native_reorder(
     const Weight* weight, int64_t stored, const uint8_t* in_file, const int64_t* order, int64_t threads) {
   const int64_t blocks = own_blocks(*weight), size = block_size(*weight);
@@ -355,7 +355,7 @@ void native_reorder(
   together(std::min(threads, blocks), [&](Member& member) {
     Weight one{nullptr, nullptr, weight->in, block, stored, 0, nullptr};
     std::vector<uint8_t> whole(narrows ? block_size(one) : 0);
-    std::vector<uint8_t> rows(narrows ? block * one.in / group * form(q4_1).file_size : 0);
+    std::vector<uint8_t> rows(narrows ? block * one.in / group * form(three_bits).file_size : 0);
     one.blocks = whole.data();
     by_whole_kind(stored, [&](auto kind) {
       for (int64_t i = member.from(blocks); i < member.to(blocks); i++) {
@@ -363,7 +363,7 @@ void native_reorder(
         reorder_block<kind>(in_file, one.in, weight->out, order, i, narrows ? whole.data() : to);
         if (!narrows) continue;
         narrow_block(one, 0, rows.data());
-        reorder_block<q4_1>(rows.data(), one.in, block, nullptr, 0, to);
+        reorder_block<three_bits>(rows.data(), one.in, block, nullptr, 0, to);
       }
     });
   });

@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from engines import folders
 from engines.machine import content_check, keep, kept, measured_file, processor_flags
+from engines.model.native import loaded
 from engines.model.native.compiling import best_level, compile_library, compiler, packaged, sources
 
 _AGAIN_DAYS = 3  # after them a compiler that failed is tried again
@@ -59,16 +60,13 @@ class NativeRows(ctypes.Structure):
                 ("masks", _ANY), ("kinds", _COUNT), ("skipped", _ANY), ("features", _ANY), ("watched", _ANY)]
 
 
-_loaded: list[ctypes.CDLL] = []
-
-
 def library(progress: Callable[[], None] = lambda: None) -> ctypes.CDLL:
     """The compiled code: of the package where it has some for this processor; else it is compiled here where that was
     not done before, or where what was kept is damaged; then ``progress`` is called first. Raises OSError, RuntimeError,
     AttributeError: there is none here."""
-    if not _loaded:
-        _loaded.append(_opened(_from_package() or _compiled_here(progress)))
-    return _loaded[0]
+    if loaded.code is None:
+        loaded.code = _opened(_from_package() or _compiled_here(progress))
+    return loaded.code
 
 
 def obtainable() -> bool:
@@ -136,6 +134,9 @@ def _opened(file: Path) -> ctypes.CDLL:
     code.native_forward.argtypes = [_ANY, _ANY, _COUNT]
     for name in ("product", "unpack", "rows", "reorder", "forward"):
         getattr(code, f"native_{name}").restype = None
+    code.lookup_longest.argtypes, code.lookup_longest.restype = [_ANY, _ANY, _COUNT, _COUNT, _ANY], _COUNT
+    code.lookup_rows.argtypes, code.lookup_rows.restype = [_ANY, *[_COUNT] * 5, _ANY, _ANY], None
+    code.lookup_trie.argtypes, code.lookup_trie.restype = [_ANY, _COUNT, ctypes.c_double, *[_ANY] * 5], _COUNT
     _lend_threads(code)
     return code
 

@@ -20,9 +20,9 @@ from engines.model.native.native_code import NativeWeight, library
 BLOCK = 32  # outputs that lie together
 GROUP = 32  # inputs whose weights share a scale
 _KINDS = ("float32", "bfloat16", "float16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
-          "Q6_K", "IQ4_NL", "IQ4_XS")  # as stored.h numbers them
+          "Q6_K", "IQ4_NL", "IQ4_XS", "3-bit")  # as stored.h numbers them
 _WIDER = {"Q3_K": 4, "Q4_K": 4, "Q5_K": 4, "IQ4_XS": 2}  # bytes for 256 inputs of an output, beyond those in a file
-_FOUR_BITS = "Q4_1"  # the type of what is narrowed
+_NARROW = "3-bit"  # the type of what is narrowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class NativeLinear(nn.Module):
     Args:
         linear: the layer that it stands for, on the CPU.
         stored: its weight as it is stored, in parts of its outputs; none: its own.
-        narrow: whether what is stored becomes Q4_1: 4 bits, as ``weight_grid.quantised`` finds them.
+        narrow: whether what is stored becomes whole numbers of 3 bits with a scale for every 32.
         rounds: whether the inputs of products with what is stored as whole numbers are rounded to 8 bits.
 
     Attributes:
@@ -72,7 +72,7 @@ class NativeLinear(nn.Module):
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
         self.quantised, self.rounds = bool(stored), rounds and bool(stored)
         if stored:
-            kinds = [_FOUR_BITS if narrow else part.kind for part in stored]
+            kinds = [_NARROW if narrow else part.kind for part in stored]
             self.words = " and ".join(dict.fromkeys(kinds))
             self._natives, self._blocks = zip(*map(self._reordered, stored, kinds))
         else:

@@ -170,11 +170,17 @@ inline void unpack(const Weight& w, int64_t number, float* out) {
   }
 }
 
-// A block of a weight in 4 bits, from the least number of 32 to the largest, as llama.cpp's Q4_1 stores rows
-// [32][in / 32].
+// The nearest of 0 to 7 to numbers divided by a scale, and four.
+inline Floats in_three_bits(Floats x, Floats one_over) {
+  const Floats most = all(7), found = fused(x, one_over, all(4));
+  return chosen(found > 0.0f, chosen(found < most, found, most), all(0)) + 12582912.0f - 12582912.0f;
+}
+
+// A block of a weight in 3 bits, as rows [32][in / 32] of ``three_bits``. The number furthest from zero becomes -4 times
+// the scale, or a little less, whichever of some scales leaves the smallest squared error.
 inline void narrow_block(const Weight& w, int64_t number, uint8_t* out) {
-  constexpr int64_t size = form(q4_1).file_size;
-  alignas(64) float numbers[group * block], least[block], scale[block];
+  constexpr int64_t size = form(three_bits).file_size;
+  alignas(64) float numbers[group * block], scale[block];
   alignas(64) int32_t found[group * block];
   for (int64_t input = 0; input < w.in; input += group) {
     unpack_part(w, number, input, group, numbers);
@@ -184,22 +190,37 @@ inline void narrow_block(const Weight& w, int64_t number, uint8_t* out) {
         const Floats x = load(numbers + k * block + at);
         low = chosen(x < low, x, low), high = chosen(x > high, x, high);
       }
-      for (int i = 0; i < lanes; i++)
-        least[at + i] = to_half(low[i]), scale[at + i] = to_half((high[i] - least[at + i]) / 15);
-      low = load(least + at), high = load(scale + at);
-      const Floats step = chosen(high > 0.0f, high, all(1));
+      const Floats furthest = chosen(-low > high, low, high);
+      Floats best{}, least = all(INFINITY);
+      for (int part = 20; part >= 14; part--) {
+        Floats step = furthest * (part / -80.0f);
+        for (int i = 0; i < lanes; i++) step[i] = to_half(step[i]);
+        const Floats one_over = chosen(step * step > 0.0f, all(1) / step, all(0));
+        Floats error{};
+        for (int k = 0; k < group; k++) {
+          const Floats x = load(numbers + k * block + at);
+          const Floats off = fused(in_three_bits(x, one_over) - 4.0f, step, -x);
+          error = fused(off, off, error);
+        }
+        best = chosen(error < least, step, best), least = chosen(error < least, error, least);
+      }
+      std::memcpy(scale + at, &best, sizeof best);
+      const Floats one_over = chosen(best * best > 0.0f, all(1) / best, all(0));
       for (int k = 0; k < group; k++) {
-        Floats x = (load(numbers + k * block + at) - low) / step;
-        x = chosen(x > 0.0f, x, all(0)), x = chosen(x < 15.0f, x, all(15));
-        const Ints whole = (Ints)(x + 12582912.0f) - 0x4b400000;  // the nearest
+        const Ints whole = __builtin_convertvector(in_three_bits(load(numbers + k * block + at), one_over), Ints);
         std::memcpy(found + k * block + at, &whole, sizeof whole);
       }
     }
     for (int64_t i = 0; i < block; i++) {
       uint8_t* to = out + (i * w.in + input) / group * size;
-      const _Float16 halves[2] = {_Float16(scale[i]), _Float16(least[i])};
-      std::memcpy(to, halves, 4);
-      for (int k = 0; k < group / 2; k++) to[4 + k] = found[k * block + i] | found[(k + group / 2) * block + i] << 4;
+      const _Float16 half = _Float16(scale[i]);
+      std::memcpy(to, &half, 2);
+      std::memset(to + 2, 0, size - 2);
+      for (int k = 0; k < group; k++) {
+        const int32_t three = found[k * block + i], v = k / 4, byte = k % 4;
+        if (v < 6) to[2 + v / 2 * 4 + byte] |= three << 3 * (v % 2);
+        else to[2 + (v - 6) * 4 + byte] |= three << 6, to[10 + byte] |= three >> 2 << v;
+      }
     }
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "vectors.h"
@@ -11,7 +12,8 @@ constexpr int group = 32;              // inputs that do; and whose numbers shar
 constexpr int vectors = block / lanes;  // of outputs
 
 enum Stored : int64_t {
-  float32, bfloat16, float16, q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs
+  float32, bfloat16, float16, q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs,
+  three_bits  // ours, of what only drafts: a float16 scale, and three words
 };
 
 // How a type of llama.cpp's is stored: weight = (number - offset) * scale - least, or + least where a group has its own.
@@ -37,6 +39,7 @@ constexpr Form form(int64_t stored) {
     case q6_k: return {210, 256, 48, 16, 32, false};
     case iq4_nl: return {18, 32, 4, 0, 128, false};
     case iq4_xs: return {136, 256, 32, 32, 128, false};
+    case three_bits: return {14, 32, 3, 0, 4, false};
     default: return {0, 32, 0, 0, 0, false};
   }
 }
@@ -59,7 +62,7 @@ constexpr int64_t span_size(int64_t stored) { return words_at(stored) + form(sto
 constexpr int most(int64_t stored) {
   switch (stored) {
     case q2_k: return 3;
-    case q3_k: return 7;
+    case q3_k: case three_bits: return 7;
     case q4_0: case q4_1: case q4_k: return 15;
     case q5_0: case q5_1: case q5_k: return 31;
     case q6_k: return 63;
@@ -142,6 +145,9 @@ struct Numbers {
       return line(place / 4 * 16 + 8 * (place & 1) + v) >> low_shift & 0x0f0f0f0f |
              (line(32 + place / 4 * 8 + v) >> high_shift & 0x03030303) << 4;
     else if constexpr (kind == q2_k) return line(place / 4 * 8 + v) >> low_shift & 0x03030303;
+    else if constexpr (kind == three_bits)  // a byte has two of them; what is left of three bytes has two more
+      return v < 6 ? line(v / 2) >> 3 * (v % 2) & 0x07070707
+                   : line(v - 6) >> 6 & 0x03030303 | line(2) >> (v - 2) & 0x04040404;
     else
       return line(8 + place / 4 * 8 + v) >> low_shift & 0x03030303 | (line(v) >> high_shift & 0x01010101) << 2;
   }
@@ -256,7 +262,7 @@ inline void by_whole_kind(int64_t stored, Use use) {
   switch (stored) {
 #define OF_KIND(name) case name: return use(std::integral_constant<Stored, name>());
     OF_KIND(q4_0) OF_KIND(q4_1) OF_KIND(q5_0) OF_KIND(q5_1) OF_KIND(q8_0) OF_KIND(q2_k) OF_KIND(q3_k) OF_KIND(q4_k)
-    OF_KIND(q5_k) OF_KIND(q6_k) OF_KIND(iq4_nl) OF_KIND(iq4_xs)
+    OF_KIND(q5_k) OF_KIND(q6_k) OF_KIND(iq4_nl) OF_KIND(iq4_xs) OF_KIND(three_bits)
 #undef OF_KIND
     default: return;
   }

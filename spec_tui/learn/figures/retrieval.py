@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engines.core.tree import chain_to, depths
+from engines.core.tree import depths
 from engines.cost.curve import CostCurve
 from engines.methods import what_drafts
 from engines.report.events import Round
@@ -13,6 +13,7 @@ from spec_tui.learn.lesson_facts import Missing, followers
 from spec_tui.present.rows import Row, bar, struck
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ACCEPTED, HERE, PRUNED, REJECTED
+from spec_tui.present.tree_paths import chain_to
 
 
 class TrieFigure(LessonFigure):

@@ -1,0 +1,7 @@
+"""The native code, where a model has loaded it: what can do without looks here, and imports no torch for it."""
+
+from __future__ import annotations
+
+import ctypes
+
+code: ctypes.CDLL | None = None
