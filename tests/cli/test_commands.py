@@ -143,7 +143,7 @@ def test_doctor_fails_where_an_engine_writes_other_tokens_than_generate(cli, no_
     no_probe[library_probe.DECODING] |= {"works": False, "problem": f"pld: {checks[1]['problem']}"}
     done = cli("doctor")
     assert done.code == 1
-    assert "the sample pair is not decoded as it should be (pld: token 3 is another" in " ".join(done.out.split())
+    assert "the sample pair is not decoded as it should be (pld: token 3 differs" in " ".join(done.out.split())
 
 
 def test_doctor_fails_where_native_code_was_compiled_and_is_wrong(cli, no_probe):
