@@ -121,7 +121,7 @@ class Runtime:
     """A target model, its tokenizer, a draft model and draft heads where there are some that fit.
 
     Attributes:
-        heads: by kind (``engines.heads.shape``).
+        heads: by kind (``engines.heads.head_config``).
         ready: what was loaded, as an event.
         prices: t(n) of each.
         fixed_prices: the same for runs whose text depends on what is drafted (``pricing.fixed_price``).

@@ -172,7 +172,7 @@ def tiny():
         prices = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": cheap, "tiny-head": cheap,
                   "tiny-medusa": CostCurve(((1, 0.1), (4, 0.12)))}
         patch.setattr(runtime, "price", lambda model, fresh, beside: prices[model.name])
-        heads = {head.shape.kind: head for head in (make_head(target), make_medusa(target))}
+        heads = {head.config.kind: head for head in (make_head(target), make_medusa(target))}
         runtime = Runtime(target, make_tokenizer(), wrap(draft, "tiny-draft"), heads=heads)
     add_datastores("tiny-texts", runtime)
     return runtime

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 
-def make_shape(target: Any, family: str = "EAGLE-3", **changes: Any):
-    from engines.heads.shape import EAGLE3, HeadShape
+def make_config(target: Any, family: str = "EAGLE-3", **changes: Any):
+    from engines.heads.head_config import EAGLE3, HeadConfig
 
     config = target.model.config
     given = {
@@ -15,7 +15,7 @@ def make_shape(target: Any, family: str = "EAGLE-3", **changes: Any):
         "kv_heads": 2, "head_dim": 8, "vocabulary": config.vocab_size, "draft_vocabulary": config.vocab_size,
         "layers": (1, 2, 3) if family == EAGLE3 else (),
     }
-    return HeadShape(**given | changes)
+    return HeadConfig(**given | changes)
 
 
 def make_file(target: Any, family: str = "EAGLE-3", seed: int = 0, draft_tokens: int = 200, **changes: Any):
@@ -23,23 +23,23 @@ def make_file(target: Any, family: str = "EAGLE-3", seed: int = 0, draft_tokens:
     rows."""
     import torch
 
+    from engines.heads.head_config import EAGLE3
     from engines.heads.head_file import HeadFile
     from engines.heads.network import HeadNetwork
-    from engines.heads.shape import EAGLE3
 
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randperm(target.vocab_size, generator=generator)[:draft_tokens].sort().values
     if family == EAGLE3:
         changes.setdefault("draft_vocabulary", len(ids))
-    shape = make_shape(target, family, **changes)
+    config = make_config(target, family, **changes)
     weights = {
         name: torch.randn(tensor.shape, generator=generator) * 0.2 + (tensor.dim() == 1 and "norm" in name)
-        for name, tensor in HeadNetwork(shape).state_dict().items()
+        for name, tensor in HeadNetwork(config).state_dict().items()
     }
-    ids = ids if shape.draft_vocabulary != shape.vocabulary else None
+    ids = ids if config.draft_vocabulary != config.vocabulary else None
     return HeadFile(
-        name="tiny-head", folder=Path("nowhere"), shape=shape, weights=weights, ids=ids, rows=None, embeddings=None,
-        layers_said=shape.layers, made_for=target.fingerprint, card={},
+        name="tiny-head", folder=Path("nowhere"), config=config, weights=weights, ids=ids, rows=None, embeddings=None,
+        layers_said=config.layers, made_for=target.fingerprint, card={},
     )
 
 
@@ -54,18 +54,18 @@ def make_medusa_file(target: Any, seed: int = 0, heads: int = 4, blocks: int = 1
     with rows of their own."""
     import torch
 
+    from engines.heads.head_config import MedusaConfig
     from engines.heads.head_file import HeadFile
-    from engines.heads.shape import MedusaShape
 
     generator = torch.Generator().manual_seed(seed)
     width, vocabulary = target.model.config.hidden_size, target.vocab_size
     ids = torch.randperm(vocabulary, generator=generator)[:draft_tokens].sort().values if draft_tokens else None
-    shape = MedusaShape(heads=heads, blocks=blocks, width=width, vocabulary=vocabulary,
+    config = MedusaConfig(heads=heads, blocks=blocks, width=width, vocabulary=vocabulary,
                         draft_vocabulary=draft_tokens or vocabulary)
     weights = {"weight": torch.randn(heads, blocks, width, width, generator=generator) * 0.2,
                "bias": torch.randn(heads, blocks, width, generator=generator) * 0.2}
     rows = None if draft_tokens else torch.randn(heads, vocabulary, width, generator=generator)
-    return HeadFile(name="tiny-medusa", folder=Path("nowhere"), shape=shape, weights=weights, ids=ids, rows=rows,
+    return HeadFile(name="tiny-medusa", folder=Path("nowhere"), config=config, weights=weights, ids=ids, rows=rows,
                     made_for=target.fingerprint)
 
 

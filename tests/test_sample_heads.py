@@ -6,14 +6,14 @@ import pytest
 
 from engines import Request, measure
 from engines.folders import sample_heads
-from engines.heads.at_hand import at_hand
-from engines.heads.shape import EAGLE_HEAD, MEDUSA_HEADS
+from engines.heads.head_config import EAGLE_HEAD, MEDUSA_HEADS
+from engines.heads.local_heads import local_heads
 
 _LARGEST = 12_000_000  # bytes
 
 
 def test_each_is_small_and_named_in_the_readme():
-    ships = [head for head in at_hand() if head.ships]
+    ships = [head for head in local_heads() if head.ships]
     readme = (sample_heads() / "README.md").read_text("utf-8")
     assert ships
     for head in ships:
@@ -39,7 +39,7 @@ def test_a_head_of_eagle_2_is_taken_by_its_family_and_drafts_every_token():
 
     runtime = load("sample", head="eagle")
     head = runtime.heads[EAGLE_HEAD]
-    assert (head.name, head.shape.family, head.shape.draft_vocabulary) == ("sample-eagle-2", "EAGLE", 8192)
+    assert (head.name, head.config.family, head.config.draft_vocabulary) == ("sample-eagle-2", "EAGLE", 8192)
     turn = (("user", "What is a tree?"),)
     drafted, plain = (
         list(runtime.run(Request(turn, engine, options, max_new_tokens=40)))

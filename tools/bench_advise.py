@@ -36,7 +36,7 @@ from engines.race.race_events import LaneFinished
 from engines.race.result import RaceResult
 from engines.race.runner import race
 from engines.runtime import Runtime
-from spec_tui.present.advice_words import chosen, judge, last_measured, ranked, sentences
+from spec_tui.present.advice_text import chosen, judge, last_measured, ranked, sentences
 from spec_tui.present.speed_verdict import Speed
 from spec_tui.session.advice_setup import prepare
 

@@ -50,8 +50,8 @@ class PacedClient(FakeClient):
 
     def feed_tokens(self, count: int) -> None:
         """Let rounds through until this many tokens are out."""
-        while count > 0 and self._script:
-            event = self._script.popleft()
+        while count > 0 and self.pending:
+            event = self.pending.popleft()
             self.say(event)
             count -= len(event.emitted) if isinstance(event, Round) else 0
 

@@ -27,7 +27,7 @@ from engines.race.lanes import Lane, Race, parse_lanes
 from engines.race.result import RaceResult
 from engines.race.runner import race
 from engines.runtime import Runtime
-from spec_tui.present.advice_words import judge
+from spec_tui.present.advice_text import judge
 
 CORES = os.cpu_count() or 1
 HERE, THERE = ("float32", CORES), (("float32", 1), ("bfloat16", CORES))

@@ -139,10 +139,10 @@ def disagreeing() -> int:
     """How many lessons race runs that contradict each other: those have to be recorded anew, on a quiet machine."""
     from spec_tui.learn.lesson import find, recorded
     from spec_tui.learn.lesson import names as lessons
+    from spec_tui.learn.lesson_progress import LessonProgress
     from spec_tui.learn.recordings import doubts
-    from spec_tui.learn.walk import Walk
 
-    found = {name: doubts(Walk(lesson, recorded(lesson))) for name in lessons() if (lesson := find(name))}
+    found = {name: doubts(LessonProgress(lesson, recorded(lesson))) for name in lessons() if (lesson := find(name))}
     for name, words in found.items():
         print(*(f"lesson {name}: {one}" for one in words), sep="\n", end="\n" * bool(words))
     return sum(map(bool, found.values()))

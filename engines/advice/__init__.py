@@ -1,7 +1,8 @@
 """The adviser: which method, with which settings, for this model and these prompts.
 
-``trial_lanes.py`` the settings that are tried; ``halving.py`` how time is divided and who goes on; ``foreseen.py`` what
-will be done; ``adviser.py`` the rounds, each a race; ``findings.py`` their numbers; ``pass_times.py`` the noise of
-runs; ``paired_ratio.py`` a speed-up with its noise; ``known_answers.py`` answers that lie in a datastore. Importing any
+``trial_lanes.py`` the settings that are tried; ``halving.py`` how time is divided and who goes on;
+``evaluation_plan.py`` what will be done; ``adviser.py`` the rounds, each a race; ``findings.py`` their numbers;
+``pass_times.py`` the noise of runs; ``paired_ratio.py`` a speed-up with its noise; ``what_if.py`` the same on another
+machine; ``server_acceptance.py`` what a server accepts; ``leakage.py`` answers that lie in a datastore. Importing any
 of it loads no torch.
 """

@@ -73,7 +73,7 @@ class Adviser(Findings):
             left, field = end - self.clock(), self._field(stage)
             if self.rounds and (left <= (watch.each if check else 0) or cancelled() or not field):
                 return
-            seconds = left if check else halving.share(left, number, len(selecting))
+            seconds = left if check else halving.round_seconds(left, number, len(selecting))
             screening = self._round(field, seconds, stage)
             self.rounds.append(screening)
             yield ScreeningStarted(number=number + 1, rounds=len(self.stages), seconds=seconds, asked=screening.asked,

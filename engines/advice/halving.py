@@ -100,7 +100,7 @@ def kept(methods: int) -> int:
     return max(FINALISTS, -(-methods // 2))
 
 
-def share(left: float, number: int, rounds: int) -> float:
+def round_seconds(left: float, number: int, rounds: int) -> float:
     """Seconds for round ``number`` (from 0) of those that are left: the final gets as much as all others together."""
     if number == rounds - 1:
         return left

@@ -1,4 +1,4 @@
-"""Files of prompts as users have them: plain lines, lines of JSON, a chat log of OpenAI's form."""
+"""Files of prompts as users have them: plain lines, lines of JSON, a chat log in OpenAI's format."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def _checked(runtime: Runtime, engine: str, request: Request, expected: tuple[in
         same = next((i for i, (ours, theirs) in enumerate(zip(found, expected)) if ours != theirs), None)
         differs = same is not None or len(found) != len(expected)
         at = len(expected) if same is None else same
-        problem = f"token {at + 1} is another than that of transformers.generate" if differs else ""
+        problem = f"token {at + 1} differs from that of transformers.generate" if differs else ""
     except SpecError as error:
         problem = error.message
     except Exception as error:  # of a library in a version that nobody tried

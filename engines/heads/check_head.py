@@ -17,15 +17,15 @@ from typing import Any
 import torch
 
 from engines.errors import UsageProblem
+from engines.heads.compatibility import rows_for
 from engines.heads.draft_head import DraftHead
-from engines.heads.fit import rows_for
+from engines.heads.head_config import HeadConfig
 from engines.heads.head_file import HeadFile
+from engines.heads.hidden_state_cache import TappedText, Text, states_of
 from engines.heads.medusa_heads import MedusaHeads
 from engines.heads.medusa_student import MedusaStudent
-from engines.heads.shape import HeadShape
-from engines.heads.tap_cache import TappedText, Text, states_of
 from engines.heads.training import agreement, simulated
-from engines.heads.unrolled import EagleStudent
+from engines.heads.training_time_test import EagleStudent
 from engines.libraries.hf import rope, text_config
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
@@ -91,44 +91,44 @@ def check(head: DraftHead | MedusaHeads, target: CausalModel, texts: Sequence[Te
 def as_read(file: HeadFile, reading: HeadReading, folder: Path) -> HeadFile:
     """The head, for another folder, with a file that declares a reading. Raises UsageProblem: its layout has no words
     for what is meant."""
-    if not reading.choices.keys() <= {field.name for field in fields(file.shape)}:
-        raise UsageProblem(f"no file can say this of the head {file.name}: {reading.words}",
+    if not reading.choices.keys() <= {field.name for field in fields(file.config)}:
+        raise UsageProblem(f"the layout of the head {file.name} cannot express this: {reading.words}",
                            "ask whoever made it, or train one")
-    return replace(file, folder=folder, shape=replace(file.shape, **reading.choices))
+    return replace(file, folder=folder, config=replace(file.config, **reading.choices))
 
 
 def _of_eagle(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> Iterator[HeadReading]:
-    shape, count = head.shape, text_config(target.model.config).num_hidden_layers
-    layerings = [shape.layers]
-    for shift in (1, -1) if shape.layers else ():
-        moved = tuple(layer + shift for layer in shape.layers)
+    config, count = head.config, text_config(target.model.config).num_hidden_layers
+    layerings = [config.layers]
+    for shift in (1, -1) if config.layers else ():
+        moved = tuple(layer + shift for layer in config.layers)
         if min(moved) >= 1 and max(moved) <= count:
             layerings.append(moved)
-    orders = (True, False) if shape.layers else (False,)
+    orders = (True, False) if config.layers else (False,)
     settings = rope(target.model.config)
-    thetas = dict.fromkeys([shape.rope_theta, float(settings.get("rope_theta") or shape.rope_theta)])
+    thetas = dict.fromkeys([config.rope_theta, float(settings.get("rope_theta") or config.rope_theta)])
     for layers in layerings:
         read = _tapped(target, texts, layers)
         for normed, theta in product(orders, thetas):
-            tried = replace(shape, layers=layers, norm_before_residual=normed, rope_theta=theta)
+            tried = replace(config, layers=layers, norm_before_residual=normed, rope_theta=theta)
             named = f"layers {', '.join(map(str, tried.layers))}, " if tried.layers else ""
             yield HeadReading(
                 choices={"layers": tried.layers, "norm_before_residual": normed, "rope_theta": theta},
                 words=f"{named}{'norm before residual, ' if normed else ''}rope theta {theta:g}",
-                declared=tried == shape, agreement=tuple(_agreement(head, target, tried, read)),
+                declared=tried == config, agreement=tuple(_agreement(head, target, tried, read)),
             )
 
 
 def _of_medusa(head: MedusaHeads, target: CausalModel, texts: Sequence[Text]) -> Iterator[HeadReading]:
     last = text_config(target.model.config).num_hidden_layers
-    read, steps = _tapped(target, texts, (last,)), min(STEPS, head.shape.heads)
+    read, steps = _tapped(target, texts, (last,)), min(STEPS, head.config.heads)
     rows = rows_for(head.file, target).detach().float().cpu()
 
     def logits(states: torch.Tensor, step: int) -> torch.Tensor:
         return states @ (rows[step] if rows.dim() == 3 else rows).T
 
     for normed, shift in product((True, False), (0, -1, 1)):
-        student = MedusaStudent(head.shape, shift)
+        student = MedusaStudent(head.config, shift)
         student.network.load_state_dict(head.file.weights)
         student.network.float()
         inputs = read if normed else [replace(text, final=text.taps) for text in read]
@@ -152,11 +152,11 @@ def _tapped(target: CausalModel, texts: Sequence[Text], layers: Sequence) -> lis
     return found
 
 
-def _agreement(head: DraftHead, target: CausalModel, shape: HeadShape, read: Sequence[TappedText]) -> list[float]:
+def _agreement(head: DraftHead, target: CausalModel, config: HeadConfig, read: Sequence[TappedText]) -> list[float]:
     file = head.file
     embeddings = target.model.get_input_embeddings().weight if file.embeddings is None else file.embeddings
     rows = rows_for(file, target).detach().float().cpu()
-    student = EagleStudent(shape, embeddings.detach().float().cpu())
+    student = EagleStudent(config, embeddings.detach().float().cpu())
     student.network.load_state_dict(file.weights)
     student.network.float()
     return agreement(student, read, lambda states, step: states @ rows.T, file.ids, STEPS)

@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 
 from engines.errors import ModelUnavailable, first_line
 from engines.folders import write_json
-from engines.heads.at_hand import CONFIG, OWN, WEIGHTS, is_medusa
 from engines.heads.eagle_layout import eagle_config, eagle_head, eagle_tensors
+from engines.heads.head_config import MedusaConfig
 from engines.heads.head_file import HeadFile
+from engines.heads.local_heads import CONFIG, OWN, WEIGHTS, is_medusa
 from engines.heads.medusa_layout import medusa_config, medusa_heads, medusa_tensors
-from engines.heads.shape import MedusaShape
 from engines.hub.untrusted_json import object_in, read_object
 
 _SAFE = (WEIGHTS, "medusa_lm_head.safetensors")
@@ -55,9 +55,9 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
 def write(file: HeadFile, target: str, dtype: str = "bfloat16") -> None:
     """Write a head in the layout that vLLM reads. Rows of the language modelling head that are the target's are left
     out, which is said under ``OWN``. Raises OSError; ValueError: the layout has no place for it."""
-    medusa = isinstance(file.shape, MedusaShape)
+    medusa = isinstance(file.config, MedusaConfig)
     tensors = medusa_tensors(file) if medusa else eagle_tensors(file)
-    config = medusa_config(file, target) if medusa else eagle_config(file.shape, target)
+    config = medusa_config(file, target) if medusa else eagle_config(file.config, target)
     file.folder.mkdir(parents=True, exist_ok=True)
     save_file({
         name: (tensor.to(_DTYPES[dtype]) if tensor.is_floating_point() else tensor).contiguous()

@@ -12,10 +12,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from engines.heads import native_head
-from engines.heads.fit import check_fit, lay_out_as, linear_of, reads_of, rows_for
+from engines.heads.compatibility import check_compatible, lay_out_as, linear_of, reads_of, rows_for
+from engines.heads.head_config import EAGLE3
 from engines.heads.head_file import HeadFile
 from engines.heads.network import HeadNetwork, Rotation
-from engines.heads.shape import EAGLE3
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.kv_buffer import KVBuffer
@@ -50,16 +50,16 @@ class DraftHead:
     trees = True
 
     def __init__(self, file: HeadFile, target: CausalModel) -> None:
-        shape = file.shape
-        check_fit(file, target)
-        self.name, self.shape, self.file = file.name, shape, file
+        config = file.config
+        check_compatible(file, target)
+        self.name, self.config, self.file = file.name, config, file
         self.vocab_size, self.context_limit = target.vocab_size, target.context_limit
         self.device, self.dtype = target.device, target.dtype
-        taps = shape.layers if shape.family == EAGLE3 else (LAST,)
+        taps = config.layers if config.family == EAGLE3 else (LAST,)
         self.reads = reads_of(file, target)
         self.request = FeatureRequest(history=frozenset(taps))
         self._taps, self._features = taps, target.features
-        self._network = HeadNetwork(shape)
+        self._network = HeadNetwork(config)
         self._network.load_state_dict(file.weights)
         self._network.requires_grad_(False).to(self.device, self.dtype)
         self.parameters = sum(p.numel() for p in self._network.parameters())
@@ -68,7 +68,7 @@ class DraftHead:
         if file.embeddings is not None:
             self._embed = nn.Embedding.from_pretrained(file.embeddings.to(self.device, self.dtype))
         self._head = target.model.get_output_embeddings()
-        own_head = shape.family == EAGLE3 or file.ids is not None
+        own_head = config.family == EAGLE3 or file.ids is not None
         if own_head:
             rows = rows_for(file, target)
             self._head = linear_of(rows.to(self.device, self.dtype))
@@ -80,7 +80,7 @@ class DraftHead:
         self._head = self._laid["head"] if own_head else self._head
         takes = target.native and native_head.takes(self._network, self._embed, self._head)
         self.native = native_head.NativeHead(self._network, self._embed, self._head) if takes else None
-        self._rotation = Rotation(shape.rope_theta, shape.head_dim, torch.empty(0, device=self.device,
+        self._rotation = Rotation(config.rope_theta, config.head_dim, torch.empty(0, device=self.device,
                                                                                  dtype=self.dtype))
         self.cache = KVBuffer(1)
         self.tokens: list[int] = []
@@ -96,7 +96,7 @@ class DraftHead:
     @property
     def settings(self) -> dict[str, Any]:
         """What its time depends on, as plain data."""
-        return asdict(self.shape)
+        return asdict(self.config)
 
     @property
     def length(self) -> int:
@@ -173,7 +173,7 @@ class DraftHead:
     def _feature(self) -> torch.Tensor:
         """The feature of the root's children, [1, width]; zeros before anything was read."""
         if self._last is None:
-            self._last = torch.zeros(1, self.shape.width, device=self.device, dtype=self.dtype)
+            self._last = torch.zeros(1, self.config.width, device=self.device, dtype=self.dtype)
         return self._last
 
     def _rewound(self, context: Sequence[int]) -> int:
@@ -203,11 +203,11 @@ class DraftHead:
         self, tokens: Sequence[int], features: torch.Tensor, positions: Sequence[int], seen: np.ndarray | None
     ) -> torch.Tensor:
         """The layer's outputs [rows, width] by torch's operations."""
-        network, shape, rows = self._network, self.shape, len(tokens)
+        network, config, rows = self._network, self.config, len(tokens)
         ids = torch.tensor(list(tokens), device=self.device)
         read, residual = network.entry(self._embed(ids).to(self.dtype), features)
         queries, keys, values = network.heads(read, self._rotation.at(positions))
-        store = self.cache.store(shape.kv_heads, shape.head_dim, keys)
+        store = self.cache.store(config.kv_heads, config.head_dim, keys)
         start, end = self.cache.offset, self.cache.offset + rows
         store[0, 0, :, start:end], store[1, 0, :, start:end] = keys, values
         mask = None if seen is None else torch.from_numpy(seen).to(self.device)
@@ -215,7 +215,7 @@ class DraftHead:
             mask = torch.ones(rows, end, dtype=torch.bool, device=self.device).tril(start)
         attended = F.scaled_dot_product_attention(
             queries[None], store[0, :, :, :end], store[1, :, :, :end], attn_mask=mask,
-            is_causal=mask is None and rows > 1, enable_gqa=shape.heads != shape.kv_heads,
+            is_causal=mask is None and rows > 1, enable_gqa=config.heads != config.kv_heads,
         )[0]
         return network.leave(attended, residual)
 

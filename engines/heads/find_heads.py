@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engines.errors import ModelUnavailable, SpecError
-from engines.heads.at_hand import AUTO, NONE, at_hand, may_be_on_hub, place_of
 from engines.heads.checkpoint import names_needed, read
-from engines.heads.shape import FAMILIES, MEDUSA_HEADS
+from engines.heads.head_config import FAMILIES, MEDUSA_HEADS
+from engines.heads.local_heads import AUTO, NONE, local_heads, may_be_on_hub, place_of
 from engines.libraries.hf import text_config
 from engines.progress import Loading
 
@@ -35,12 +35,12 @@ def heads_for(
     found: dict[str, Head] = {}
     if name == NONE:
         return found, ()
-    said, ours = [], [one for one in at_hand() if one.target_fingerprint == target.fingerprint != ""]
+    said, ours = [], [one for one in local_heads() if one.target_fingerprint == target.fingerprint != ""]
     if (family := FAMILIES.get((name or "").lower())) is not None:
         ours.sort(key=lambda one: one.family != family)
     elif name not in (None, AUTO):
         head = _loaded(name, _folder(name, allow_pickle, progress), target, allow_pickle)
-        found[head.shape.kind] = head
+        found[head.config.kind] = head
         if head.file.made_for and head.file.made_for != target.fingerprint:
             said.append(f"the head {name} was trained for other weights than those of {target.name}: its drafts may be "
                         "accepted less often")
@@ -59,7 +59,7 @@ def _loaded(name: str, folder: Path, target: CausalModel, allow_pickle: bool) ->
 
     config = text_config(target.model.config)
     file = read(name, folder, config.num_hidden_layers, config.hidden_size, allow_pickle)
-    return (MedusaHeads if file.shape.kind == MEDUSA_HEADS else DraftHead)(file, target)
+    return (MedusaHeads if file.config.kind == MEDUSA_HEADS else DraftHead)(file, target)
 
 
 def _folder(name: str, allow_pickle: bool, progress: Callable[[Loading], None]) -> Path:
@@ -72,7 +72,7 @@ def _folder(name: str, allow_pickle: bool, progress: Callable[[Loading], None]) 
 
 
 def _names() -> str:
-    return "one of: " + ", ".join([*(head.name for head in at_hand()), AUTO, NONE])
+    return "one of: " + ", ".join([*(head.name for head in local_heads()), AUTO, NONE])
 
 
 def _from_hub(name: str, allow_pickle: bool, progress: Callable[[Loading], None]) -> Path:

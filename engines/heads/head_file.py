@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from engines.heads.shape import HeadShape, MedusaShape
+from engines.heads.head_config import HeadConfig, MedusaConfig
 from engines.hub.untrusted_json import is_count
 
 
@@ -19,7 +19,7 @@ class HeadFile:
 
     Attributes:
         name: as the user gave it; ``folder``: where it lies.
-        shape: what it is, for a target of which nothing is known yet but what the file says.
+        config: what it is, for a target of which nothing is known yet but what the file says.
         weights: of ``HeadNetwork`` or ``MedusaNetwork``, by its names.
         ids: int64 [draft vocabulary], the target's token of each token that the head drafts; None where they are all.
         rows: [draft vocabulary, width] its language modelling head, of Medusa heads with one each [heads, draft
@@ -32,7 +32,7 @@ class HeadFile:
 
     name: str
     folder: Path
-    shape: HeadShape | MedusaShape
+    config: HeadConfig | MedusaConfig
     weights: dict[str, torch.Tensor]
     ids: torch.Tensor | None
     rows: torch.Tensor | None
@@ -61,7 +61,7 @@ def number(config: Mapping[str, Any], key: str, default: float) -> float:
     if value is None:
         return default
     if type(value) not in (int, float) or not 0 < value < 1e12:
-        raise ValueError(f"{key} is no number that can be")
+        raise ValueError(f"{key} is out of range")
     return float(value)
 
 

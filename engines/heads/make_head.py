@@ -13,12 +13,12 @@ import torch
 
 from engines.errors import UsageProblem
 from engines.heads.checkpoint import write
+from engines.heads.head_config import EAGLE, EAGLE3, MEDUSA, HeadConfig, MedusaConfig, usual_layers
 from engines.heads.head_file import HeadFile
+from engines.heads.hidden_state_cache import HiddenStateCache, Text, size_on_disk
 from engines.heads.medusa_network import MedusaNetwork
 from engines.heads.medusa_student import MedusaStudent
 from engines.heads.network import HeadNetwork
-from engines.heads.shape import EAGLE, EAGLE3, MEDUSA, HeadShape, MedusaShape, usual_layers
-from engines.heads.tap_cache import TapCache, Text, size_on_disk
 from engines.heads.training import (
     HELD_OUT,
     HeadRecipe,
@@ -28,7 +28,7 @@ from engines.heads.training import (
     frequent,
     split,
 )
-from engines.heads.unrolled import EagleStudent
+from engines.heads.training_time_test import EagleStudent
 from engines.libraries.hf import text_config
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _DRAFTED = 8192  # tokens that a head of EAGLE-3 or Medusa heads draft, where no
 class HeadSpec:
     """Attributes:
     name: of the head.
-    family: EAGLE (1 and 2), EAGLE-3 or Medusa (``shape``).
+    family: EAGLE (1 and 2), EAGLE-3 or Medusa (``config``).
     vocabulary: most tokens that it can draft, the most frequent of the answers; None: all of EAGLE-1 and 2, of others
         8,192.
     layers: EAGLE-3: those that it reads; empty for the usual ones.
@@ -85,59 +85,59 @@ class TrainingEstimate:
     each_pass: float
 
 
-def shape_for(target: CausalModel, spec: HeadSpec) -> HeadShape | MedusaShape:
-    """The shape of a head for a target: of EAGLE the sizes of one of its layers. Raises UsageProblem."""
-    config, most = text_config(target.model.config), spec.vocabulary
+def config_for(target: CausalModel, spec: HeadSpec) -> HeadConfig | MedusaConfig:
+    """The config of a head for a target: of EAGLE the sizes of one of its layers. Raises UsageProblem."""
+    sizes, most = text_config(target.model.config), spec.vocabulary
     if most is None:
         most = target.vocab_size if spec.family == EAGLE else _DRAFTED
     draft_vocabulary = min(most, target.vocab_size)
     if spec.family == MEDUSA:
-        return MedusaShape(heads=spec.heads, blocks=1, width=config.hidden_size, vocabulary=target.vocab_size,
+        return MedusaConfig(heads=spec.heads, blocks=1, width=sizes.hidden_size, vocabulary=target.vocab_size,
                            draft_vocabulary=draft_vocabulary)
-    layers = spec.layers or usual_layers(config.num_hidden_layers)
+    layers = spec.layers or usual_layers(sizes.num_hidden_layers)
     if spec.family == EAGLE:
         layers = ()
-    if len(set(layers)) != len(layers) or not all(1 <= layer <= config.num_hidden_layers for layer in layers):
+    if len(set(layers)) != len(layers) or not all(1 <= layer <= sizes.num_hidden_layers for layer in layers):
         raise UsageProblem(
-            f"a head cannot read layers {', '.join(map(str, layers))} of {config.num_hidden_layers}",
+            f"a head cannot read layers {', '.join(map(str, layers))} of {sizes.num_hidden_layers}",
             "give --layers, counted from 1, each once",
         )
-    heads = config.num_attention_heads
-    return HeadShape(
-        family=spec.family, width=config.hidden_size, target_width=config.hidden_size, mlp=config.intermediate_size,
-        heads=heads, kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads, vocabulary=target.vocab_size,
-        draft_vocabulary=draft_vocabulary, layers=tuple(layers), eps=getattr(config, "rms_norm_eps", 1e-5),
+    heads = sizes.num_attention_heads
+    return HeadConfig(
+        family=spec.family, width=sizes.hidden_size, target_width=sizes.hidden_size, mlp=sizes.intermediate_size,
+        heads=heads, kv_heads=getattr(sizes, "num_key_value_heads", None) or heads,
+        head_dim=getattr(sizes, "head_dim", None) or sizes.hidden_size // heads, vocabulary=target.vocab_size,
+        draft_vocabulary=draft_vocabulary, layers=tuple(layers), eps=getattr(sizes, "rms_norm_eps", 1e-5),
     )
 
 
 def estimate(target: CausalModel, spec: HeadSpec, texts: Sequence[Text], answers: int) -> TrainingEstimate:
     """What training on so many answers takes, by some of them: the target reads a few, and the head is trained on these
     for a few updates, which are then forgotten. Raises UsageProblem: as ``make_head``."""
-    shape = shape_for(target, spec)
+    config = config_for(target, spec)
     with torch.device("meta"):
-        network = MedusaNetwork(shape) if isinstance(shape, MedusaShape) else HeadNetwork(shape)
+        network = MedusaNetwork(config) if isinstance(config, MedusaConfig) else HeadNetwork(config)
     tokens = round(sum(len(text.tokens) for text in texts) / len(texts) * answers)
-    reading, each_pass = _measured(target, spec, shape, list(texts[:_MEASURED]))
-    return TrainingEstimate(tokens, size_on_disk(tokens, len(shape.layers), shape.target_width),
+    reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]))
+    return TrainingEstimate(tokens, size_on_disk(tokens, len(config.layers), config.target_width),
                             sum(p.numel() for p in network.parameters()), reading * tokens, each_pass * tokens)
 
 
 def _measured(
-    target: CausalModel, spec: HeadSpec, shape: HeadShape | MedusaShape, texts: list[Text]
+    target: CausalModel, spec: HeadSpec, config: HeadConfig | MedusaConfig, texts: list[Text]
 ) -> tuple[float, float]:
     """Seconds a token of reading, and of an update with every step unrolled."""
     times: list[tuple[int, float]] = []
     recipe = replace(spec.recipe, minutes=60.0, single=0.0, judge_seconds=3600.0)
     with TemporaryDirectory() as folder:
-        cache = TapCache(Path(folder), target, shape.layers, texts)
+        cache = HiddenStateCache(Path(folder), target, config.layers, texts)
         began = perf_counter()
         cache.fill(lambda done, total: None)
         reading = (perf_counter() - began) / sum(len(text.tokens) for text in texts)
         read = (cache.read() * HELD_OUT)[:max(HELD_OUT, len(texts))]  # only the time counts
         parts = parts_of(target)
-        student = MedusaStudent(shape) if isinstance(shape, MedusaShape) else EagleStudent(shape, parts.embeddings)
-        ids = torch.arange(shape.draft_vocabulary)
+        student = MedusaStudent(config) if isinstance(config, MedusaConfig) else EagleStudent(config, parts.embeddings)
+        ids = torch.arange(config.draft_vocabulary)
         HeadTrainer(student, parts, read, ids, recipe, Path(folder)).train(
             lambda progress: times.append((progress.tokens, perf_counter())), lambda: len(times) > _UPDATES)
     (before, began), (after, ended) = times[0], times[-1]  # the first one warms up
@@ -161,23 +161,23 @@ def make_head(
     Raises:
         UsageProblem: too few texts, layers that the target does not have, a ``work`` folder of something else.
     """
-    shape = shape_for(target, spec)
-    cache = TapCache(work / "taps", target, shape.layers, texts)
+    config = config_for(target, spec)
+    cache = HiddenStateCache(work / "taps", target, config.layers, texts)
     if not cache.fill(reading, stop):
         return None
     read, parts = cache.read(), parts_of(target)
-    ids = frequent(read, shape.draft_vocabulary, target.vocab_size)
-    student = MedusaStudent(shape) if isinstance(shape, MedusaShape) else EagleStudent(shape, parts.embeddings)
+    ids = frequent(read, config.draft_vocabulary, target.vocab_size)
+    student = MedusaStudent(config) if isinstance(config, MedusaConfig) else EagleStudent(config, parts.embeddings)
     trainer = HeadTrainer(student, parts, read, ids, spec.recipe, work)
     if not trainer.train(training, stop):
         return None
     trainer.judge()
     progress = trainer.progress
     trained, held = split(read)
-    all_drafted = shape.family == EAGLE and len(ids) == shape.vocabulary
+    all_drafted = config.family == EAGLE and len(ids) == config.vocabulary
     write(HeadFile(
-        name=spec.name, folder=out, shape=shape, weights=trainer.best(), rows=None, embeddings=None,
-        ids=None if all_drafted else ids, layers_said=shape.layers, made_for=target.fingerprint, card={
+        name=spec.name, folder=out, config=config, weights=trainer.best(), rows=None, embeddings=None,
+        ids=None if all_drafted else ids, layers_said=config.layers, made_for=target.fingerprint, card={
             "answers": len(trained), "answer_tokens": sum(len(text) - text.start for text in trained),
             "held_out_answers": len(held), "tokens_trained_on": progress.tokens, "updates": progress.updates,
             "minutes": round(progress.minutes, 1), "agreement": [round(a, 3) for a in progress.agreement],

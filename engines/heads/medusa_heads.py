@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from engines.heads.fit import check_fit, lay_out_as, linear_of, reads_of, rows_for
+from engines.heads.compatibility import check_compatible, lay_out_as, linear_of, reads_of, rows_for
 from engines.heads.head_file import HeadFile
 from engines.heads.medusa_network import MedusaNetwork
 from engines.model.causal_model import CausalModel
@@ -36,12 +36,12 @@ class MedusaHeads:
     request: ClassVar[FeatureRequest] = FeatureRequest(latest=frozenset({LAST}))
 
     def __init__(self, file: HeadFile, target: CausalModel) -> None:
-        check_fit(file, target)
-        self.name, self.shape, self.file = file.name, file.shape, file
+        check_compatible(file, target)
+        self.name, self.config, self.file = file.name, file.config, file
         self.vocab_size, self.device, self.dtype = target.vocab_size, target.device, target.dtype
-        self.context_limit = file.shape.heads + 1
+        self.context_limit = file.config.heads + 1
         self.reads = reads_of(file, target)
-        self._network = MedusaNetwork(file.shape)
+        self._network = MedusaNetwork(file.config)
         self._network.load_state_dict(file.weights)
         self._network.requires_grad_(False).to(self.device, self.dtype)
         self.drafts = file.ids.numpy() if file.ids is not None else None
@@ -64,7 +64,7 @@ class MedusaHeads:
     @property
     def settings(self) -> dict[str, Any]:
         """What their time depends on, as plain data."""
-        return {"family": self.shape.family, "language modelling heads": len(self._own)} | asdict(self.shape)
+        return {"family": self.config.family, "language modelling heads": len(self._own)} | asdict(self.config)
 
     @torch.inference_mode()
     def logits(self, state: torch.Tensor, heads: int) -> torch.Tensor:
@@ -82,7 +82,7 @@ class MedusaHeads:
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
         """As many heads as there are tokens, for a measurement of the time."""
-        return self.logits(torch.zeros(self.shape.width, device=self.device), len(tokens))
+        return self.logits(torch.zeros(self.config.width, device=self.device), len(tokens))
 
     def drop(self) -> None:
         """Nothing is kept of a draft."""

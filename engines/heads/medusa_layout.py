@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from engines.heads.at_hand import MEDUSA_BLOCK, OWN
+from engines.heads.head_config import MedusaConfig
 from engines.heads.head_file import HeadFile, count, named, rows_of, size_of
-from engines.heads.shape import MedusaShape
+from engines.heads.local_heads import MEDUSA_BLOCK, OWN
 from engines.hub.untrusted_json import object_in
 
 _ROWS = re.compile(r"(?:medusa_head\.)?(\d+)\.(\d+)\.weight|(?:medusa_heads\.)?lm_heads\.(\d+)\.weight")
@@ -22,7 +22,7 @@ _ONE = re.compile(r"(?:medusa_heads\.)?lm_head\.weight")  # behind the names of 
 
 
 def medusa_heads(
-    name: str, folder: Path, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], target_width: int
+    name: str, folder: Path, saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], target_width: int
 ) -> HeadFile:
     """The heads of these tensors. Raises ValueError: some are missing or of the wrong sizes."""
     blocks: dict[str, torch.Tensor] = {}  # by "head.block.weight" or "head.block.bias"
@@ -36,12 +36,12 @@ def medusa_heads(
         raise ValueError(f"its hidden size is {width}, the target's is {target_width}")
     weight = _stacked(blocks, heads, depth, "weight", (width, width))
     bias = any(key.endswith("bias") for key in blocks)
-    rows = _rows(config, tensors, heads, width)
-    ids, rows, vocabulary = _vocabulary(config, tensors, rows)
-    shape = MedusaShape(heads=heads, blocks=depth, width=width, bias=bias, vocabulary=vocabulary,
+    rows = _rows(saved, tensors, heads, width)
+    ids, rows, vocabulary = _vocabulary(saved, tensors, rows)
+    config = MedusaConfig(heads=heads, blocks=depth, width=width, bias=bias, vocabulary=vocabulary,
                         draft_vocabulary=vocabulary if ids is None else len(ids))
     return HeadFile(
-        name=name, folder=folder, shape=shape, ids=ids, rows=rows,
+        name=name, folder=folder, config=config, ids=ids, rows=rows,
         weights={"weight": weight, "bias": _stacked(blocks, heads, depth, "bias", (width,)) if bias else
                  weight.new_zeros(heads, depth, width)},
     )
@@ -49,10 +49,10 @@ def medusa_heads(
 
 def medusa_tensors(file: HeadFile) -> dict[str, torch.Tensor]:
     """Heads in vLLM's layout."""
-    names = ["weight", *["bias"] * file.shape.bias]
+    names = ["weight", *["bias"] * file.config.bias]
     tensors = {
         f"blocks.{head}.layers.{block}.{name}": file.weights[name][head, block]
-        for name in names for head in range(file.shape.heads) for block in range(file.shape.blocks)
+        for name in names for head in range(file.config.heads) for block in range(file.config.blocks)
     }
     if file.rows is not None:
         each = file.rows if file.rows.dim() == 3 else [file.rows]
@@ -62,11 +62,11 @@ def medusa_tensors(file: HeadFile) -> dict[str, torch.Tensor]:
 
 def medusa_config(file: HeadFile, target: str) -> dict[str, Any]:
     """The configuration beside them."""
-    shape = file.shape
+    config = file.config
     return {
-        "architectures": ["MedusaModel"], "model_type": shape.family.lower(), "hidden_size": shape.width,
-        "num_heads": shape.heads, "num_hidden_layers": shape.blocks, "vocab_size": shape.vocabulary,
-        "truncated_vocab_size": shape.draft_vocabulary, "medusa_fc_bias": shape.bias,
+        "architectures": ["MedusaModel"], "model_type": config.family.lower(), "hidden_size": config.width,
+        "num_heads": config.heads, "num_hidden_layers": config.blocks, "vocab_size": config.vocabulary,
+        "truncated_vocab_size": config.draft_vocabulary, "medusa_fc_bias": config.bias,
         "original_lm_head": file.rows is None or file.rows.dim() == 2, "base_model_name_or_path": target,
     }
 
@@ -85,7 +85,7 @@ def _stacked(
 
 
 def _rows(
-    config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], heads: int, width: int
+    saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], heads: int, width: int
 ) -> torch.Tensor | None:
     """Their language modelling heads, [heads, n, width], or one for all [n, width]; None: the target's. Raises
     ValueError."""
@@ -93,8 +93,8 @@ def _rows(
     for key, tensor in tensors.items():
         if match := _ROWS.fullmatch(key):
             each[match[1] or match[3]] = tensor
-    shared = config.get("original_lm_head") is True
-    if object_in(config, OWN).get("lm_head") == "target":
+    shared = saved.get("original_lm_head") is True
+    if object_in(saved, OWN).get("lm_head") == "target":
         return None
     if shared:
         one = next((tensor for key, tensor in tensors.items() if _ONE.fullmatch(key)), each.get("0"))
@@ -108,14 +108,14 @@ def _rows(
 
 
 def _vocabulary(
-    config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], rows: torch.Tensor | None
+    saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], rows: torch.Tensor | None
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, int]:
     """The target's token of each that they draft (None: all), the rows of these tokens, and the target's vocabulary.
     Raises ValueError."""
     held = rows.shape[-2] if rows is not None else None
-    whole = count(config, "vocab_size", default=held)
+    whole = count(saved, "vocab_size", default=held)
     ids = tensors.get("token_map")
-    if ids is None or (count(config, "truncated_vocab_size", default=whole) >= whole and held == whole):
+    if ids is None or (count(saved, "truncated_vocab_size", default=whole) >= whole and held == whole):
         if held not in (None, whole):
             raise ValueError(f"they draft {held} tokens of {whole}, and have no token_map that says which")
         return None, rows, whole

@@ -10,18 +10,18 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from engines.heads.shape import MedusaShape
+from engines.heads.head_config import MedusaConfig
 
 
 class MedusaNetwork(nn.Module):
     """The residual blocks of all heads: ``weight`` [heads, blocks, width, width], ``bias`` [heads, blocks, width]. New
     ones leave every state as it is."""
 
-    def __init__(self, shape: MedusaShape) -> None:
+    def __init__(self, config: MedusaConfig) -> None:
         super().__init__()
-        self.shape = shape
-        self.weight = nn.Parameter(torch.zeros(shape.heads, shape.blocks, shape.width, shape.width))
-        self.bias = nn.Parameter(torch.zeros(shape.heads, shape.blocks, shape.width))
+        self.config = config
+        self.weight = nn.Parameter(torch.zeros(config.heads, config.blocks, config.width, config.width))
+        self.bias = nn.Parameter(torch.zeros(config.heads, config.blocks, config.width))
 
     def one(self, head: int, states: torch.Tensor) -> torch.Tensor:
         """What the language modelling head reads of one head, of states [..., width]."""
@@ -32,7 +32,7 @@ class MedusaNetwork(nn.Module):
     def first(self, heads: int, state: torch.Tensor) -> torch.Tensor:
         """The same of the first heads, [heads, width], of one state [width]."""
         states = state.expand(heads, 1, -1)
-        for block in range(self.shape.blocks):
+        for block in range(self.config.blocks):
             weight, bias = self.weight[:heads, block].transpose(1, 2), self.bias[:heads, block, None]
             states = states + F.silu(torch.baddbmm(bias, states, weight))
         return states[:, 0]

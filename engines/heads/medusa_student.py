@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from engines.heads.head_config import MedusaConfig
+from engines.heads.hidden_state_cache import TappedText
 from engines.heads.medusa_network import MedusaNetwork
-from engines.heads.shape import MedusaShape
-from engines.heads.tap_cache import TappedText
 from engines.heads.training import Batch, Student, TargetParts
 
 
@@ -23,9 +23,9 @@ class MedusaStudent(Student):
         shift: how many places further than said the heads are taken to draft.
     """
 
-    def __init__(self, shape: MedusaShape, shift: int = 0) -> None:
+    def __init__(self, config: MedusaConfig, shift: int = 0) -> None:
         super().__init__()
-        self.network, self._shift = MedusaNetwork(shape), shift
+        self.network, self._shift = MedusaNetwork(config), shift
 
     def begin(self, texts: Sequence[TappedText], parts: TargetParts) -> None:
         """They begin as they are made."""

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from engines.heads.head_config import EAGLE3
 from engines.heads.network import HeadNetwork, Rotation
-from engines.heads.shape import EAGLE3
 from engines.libraries import hf
 from engines.model.kv_buffer import KVBuffer
 from engines.model.native import native_code
@@ -29,11 +29,11 @@ class NativeHead:
     """
 
     def __init__(self, network: HeadNetwork, embedding: nn.Module, head: NativeLinear) -> None:
-        shape = network.shape
-        self.shape, self.outputs = shape, head.out_features
-        self._rotation = Rotation(shape.rope_theta, shape.head_dim, torch.empty(0))
-        self._cos = self._sin = torch.empty(0, shape.head_dim)
-        eagle3 = shape.family == EAGLE3
+        config = network.config
+        self.config, self.outputs = config, head.out_features
+        self._rotation = Rotation(config.rope_theta, config.head_dim, torch.empty(0))
+        self._cos = self._sin = torch.empty(0, config.head_dim)
+        eagle3 = config.family == EAGLE3
         norms = {name: _weight(getattr(network, module, None)) for name, module in (
             ("mlp_norm", "post_attention_layernorm"), ("norm", "norm"), ("embedding_norm", "input_layernorm"),
             ("feature_norm", "hidden_norm"))}
@@ -47,11 +47,11 @@ class NativeHead:
         scale = hf.embedding_scale(embedding) if table is None else embedding.scale
         self._model = native_code.NativeModel(
             layers=ctypes.addressof(layer), head=ctypes.addressof(head.native), table=table and ctypes.addressof(table),
-            embedding=None if table else embedding.weight.data_ptr(), count=1, width=shape.width, mlp=shape.mlp,
-            heads=shape.heads, kv_heads=shape.kv_heads, dim=shape.head_dim, turned=shape.head_dim, tables=1,
-            eps=shape.eps, score_scale=shape.head_dim**-0.5, embedding_scale=scale, residual_scale=1.0, logit_scale=1.0,
-            entry=None if eagle3 else ctypes.addressof(network.fc.native), normed_residual=shape.norm_before_residual,
-            **at)
+            embedding=None if table else embedding.weight.data_ptr(), count=1, width=config.width, mlp=config.mlp,
+            heads=config.heads, kv_heads=config.kv_heads, dim=config.head_dim, turned=config.head_dim, tables=1,
+            eps=config.eps, score_scale=config.head_dim**-0.5, embedding_scale=scale, residual_scale=1.0,
+            logit_scale=1.0, entry=None if eagle3 else ctypes.addressof(network.fc.native),
+            normed_residual=config.norm_before_residual, **at)
         self._held = network, embedding, head, norms, qkv, gate_up, layer  # the model points into them
 
     def run(
@@ -61,13 +61,13 @@ class NativeHead:
         """What the next step reads [rows, width], and logits [rows, draft vocabulary], of tokens with their features
         [rows, width], float32; of the last row alone if ``last_only``. Keys and values are written after those that are
         there, for which the cache has room. ``mask``: bool [rows, columns], what each row sees; None: all before it."""
-        count, shape = len(tokens), self.shape
+        count, config = len(tokens), self.config
         first = count - 1 if last_only else 0
         if max(positions) >= len(self._cos):
             self._grow(max(positions) + 1)
         ids, places = (ctypes.c_int64 * count)(*tokens), (ctypes.c_int64 * count)(*positions)
         features = features.contiguous()
-        stream, last = torch.empty(count, shape.width), torch.empty(count - first, shape.width)
+        stream, last = torch.empty(count, config.width), torch.empty(count - first, config.width)
         logits = torch.empty(count - first, self.outputs)
         unseen = None if mask is None else np.logical_not(mask).astype(np.float32)
         masks = None if unseen is None else (ctypes.c_void_p * 1)(unseen.ctypes.data)
@@ -75,10 +75,10 @@ class NativeHead:
             count=count, first=cache.offset, tokens=ctypes.addressof(ids), positions=ctypes.addressof(places),
             cos=self._cos.data_ptr(), sin=self._sin.data_ptr(), stream=stream.data_ptr(), last=last.data_ptr(),
             logits=logits.data_ptr(), first_last=first, first_logits=first,
-            cache=cache.pairs(shape.kv_heads, shape.head_dim, stream).data_ptr(), capacity=cache.capacity,
+            cache=cache.pairs(config.kv_heads, config.head_dim, stream).data_ptr(), capacity=cache.capacity,
             masks=masks and ctypes.addressof(masks), kinds=1, features=features.data_ptr())
         native_code.library().native_forward(ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads())
-        return last if shape.norm_output else stream[first:], logits
+        return last if config.norm_output else stream[first:], logits
 
     def _grow(self, positions: int) -> None:
         """Tables for so many positions; turning by half a head rotates where the first half of the sines is negated."""
@@ -94,11 +94,12 @@ def _weight(norm: torch.Tensor | None) -> torch.Tensor | None:
 
 def takes(network: HeadNetwork, embedding: nn.Module, head: nn.Module) -> bool:
     """Whether native code computes a head."""
-    shape, linears = network.shape, [m for m in network.modules() if isinstance(m, (nn.Linear, NativeLinear))]
+    config, linears = network.config, [m for m in network.modules() if isinstance(m, (nn.Linear, NativeLinear))]
     known = isinstance(embedding, NativeEmbedding) or (
         hf.embedding_scale(embedding) is not None and embedding.weight.dtype == torch.float32)
-    return (known and all(isinstance(one, NativeLinear) for one in [*linears, head]) and shape.width % GROUP == 0
-            and shape.head_dim % LANES == 0 and shape.mlp % GROUP == 0 and shape.heads * shape.head_dim % GROUP == 0)
+    groups = config.width, config.mlp, config.heads * config.head_dim
+    return (known and all(isinstance(one, NativeLinear) for one in [*linears, head])
+            and config.head_dim % LANES == 0 and not any(size % GROUP for size in groups))
 
 
 def joined(*linears: NativeLinear) -> list[native_code.NativeWeight]:

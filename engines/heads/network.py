@@ -14,62 +14,63 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from engines.heads.shape import EAGLE3, HeadShape
+from engines.heads.head_config import EAGLE3, HeadConfig
 
 
 class HeadNetwork(nn.Module):
     """The weights of a head, all but the embeddings, and its operations. Names of parameters are those of vLLM's
     speculators, the layer's without ``layers.0`` and without ``self_attn`` and ``mlp``."""
 
-    def __init__(self, shape: HeadShape) -> None:
+    def __init__(self, config: HeadConfig) -> None:
         super().__init__()
-        self.shape = shape
-        width, inner = shape.width, shape.heads * shape.head_dim
-        entry = (2 if shape.family == EAGLE3 else 1) * width
-        taps = len(shape.layers) * shape.target_width if shape.family == EAGLE3 else 2 * width
-        bias, kv = shape.attention_bias, shape.kv_heads * shape.head_dim
-        self.fc = nn.Linear(taps, width, bias=shape.family != EAGLE3)
+        self.config = config
+        width, inner = config.width, config.heads * config.head_dim
+        entry = (2 if config.family == EAGLE3 else 1) * width
+        taps = len(config.layers) * config.target_width if config.family == EAGLE3 else 2 * width
+        bias, kv = config.attention_bias, config.kv_heads * config.head_dim
+        self.fc = nn.Linear(taps, width, bias=config.family != EAGLE3)
         self.q_proj = nn.Linear(entry, inner, bias=bias)
         self.k_proj = nn.Linear(entry, kv, bias=bias)
         self.v_proj = nn.Linear(entry, kv, bias=bias)
         self.o_proj = nn.Linear(inner, width, bias=False)
-        self.gate_proj = nn.Linear(width, shape.mlp, bias=False)
-        self.up_proj = nn.Linear(width, shape.mlp, bias=False)
-        self.down_proj = nn.Linear(shape.mlp, width, bias=False)
+        self.gate_proj = nn.Linear(width, config.mlp, bias=False)
+        self.up_proj = nn.Linear(width, config.mlp, bias=False)
+        self.down_proj = nn.Linear(config.mlp, width, bias=False)
         names = ["post_attention_layernorm"]
-        if shape.family == EAGLE3:
+        if config.family == EAGLE3:
             names += ["input_layernorm", "hidden_norm", "norm"]
         for name in names:
             self.register_parameter(name, nn.Parameter(torch.ones(width)))
-        if shape.tap_norm:
+        if config.tap_norm:
             self.register_parameter("tap_norm", nn.Parameter(torch.ones(taps)))
 
     def fused(self, taps: torch.Tensor) -> torch.Tensor:
         """Features [..., width] of the target's states [..., taps * target width]."""
-        if self.shape.family != EAGLE3:
+        if self.config.family != EAGLE3:
             return taps
-        if self.shape.tap_norm == "whole":
+        if self.config.tap_norm == "whole":
             taps = self._norm(taps, self.tap_norm)
-        elif self.shape.tap_norm:
-            size = self.shape.target_width
-            taps = F.rms_norm(taps.unflatten(-1, (-1, size)), (size,), None, self.shape.eps).flatten(-2) * self.tap_norm
+        elif self.config.tap_norm:
+            size = self.config.target_width
+            normed = F.rms_norm(taps.unflatten(-1, (-1, size)), (size,), None, self.config.eps)
+            taps = normed.flatten(-2) * self.tap_norm
         return self.fc(taps)
 
     def entry(self, embedded: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What attention reads, and the residual stream it adds to, of embeddings and features [..., width]."""
-        if self.shape.family != EAGLE3:
+        if self.config.family != EAGLE3:
             both = self.fc(torch.cat([embedded, features], -1))  # and no norm before the attention
             return both, both
         normed = self._norm(features, self.hidden_norm)
         read = torch.cat([self._norm(embedded, self.input_layernorm), normed], -1)
-        return read, normed if self.shape.norm_before_residual else features
+        return read, normed if self.config.norm_before_residual else features
 
     def heads(
         self, read: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries [..., heads, rows, dim], keys and values [..., kv heads, rows, dim] of what attention reads."""
         queries, keys, values = (
-            project(read).unflatten(-1, (-1, self.shape.head_dim)).transpose(-3, -2)
+            project(read).unflatten(-1, (-1, self.config.head_dim)).transpose(-3, -2)
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         return rotate(queries, rotation), rotate(keys, rotation), values
@@ -82,14 +83,14 @@ class HeadNetwork(nn.Module):
 
     def final(self, output: torch.Tensor) -> torch.Tensor:
         """What the language modelling head reads, of the layer's output [..., width]."""
-        return self._norm(output, self.norm) if self.shape.family == EAGLE3 else output
+        return self._norm(output, self.norm) if self.config.family == EAGLE3 else output
 
     def fed_back(self, output: torch.Tensor) -> torch.Tensor:
         """The feature of the next step, of the layer's output [..., width]."""
-        return self.final(output) if self.shape.norm_output else output
+        return self.final(output) if self.config.norm_output else output
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, (x.shape[-1],), weight, self.shape.eps)
+        return F.rms_norm(x, (x.shape[-1],), weight, self.config.eps)
 
 
 class Rotation:

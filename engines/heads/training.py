@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from engines.errors import UsageProblem
 from engines.folders import write_json
-from engines.heads.tap_cache import TappedText
+from engines.heads.hidden_state_cache import TappedText
 from engines.hub.untrusted_json import read_object
 
 _DECAY = 0.8  # of the loss, a step

@@ -144,7 +144,7 @@ FAMILIES = {
 
 
 _TYPES = {  # general.type
-    "adapter": ("it is an adapter (LoRA), no whole model",
+    "adapter": ("it is an adapter (LoRA), not a whole model",
                 "merge it into its base model (llama.cpp's llama-export-lora), and give that file"),
     "mmproj": ("it is the part of a model that reads pictures", "give the file of the language model beside it"),
     "imatrix": ("it is an importance matrix, which is for quantising", "give the file of the model"),
@@ -152,13 +152,13 @@ _TYPES = {  # general.type
 }
 _OTHERS = {  # general.architecture of what writes no text by itself
     "clip": _TYPES["mmproj"],
-    "controlvector": ("it is a control vector, no model", "give the file of the model"),
-    "eagle3": ("it is a draft head for llama.cpp, no whole model",
+    "controlvector": ("it is a control vector, not a model", "give the file of the model"),
+    "eagle3": ("it is a draft head for llama.cpp, not a whole model",
                "give it to llama.cpp; a head for use here is a folder, given with --head"),
     **dict.fromkeys(("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "modern-bert"), (
         "it makes vectors of texts (an embedding model) and writes none", "give a model that writes text")),
     **dict.fromkeys(("whisper", "flux", "sd1", "sd3", "sdxl", "wan", "qwen_image", "ltxv", "hidream"), (
-        "it is for speech or pictures, no language model", "give a language model")),
+        "it is for speech or pictures, not a language model", "give a language model")),
 }
 
 

@@ -318,7 +318,7 @@ class _Header:
         table = [self._entry() for _ in range(tensors)]
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or not 0 < alignment <= 1 << 16:
-            raise self._damaged("its alignment is no alignment")
+            raise self._damaged("its alignment is invalid")
         data = -(-self.at // alignment) * alignment
         digest = hashlib.sha256(self.content[: self.at] + str(len(self.content)).encode()).hexdigest()[:32]
         whole = (self.path, len(self.content))
@@ -331,7 +331,7 @@ class _Header:
                 raise ValueError(f"{self.path.name} stores {name} in a type that is not known here ({number})")
             kind, block, size = kinds()[number]
             if shape[-1] % block:
-                raise self._damaged(f"{name} has rows that are no whole blocks of {kind}")
+                raise self._damaged(f"{name} has rows that are not whole blocks of {kind}")
             length = prod(shape) // block * size
             if name in names or offset < last:
                 raise self._damaged(f"{name} overlaps another tensor")
@@ -404,7 +404,7 @@ class _Header:
         """A key or the name of a tensor: letters, digits, dots; never a path, and nothing a terminal would act on."""
         name = self._string(_LONGEST_NAME)
         if not _NAME.fullmatch(name):
-            raise self._damaged("a name in it has characters that no name has")
+            raise self._damaged("a name in it has invalid characters")
         return name
 
     def _damaged(self, reason: str) -> ValueError:

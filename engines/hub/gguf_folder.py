@@ -97,7 +97,7 @@ def ends_by_name(tokens: Collection[str]) -> set[str]:
 
 def ends_of_answer(file: GgufFile) -> list[int]:
     """The tokens that end an answer: those the file names, and those that end one by their text."""
-    tokens, _ = vocabulary(file)
+    tokens, _ = tokens_and_types(file)
     named = {token_id(file, name) for name in ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")} - {None}
     by_name = ends_by_name(tokens)
     return sorted(named | {number for number, text in enumerate(tokens) if text in by_name})
@@ -113,15 +113,15 @@ def tokenizer(file: GgufFile, context: int) -> Any:
 
     from engines.libraries import hf
 
-    _, types = vocabulary(file)
+    _, types = tokens_and_types(file)
     parts = {name: file.metadata.get(f"tokenizer.{key}") for key, name in hf.gguf_tokenizer_names().items()}
     parts = {name: value for name, value in parts.items() if value is not None}
     parts["token_type"] = types
     kind, cut = parts.get("tokenizer_type"), parts.get("pre_tokenizer_type", "default")
     if kind == "gpt2" and cut not in (*hf.gguf_splits(), *_EACH_DIGIT, *_GPT2):
-        raise Unsupported(f"its tokenizer cuts text in a way that is not known here ({str(cut)[:40]!r})")
+        raise Unsupported(f"its pre-tokenizer is not supported ({str(cut)[:40]!r})")
     if kind not in ("gpt2", "llama"):
-        raise Unsupported(f"its tokenizer is of a kind that is not known here ({str(kind)[:40]!r})")
+        raise Unsupported(f"its tokenizer type is not supported ({str(kind)[:40]!r})")
     try:
         backend = hf.gguf_tokenizer(file.architecture, parts)
     except Exception as error:  # of the Rust library, which has no class for it
@@ -167,7 +167,7 @@ def _within(backend: Any, size: int) -> Any:
     return type(backend).from_str(json.dumps(content))
 
 
-def vocabulary(file: GgufFile) -> tuple[list[str], list[int]]:
+def tokens_and_types(file: GgufFile) -> tuple[list[str], list[int]]:
     """Texts and types of all tokens. Raises ValueError where there are none, or where a text is there twice."""
     tokens, types = (file.metadata.get(f"tokenizer.ggml.{key}") for key in ("tokens", "token_type"))
     if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):

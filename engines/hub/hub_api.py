@@ -147,7 +147,7 @@ def _about(name: str, revision: str | None) -> dict[str, Any]:
     try:
         return parse_object(bytes(found), "its answer")
     except ValueError as error:
-        raise ModelUnavailable(f"the hub makes no sense about {name}: {error}", "check HF_ENDPOINT") from None
+        raise ModelUnavailable(f"the hub's answer about {name} makes no sense: {error}", "check HF_ENDPOINT") from None
 
 
 def _file(sibling: Any) -> RemoteFile | None:
@@ -205,8 +205,8 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
         (errors.RepositoryNotFoundError, f"the hub has no model {name}", "check the id, or log in if it is private"),
         (errors.RevisionNotFoundError, f"{name} has no revision {revision or 'main'}",
          "give a branch, a tag or a whole commit hash of its page on the hub"),
-        (errors.OfflineModeIsEnabled, f"{at(name, revision)} is not in the local cache, and HF_HUB_OFFLINE is set",
-         OFFLINE),
+        (errors.OfflineModeIsEnabled,
+         f"{at_revision(name, revision)} is not in the local cache, and HF_HUB_OFFLINE is set", OFFLINE),
         (errors.HFValidationError, f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name"),
     )
     if found := next((words for kind, *words in known if isinstance(error, kind)), None):
@@ -215,7 +215,7 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
     if status in (401, 403):
         return ModelUnavailable(f"the hub gives no access to {name}", "log in: hf auth login")
     if status == 429:
-        return ModelUnavailable("the hub was asked too often", "wait some minutes, or log in: hf auth login")
+        return ModelUnavailable("too many requests to the hub", "wait some minutes, or log in: hf auth login")
     if status is not None:
         return ModelUnavailable(f"the hub cannot give {name} (it answers with error {status})", "try again later")
     return _unreachable(name, revision) if isinstance(error, errors.HTTPError) else _local(error, name)
@@ -234,9 +234,10 @@ def _local(error: Exception, name: str) -> ModelUnavailable:
 
 
 def _unreachable(name: str, revision: str | None) -> ModelUnavailable:
-    return ModelUnavailable(f"{at(name, revision)} is not in the local cache and the hub could not be reached", OFFLINE)
+    missing = f"{at_revision(name, revision)} is not in the local cache and the hub could not be reached"
+    return ModelUnavailable(missing, OFFLINE)
 
 
-def at(name: str, revision: str | None) -> str:
+def at_revision(name: str, revision: str | None) -> str:
     """A model and its revision, in words."""
     return f"{name} at revision {revision}" if revision else name

@@ -311,7 +311,7 @@ def vocabulary(folder: Path) -> dict[str, int] | None:
     """Token by token its id, as the tokenizer's ``get_vocab()``; None where no file of the folder, which may be a GGUF
     file, says it. Raises OSError, ValueError: a file is unreadable or damaged."""
     if folder.is_file():
-        return {token: number for number, token in enumerate(gguf_folder.vocabulary(gguf_file.read(folder))[0])}
+        return {token: number for number, token in enumerate(gguf_folder.tokens_and_types(gguf_file.read(folder))[0])}
     try:
         if (folder / "tokenizer.json").exists():
             found = _fast(folder / "tokenizer.json")

@@ -166,7 +166,7 @@ def locate(
     asking = Loading(f"asking the hub for {name}")
     progress(asking)
     listing = hub.ask(name, revision, lambda: progress(asking))
-    choice = FileChoice((), _listed(file, listing), False) if file else choose(name, listing.files.keys(), terms)
+    choice = FileChoice((), _listed(file, listing), False) if file else choose_files(name, listing.files.keys(), terms)
     ahead = beside.download if beside is not None else None
     download = Download(listing, (*choice.small, *choice.weights), _WORDS[role], ahead)
     if announce:
@@ -224,7 +224,7 @@ def check_room(*sources: ModelSource | None) -> None:
 def _check_revision(name: str, revision: str | None, role: Role) -> None:
     if revision is not None and (not revision.strip() or ".." in revision or revision.startswith(("/", "-"))):
         hint = f"{_FLAGS[role]} takes a branch, a tag or a commit"
-        raise UsageProblem(f"{revision!r} is no revision of {name}", hint)
+        raise UsageProblem(f"{revision!r} is not a revision of {name}", hint)
 
 
 def _short(name: str) -> str:
@@ -282,7 +282,7 @@ def _complete(name: str, folder: Path, terms: TrustPolicy) -> ModelSource:
     try:
         names = names_in(folder)
         check_regular(folder)
-        choice = choose(name, names, terms)
+        choice = choose_files(name, names, terms)
         needed = shards(folder, choice) + (_code(folder) if terms.trust_remote_code else ())
         lacking = [n for n in needed if n not in names]
         if not any(_matches(n, _TOKENIZER) for n in names):
@@ -307,12 +307,12 @@ def _check_index(source: ModelSource) -> None:
 
 def _offline(name: str, revision: str | None, problem: ModelUnavailable | None) -> ModelUnavailable:
     if problem is None:
-        what = hub.at(name, revision)
+        what = hub.at_revision(name, revision)
         return ModelUnavailable(f"{what} is not in the local cache, and HF_HUB_OFFLINE is set", hub.OFFLINE)
     return ModelUnavailable(f"{problem.message}; HF_HUB_OFFLINE is set, so the hub is not asked", problem.hint)
 
 
-def choose(name: str, names: Collection[str], terms: TrustPolicy) -> FileChoice:
+def choose_files(name: str, names: Collection[str], terms: TrustPolicy) -> FileChoice:
     """Choose among the file names of a model: what transformers would read of it, and nothing for other programs.
     Raises ModelUnavailable: no configuration, or no weights that may be read; says which flag would allow them."""
     if "config.json" not in names:

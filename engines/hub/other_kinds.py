@@ -26,10 +26,10 @@ class Kind(NamedTuple):
 
 UNKNOWN = Kind("a file, not a model", "give a GGUF file, or the folder that holds config.json")
 _MAGIC = (  # first bytes of a file
-    (b"lmgg", Kind("a GGML file, the form before GGUF", "give a GGUF file of the model")),
-    (b"tjgg", Kind("a GGJT file, the form before GGUF", "give a GGUF file of the model")),
-    (b"fmgg", Kind("a GGMF file, the form before GGUF", "give a GGUF file of the model")),
-    (b"algg", Kind("an adapter (LoRA) in the form before GGUF", "merge it into its base model, and give that")),
+    (b"lmgg", Kind("a GGML file, the format before GGUF", "give a GGUF file of the model")),
+    (b"tjgg", Kind("a GGJT file, the format before GGUF", "give a GGUF file of the model")),
+    (b"fmgg", Kind("a GGMF file, the format before GGUF", "give a GGUF file of the model")),
+    (b"algg", Kind("an adapter (LoRA) in the format before GGUF", "merge it into its base model, and give that")),
     (b"\x1f\x8b", Kind("a compressed archive", _UNZIP)),
     (b"7z\xbc\xaf\x27\x1c", Kind("a 7z archive", _UNZIP)),
     (b"\x28\xb5\x2f\xfd", Kind("a compressed file (zstd)", "decompress it")),
@@ -102,9 +102,9 @@ def folder_kind(folder: Path) -> Kind | None:
     if "model_index.json" in names:
         return Kind("a pipeline that makes pictures", "give a language model")
     if {"params.json", "consolidated.00.pth"} <= names:
-        return Kind("Meta's own form of a Llama", "give the same model as transformers or a GGUF file has it")
+        return Kind("Meta's own format of a Llama", "give the same model in transformers' format or as a GGUF file")
     if "params.json" in names and any(name.startswith("consolidated") for name in names):
-        return Kind("Mistral's own form of a model", "give the same model as transformers or a GGUF file has it")
+        return Kind("Mistral's own format", "give the same model in transformers' format or as a GGUF file")
     if "mlc-chat-config.json" in names:
         return Kind("a model of MLC", _CONVERT)
     if {"blobs", "snapshots"} <= names:
@@ -126,7 +126,7 @@ def _adapter(folder: Path) -> Kind:
     except (OSError, ValueError):
         base = None
     of = f" of {json.dumps(base[:80])}" if isinstance(base, str) and base else ""
-    return Kind(f"an adapter (LoRA){of}, no whole model",
+    return Kind(f"an adapter (LoRA){of}, not a whole model",
                 "merge it into its base model (peft's merge_and_unload, then save_pretrained), and give that folder")
 
 
@@ -142,7 +142,7 @@ def check_weights(name: str, config: dict[str, Any], folder: Path) -> None:
         words = "for MLX" if object_in(config, "quantization") else words
     if found or words:
         how = f" ({words})" if words else ""
-        raise ModelUnavailable(f"the weights of {name} are quantised{how} in a form that is not read here", _QUANTISED)
+        raise ModelUnavailable(f"the weights of {name} are quantised{how} in an unsupported format", _QUANTISED)
 
 
 def pasted(name: str) -> str:
@@ -166,7 +166,7 @@ def check_name(name: str) -> None:
     if re.match(r"(ollama|docker|oci|ms|modelscope|s3|gs|az|file|ftp|magnet):", name, re.IGNORECASE):
         place = name.partition(":")[0]
         hint = "give a path, without file://" if place.lower() == "file" else "download it, and give the file or folder"
-        raise ModelUnavailable(f"{name[:80]} is a name of {place}, which is not asked here", hint)
+        raise ModelUnavailable(f"{name[:80]} is a name on {place}, which is not supported", hint)
     if re.match(r"https?://", name, re.IGNORECASE):
         raise ModelUnavailable(f"{name[:80]} is a link, which is not followed here",
                                "download it and give the file; or give a hub id such as owner/name")

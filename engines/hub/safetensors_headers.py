@@ -79,7 +79,7 @@ def repeated(files: Iterable[Path], config: Mapping[str, Any]) -> int:
     return prod(head) if head is not None and head in shapes.values() else 0
 
 
-def names(file: Path) -> list[str]:
+def tensor_names(file: Path) -> list[str]:
     """Names of the tensors in a weight file. Raises OSError, ValueError: as ``stored``."""
     with open(file, "rb") as stream:
         return list(_header(stream.read, file.name, file.stat().st_size)[0])

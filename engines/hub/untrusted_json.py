@@ -32,9 +32,9 @@ def parse_object(content: bytes, name: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError(f"{name} is damaged: it is nested too deep") from None
     except ValueError:
-        raise ValueError(f"{name} is damaged: it is no JSON") from None
+        raise ValueError(f"{name} is damaged: it is not JSON") from None
     if not isinstance(found, dict):
-        raise ValueError(f"{name} is damaged: it is no JSON object")
+        raise ValueError(f"{name} is damaged: it is not a JSON object")
     return found
 
 

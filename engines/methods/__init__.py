@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem, first_line
-from engines.heads.shape import HEADS
+from engines.heads.head_config import HEADS
 from engines.methods.notes import Note
 from engines.methods.origins import SHARED, OriginKind
 from engines.methods.spec import MethodSpec

@@ -38,7 +38,7 @@ class Resources:
         draft_model: a second causal model, where there is one.
         draft_price: t(n) of the draft model.
         translation: of the target's tokens to the draft model's; None where they are the same.
-        heads: learned draft heads by kind (``engines.heads.shape``); ``head_prices``: t(n) of each.
+        heads: learned draft heads by kind (``engines.heads.head_config``); ``head_prices``: t(n) of each.
         end_tokens: tokens that end the answer: drafting past one is of no use.
         branches: whether the target can verify more than one path.
         budget: how much is worth drafting; None leaves drafts at the sizes of the options.

@@ -15,7 +15,7 @@ class LoadOptions:
         model: the target; None takes the one that ships.
         draft_model: None takes the one that ships, or lies beside the target, where its vocabulary is the target's; a
             named one may have another (``engines.vocabularies``).
-        head: a learned draft head, a folder, a hub id, the name of one at hand, or a family (``heads.shape.FAMILIES``:
+        head: a learned draft head, a folder, a hub id, the name of one at hand, or a family (``head_config.FAMILIES``:
             the first of it at hand, if any); of kinds that it is not of, one at hand that was trained for the target is
             taken. "none" takes none.
         revision, draft_revision: branches, tags or commits of hub ids.

@@ -172,13 +172,13 @@ class Peers:
             raise UsageProblem("a server as a lane needs its address", "for example server:url=http://127.0.0.1:8080")
         peer = connect(options["url"], key_in(options["api_key_env"]), options, options["model"] or None)
         if not peer.token_ids:
-            raise UsageProblem(f"{peer.ready.backend} tells no token ids, so its text cannot be compared",
+            raise UsageProblem(f"{peer.ready.backend} reports no token ids, so its text cannot be compared",
                                "a lane takes llama.cpp's server, or vLLM")
         mine, theirs = self.host.ready.vocab_size, peer.ready.vocab_size
         if mine and theirs and mine != theirs:
             raise UsageProblem(
                 f"{peer.ready.model} on {peer.ready.device} has a vocabulary of {theirs} tokens, the loaded model one "
-                f"of {mine}", "lanes of a race are asked with the same tokens: load the model that the server has")
+                f"of {mine}", "all lanes of a race get the same tokens: load the model that the server has")
         return peer
 
 
@@ -194,7 +194,7 @@ def no_gguf(model: str, flag: str = "--model") -> ModelUnavailable:
     name = known_name(model) or model
     hint = ("spec-tui model get smollm2 fetches one, llama.cpp's convert_hf_to_gguf.py writes one; "
             f"then {flag} FILE.gguf")
-    return ModelUnavailable(f"llama.cpp reads GGUF files, and {name} is none", hint)
+    return ModelUnavailable(f"llama.cpp reads GGUF files, and {name} is not one", hint)
 
 
 def addresses(lanes) -> list[str]:

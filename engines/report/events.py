@@ -328,7 +328,7 @@ class LoadedHead:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A model is loaded; its sizes are None where they are not known. ``draft_model`` is None where there is none that
-    fits; ``no_draft_model`` says why. ``heads`` are the learned draft heads, by kind (``engines.heads.shape``).
+    fits; ``no_draft_model`` says why. ``heads`` are the learned draft heads, by kind (``engines.heads.head_config``).
     ``price`` is t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model
     (``engines.cost.curve.CostCurve``).
     ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do. ``threads`` is

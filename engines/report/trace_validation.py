@@ -107,23 +107,23 @@ def _broken(event: Round) -> str:
     if found:
         return found
     if event.bias is not None and not 0 <= event.bias <= 1.001:
-        return "has a bias that cannot be"
+        return "has an impossible bias"
     if len(event.verified) not in (0, len(event.draft.tokens) + 1):
         return "is a round of other rows than verified"
     lookup = event.retrieval
     if lookup is not None and (_counts([lookup.hits, lookup.used]) or not 0 <= (lookup.match or 0) < _LONGEST_MATCH):
-        return "has a lookup that cannot be"
+        return "has an impossible lookup"
     passages = (None, *range(len(lookup.passages) if lookup else 0))
     lost = any(origin.passage not in passages for origin in event.draft.origins)
     return "has a passage that is not there" if lost else ""
 
 
 def _seconds(values: Iterable[float | None]) -> str:
-    return "" if all(value is None or 0 <= value < _MOST_SECONDS for value in values) else "has a time that cannot be"
+    return "" if all(value is None or 0 <= value < _MOST_SECONDS for value in values) else "has an impossible time"
 
 
 def _counts(values: Iterable[int | None]) -> str:
-    return "" if all(value is None or 0 <= value < _LARGEST for value in values) else "has a number that cannot be"
+    return "" if all(value is None or 0 <= value < _LARGEST for value in values) else "has an impossible number"
 
 
 def _tree(draft: Draft, path: tuple[int, ...]) -> str:
@@ -132,13 +132,13 @@ def _tree(draft: Draft, path: tuple[int, ...]) -> str:
     if any(len(column) != nodes for column in columns):
         return "has a draft tree whose columns differ in length"
     if any(not -1 <= parent < node for node, parent in enumerate(draft.parents)):
-        return "has a draft tree whose parents cannot be"
+        return "has a draft tree with impossible parents"
     origins = range(len(draft.origins))
     if any(i not in origins for i in draft.origin) or any(i != -1 and i not in origins for i in draft.also):
         return "has a draft tree of unknown origin"
     steps = zip((-1, *path), path)
     if any(node not in range(nodes) or draft.parents[node] != before for before, node in steps):
-        return "has an accepted path that is none"
+        return "has an invalid accepted path"
     return ""
 
 
@@ -147,7 +147,7 @@ def _emitted(emitted: Iterable[Emitted], nodes: int) -> str:
         if not -1 <= token.node < nodes or any(not 0 <= trial.node < nodes for trial in token.trials):
             return "has a token from a node that is not there"
         if not (token.prob is None or math.isnan(token.prob) or 0 <= token.prob <= 1.001):
-            return "has a probability that cannot be"
+            return "has an impossible probability"
     return ""
 
 
@@ -171,6 +171,6 @@ def _layers(layers: Layers | None) -> str:
 
 def _audited(found: Audited, tokens: int) -> str:
     if any(len(column) != tokens for column in (found.choices, found.gaps, found.leads)):
-        return "is an audit of other tokens than are here"
+        return "audits other tokens than the run has"
     lost = found.gap is None or found.at not in range(tokens)
     return "is an audit that does not say where" if found.verdict in ("tie", "BUG", "differs") and lost else ""

@@ -30,7 +30,7 @@ _CLASSES = union_classes(RunEvent)
 _SEAL = b'{"event":"Sealed",'
 
 
-def encode(event: RunEvent) -> bytes:
+def trace_line(event: RunEvent) -> bytes:
     """One line of a trace, with its end."""
     return to_json(event) + b"\n"
 
@@ -39,7 +39,7 @@ def written(events: Iterable[RunEvent]) -> bytes:
     """A trace of these, as ``TraceWriter`` writes it."""
     seal, out, ended = _Seal(), [], False
     for event in events:
-        out.append(encode(_portable(event)))
+        out.append(trace_line(_portable(event)))
         seal.add(out[-1])
         ended = isinstance(event, _LAST)
     return b"".join([*out, seal.line()] if ended else out)
@@ -65,7 +65,7 @@ class TraceWriter:
 
     def write(self, event: RunEvent) -> None:
         """Append one event. Raises RunFailed where the disk is full or gone."""
-        line = encode(_portable(event))
+        line = trace_line(_portable(event))
         self._seal.add(line)
         self._ended = isinstance(event, _LAST)
         self._append(line)

@@ -265,7 +265,7 @@ def parse(data: bytes, where: str) -> PaperEntry:
     try:
         entry = msgspec.toml.decode(data, type=PaperEntry)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # ValidationError is a DecodeError
-        raise UsageProblem(f"{where} is no entry: {error}", _HINT) from None
+        raise UsageProblem(f"{where} is not an entry: {error}", _HINT) from None
     for problem in _problems(entry):
         raise UsageProblem(f"{where}: {problem}", _HINT)
     return msgspec.structs.replace(entry, shows=_flowing(entry.shows), cannot=_flowing(entry.cannot))
@@ -279,7 +279,7 @@ def _flowing(text: str) -> str:
 def _problems(entry: PaperEntry) -> Iterator[str]:
     """What is wrong with an entry beyond its shape."""
     if odd := next((text for text in _texts(msgspec.to_builtins(entry)) if not _readable(text)), None):
-        yield f"a text in it has signs that are not for reading: {odd[:40]!r}"
+        yield f"a text in it has unprintable characters: {odd[:40]!r}"
     if not entry.tables or not all((entry.title.strip(), entry.paper.strip(), entry.shows.strip())):
         yield "title, paper, tables and shows have to say something"
     if entry.cannot:
@@ -296,7 +296,7 @@ def _problems(entry: PaperEntry) -> Iterator[str]:
             yield f"{len(parts)} {name} are more than {most}"
         names = [part.name for part in parts]
         if twice := next((one for one in names if names.count(one) > 1 or not one.strip()), None):
-            yield f"the name {twice!r} stands twice, or is none, in {name}"
+            yield f"the name {twice!r} is empty or used twice in {name}"
     for label, value, least, highest in _numbers(entry):
         if value is not None and not least <= value <= highest:
             yield f"{label} {value} is out of range: {least} to {highest}"
@@ -341,7 +341,7 @@ def _wrong_rows(entry: PaperEntry) -> Iterator[str]:
     baseline = False
     for row in entry.rows:
         if missing := set(row.stores) - known:
-            yield f"row {row.name!r} searches {missing.pop()!r}, which is none of its stores"
+            yield f"row {row.name!r} searches {missing.pop()!r}, which is not one of its stores"
         if row.part not in ("", *PARTS):
             yield f"row {row.name!r}: a part of the model is {' or '.join(PARTS)}, not {row.part!r}"
         if odd := set(row.published) - _FIGURE_FIELDS:
@@ -374,7 +374,7 @@ def _wrong_claims(entry: PaperEntry) -> Iterator[str]:
     rows, settings = {row.name for row in entry.rows}, {setting.name for setting in entry.settings}
     for claim in entry.claims:
         if claim.measure not in entry.measures:
-            yield f"a claim is about {claim.measure!r}, which is none of its measures"
+            yield f"a claim is about {claim.measure!r}, which is not one of its measures"
         if len(claim.rising) < 2 - (claim.above is not None) or set(claim.rising) - rows:
             yield f"a claim names two rows of its entry or more, or one with a bound: {claim.says!r}"
         if claim.setting and claim.setting not in settings:

@@ -1,6 +1,6 @@
 """Models that another program serves, asked over HTTP: the same events as of a model that runs here.
 
-``connect`` asks a server what it is: llama.cpp's, or one of OpenAI's form, of which vLLM tells the most. ``start``
+``connect`` asks a server what it is: llama.cpp's, or an OpenAI-compatible one, of which vLLM tells the most. ``start``
 starts llama.cpp for a file. What a server does not disclose is unknown in the events (None, or a token
 ``UNDISCLOSED``), never guessed.
 """
@@ -42,14 +42,14 @@ def connect(
     from engines.servers.answers import LlamaCppMark
     from engines.servers.connection import Connection
     from engines.servers.llama_cpp import LlamaCppModel
-    from engines.servers.openai_form import OpenAIFormModel
+    from engines.servers.openai_compatible import OpenAICompatibleModel
 
     connection = Connection(url.rstrip("/").removesuffix("/v1"), api_key)
     mark = connection.find("/props", LlamaCppMark)
     if mark is not None and mark.default_generation_settings is not None:
         found: ServedModel = LlamaCppModel(connection, SPEC, options)
     else:
-        found = OpenAIFormModel(connection, SPEC, options, model)
+        found = OpenAICompatibleModel(connection, SPEC, options, model)
     found.round_trip = connection.round_trip()
     return found
 

@@ -82,7 +82,7 @@ class Completion(Error):
     timings: Timings | None = None
 
 
-# -- OpenAI's form --------------------------------------------------------------------------------------
+# -- OpenAI-compatible servers --------------------------------------------------------------------------------------
 
 
 class ModelMeta(Struct):

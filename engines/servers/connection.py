@@ -27,7 +27,7 @@ _LOOK = 0.05  # seconds between two looks at whether a request was cancelled
 _TRIPS, _CHEAP = 5, "/health"  # where llama.cpp and vLLM answer with nothing; "no such path" comes back as soon
 _END = object()
 Cancelled = Callable[[], bool]
-_WHICH = "is it a server of llama.cpp, or one of OpenAI's form?"
+_WHICH = "is it a llama.cpp server, or OpenAI-compatible?"
 
 
 class RequestCancelled(RunFailed):
@@ -69,14 +69,14 @@ class Connection:
             parsed = httpx.URL("")
         strange = any(letter.isspace() or not letter.isprintable() for letter in url)
         if strange or parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
-            raise UsageProblem(f"{url[:100]} is no address of a server", "give one like http://127.0.0.1:8080")
+            raise UsageProblem(f"{url[:100]} is not the address of a server", "give one like http://127.0.0.1:8080")
         if parsed.userinfo:
             raise UsageProblem("the address contains a password", "put it into an environment variable: --api-key-env")
         self.address = str(parsed).rstrip("/")
         headers = {"Accept-Encoding": "identity"}  # nothing that unpacks to more than it is
         if api_key:
             if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
-                raise UsageProblem("the server's key has characters that no key has",
+                raise UsageProblem("the server's key has invalid characters",
                                    "check the variable that --api-key-env names")
             headers["Authorization"] = f"Bearer {api_key}"
         self._made = partial(
@@ -230,10 +230,10 @@ class Connection:
         try:
             return _decoded(data, decoder)
         except msgspec.ValidationError as error:
-            raise failed(f"{self.address} answers otherwise than such a server does: {first_line(error)}",
+            raise failed(f"{self.address} does not answer like such a server: {first_line(error)}",
                          _WHICH) from None
         except ValueError:
-            raise failed(f"{self.address} answers with something else than JSON", _WHICH) from None
+            raise failed(f"{self.address} answers with something other than JSON", _WHICH) from None
 
     def _check(self, whole: _Whole) -> None:
         if whole.response.status_code != 200:
@@ -292,7 +292,7 @@ class Connection:
         said = _message(data)
         if status in (401, 403):
             return f"{self.address} refuses the key" if "authorization" in self._client.headers else (
-                f"{self.address} wants a key"), "name the environment variable that holds it: --api-key-env NAME"
+                f"{self.address} requires a key"), "name the environment variable that holds it: --api-key-env NAME"
         if 300 <= status < 400:
             return f"{self.address} sends requests elsewhere", "give the address that it redirects to"
         if status == 404 and not _is_error(data):

@@ -31,7 +31,7 @@ from engines.report.events import (
 from engines.request import Request
 from engines.servers.answers import Completion, ListedModel, ModelMeta, Models, Pieces, Props, Rendered, Timings
 from engines.servers.connection import Cancelled, Connection, RequestCancelled
-from engines.servers.price_from_outside import TEXT, price_from_outside
+from engines.servers.remote_cost import TEXT, measure_remote_cost
 from engines.servers.served_model import (
     CAPABILITIES,
     Prompt,
@@ -75,7 +75,7 @@ class LlamaCppModel(ServedModel):
         super().__init__(connection, spec, options)
         facts, models = connection.get("/props", Props), connection.get("/v1/models", Models)
         if facts.default_generation_settings is None:
-            raise ModelUnavailable(f"{connection.address} is no server of llama.cpp", "check the address")
+            raise ModelUnavailable(f"{connection.address} is not a llama.cpp server", "check the address")
         meta = (models.data or [ListedModel()])[0].meta or ModelMeta()
         name = facts.model_alias or facts.model_path or "model"
         self._template = bool(facts.chat_template)
@@ -103,7 +103,7 @@ class LlamaCppModel(ServedModel):
         try:
             tokens = [token for token, _ in self._tokens(TEXT, cancelled)]
             limit = (self.ready.context_limit or len(tokens)) - 1
-            found = price_from_outside(partial(self._read, cancelled), tokens, limit, cancelled, progress)
+            found = measure_remote_cost(partial(self._read, cancelled), tokens, limit, cancelled, progress)
         except RequestCancelled:
             return None
         if found is not None:

@@ -69,12 +69,12 @@ class LlamaCppServer:
         if find_spec("xllamacpp") is None:
             raise ModelUnavailable("llama.cpp is not installed", "pip install 'spec-tui[llamacpp]'")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "engines.servers.llama_cpp_process"], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=self._log, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             start_new_session=os.name == "posix",  # the terminal's ctrl+c is ours
         )
-        self._end = weakref.finalize(self, _end, self._process)
+        self._end = weakref.finalize(self, _end, self.process)
         try:
             self.key = secrets.token_urlsafe(24)
             said = self._started(json.dumps({**asdict(settings), "key": self.key}), settings, progress)
@@ -86,7 +86,7 @@ class LlamaCppServer:
     @property
     def ended(self) -> bool:
         """Whether the process is gone, by a fault of its own or by somebody's hand."""
-        return self._process.poll() is not None
+        return self.process.poll() is not None
 
     def close(self) -> None:
         """End the process; returns when it has."""
@@ -95,10 +95,10 @@ class LlamaCppServer:
 
     def _started(self, line: str, settings: Settings, progress: Callable[[Loading], None]) -> str:
         """The server's address. Raises ModelUnavailable."""
-        pipe, since = self._process.stdout, monotonic()
+        pipe, since = self.process.stdout, monotonic()
         name = Path(settings.file).name
-        self._process.stdin.write(line.encode() + b"\n")
-        self._process.stdin.flush()
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
         while True:
             progress(Loading(f"llama.cpp reads {name}"))
             if select.select([pipe], [], [], _LOOK)[0]:
@@ -159,7 +159,7 @@ class OwnLlamaCpp(ServedModel):
     ) -> None:
         self._file, self._draft, self._context = file, draft, context
         self._threads = threads if threads and threads > 0 else _threads(processors(), -(threads or 0))
-        self._server: LlamaCppServer | None = None
+        self.server: LlamaCppServer | None = None
         self._settings: Settings | None = None
         self._model = self._open(SPEC.parse(options or {}), progress)
         super().__init__(self._model.connection, SPEC)
@@ -202,19 +202,19 @@ class OwnLlamaCpp(ServedModel):
 
     def close(self) -> None:
         """End the server."""
-        if self._server is not None:
-            self._server.close()
-            self._server = self._settings = None
+        if self.server is not None:
+            self.server.close()
+            self.server = self._settings = None
 
     def _open(self, options: dict[str, Any], progress: Callable[[Loading], None]) -> LlamaCppModel:
         """The model as a server with these options has it."""
         wanted = self._wanted(options)
-        if wanted != self._settings or self._server.ended:
+        if wanted != self._settings or self.server.ended:
             self.close()
-            self._server, self._settings = LlamaCppServer(wanted, progress), wanted
+            self.server, self._settings = LlamaCppServer(wanted, progress), wanted
         elif self._model.options == options:
             return self._model
-        found = LlamaCppModel(self._server.connection, SPEC, options)
+        found = LlamaCppModel(self.server.connection, SPEC, options)
         found.ready = replace(found.ready, model=self._file.name, device="cpu", threads=self._threads,
                               draft_model=self._draft.name if self._draft else None)
         return found

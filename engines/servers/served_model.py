@@ -116,11 +116,11 @@ class ServedModel:
         self, cancelled: Callable[[], bool] = lambda: False, progress: Callable[[float], None] = lambda done: None
     ) -> PriceMeasured | None:
         """Measure t(n) from outside, which takes some short requests, and keep it in ``ready``; None where it was
-        cancelled. ``progress`` is told the share done. Raises UsageProblem where the server tells no times of its own,
-        RunFailed where it does not do what is asked."""
+        cancelled. ``progress`` is told the share done. Raises UsageProblem where the server reports no times of its
+        own, RunFailed where it does not do what is asked."""
         raise UsageProblem(
-            f"what a pass over n tokens costs cannot be measured from outside: {self.ready.backend} tells no times of "
-            "its own", "ask something: where its rounds are known, their times are seen"
+            f"what a pass over n tokens costs cannot be measured from outside: {self.ready.backend} reports no times "
+            "of its own", "ask something: if its rounds are known, you see their times"
         )
 
     def forget(self) -> None:

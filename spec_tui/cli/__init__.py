@@ -12,7 +12,7 @@ from typing import NoReturn
 from engines.errors import UsageProblem
 from spec_tui.cli.failures import exit_code
 from spec_tui.cli.starting import starting
-from spec_tui.tui.own_terminal import LEAVING
+from spec_tui.tui.terminal_restore import LEAVING
 
 _DIGITS = 4  # of the largest size of a terminal
 

@@ -29,23 +29,23 @@ from spec_tui.cli.prompts import read_text
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.advice_report import TITLE, Advice, advised, report
 from spec_tui.export.report import WRITERS
-from spec_tui.present.advice_words import planned
+from spec_tui.present.advice_text import planned
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.text import one_line
 from spec_tui.session import kept_settings
 from spec_tui.session.advice_setup import foresee, prepare
 
-_PROMPTS = ("Prompts like yours: a line each, lines of JSON with prompt, turns or messages (as in Spec-Bench or a log "
-            "of OpenAI's form), or one JSON document; or coding: twelve tasks that ship. Default: our own.")
+_PROMPTS = ("Prompts like yours: one per line, lines of JSON with prompt, turns or messages (as in Spec-Bench or an "
+            "OpenAI chat log), or one JSON document; or coding: twelve tasks that ship. Default: our own.")
 _TASKS = "Only prompts of these kinds: write,edit."
 _SAMPLE = "Take this many of them, evenly spread over each kind."
 _MINUTES = "Time for the measurements."
-_SAVE = "Use what is advised from now on with this model, where no engine is named."
-_UNDO = "Measure nothing: forget what --save kept for this model."
+_SAVE = "Use the advice from now on with this model, unless an engine is named."
+_UNDO = "Measure nothing; forget what --save kept for this model."
 _WHAT_IF = ("Also model the speeds of another machine: memory=1000GB/s,flops=100TFLOPS[,weights=BYTES][,overhead=MS]"
             "[,batch=REQUESTS], batch=8 alone for eight requests at once on this one, or a file with its t(n): lines "
-            "of rows,seconds, or what spec-tui price --format json printed there.")
-_ALSO = "Try the engines that need a draft model with this one too. Repeatable."
+            "of rows,seconds, or the output of spec-tui price --format json from there.")
+_ALSO = "Also try the engines that need a draft model with this one. Repeatable."
 _HTML = "Write the report as a web page too, in one file."
 _LONGEST = 24 * 60.0
 
@@ -67,12 +67,12 @@ def advise(
 ) -> int:
     """Find the engine and the settings that are fastest with your model on prompts like yours.
 
-    Every engine that can run here takes part, on the same prompts, in rounds: first with its defaults, the faster half
-    with a few settings, then the three fastest. The last round gets half of the time, and the verdict is made of its
-    numbers alone. In a short time only the likeliest take part, so that answers are long enough to judge; what will be
-    done is said before it begins. ctrl+c ends it with what is known so far. Of a server its acceptance is read, and how
-    many tokens it should be started to draft with is said; of llama.cpp that is started here, for each of its ways to
-    draft.
+    Every engine that can run here takes part, on the same prompts, in rounds: first all with their defaults, then the
+    faster half with a few settings, then the three fastest. The last round gets half of the time, and the verdict uses
+    its numbers alone. In a short time only the most promising take part, so that answers are long enough to judge; the
+    plan is printed first. ctrl+c stops and reports what is known so far. With --server it reports what the server
+    accepts of its drafts, and how many tokens it should draft; with --backend, the same for each of llama.cpp's
+    drafting methods.
     """
     _check_server(models, save, what_if, also, html)
     if undo:
@@ -115,7 +115,7 @@ def advise(
 def _check_server(models: ModelOrServerOptions, *others: object) -> None:
     """Raises UsageProblem for what is not done with a model in another program."""
     if (models.server is not None or models.backend) and any(others):
-        raise UsageProblem("of a server only its acceptance is read",
+        raise UsageProblem("with a server or llama.cpp only its acceptance is measured",
                            "leave out --save, --what-if, --also-draft-model and --html")
 
 
@@ -165,7 +165,7 @@ class AdviceProgress(Status):
         elif isinstance(event, LaneFinished) and event.failed is not None:
             self._write("")
             label = self._adviser.rounds[-1].asked.labels[event.lane]
-            narrate(f"{one_line(label)} failed and is left out: {event.failed.message}; the others go on")
+            narrate(f"{one_line(label)} failed and is left out: {event.failed.message}; the others continue")
         elif isinstance(event, Auditing):
             self._say(f"{self._stage}: auditing texts that differ")
 
@@ -187,7 +187,7 @@ def _check_page(path: Path) -> None:
     if path.is_dir():
         raise UsageProblem(f"{path} is a folder", "name a file after --html")
     if not path.is_file() or f"<title>{TITLE}" not in read_text(path, "--html")[:4096]:
-        raise UsageProblem(f"{path} exists and is no report of advise, so it is not overwritten", "name another file")
+        raise UsageProblem(f"{path} is not a report of advise, so it is not overwritten", "name another file")
 
 
 def _write_page(path: Path, page: str) -> None:

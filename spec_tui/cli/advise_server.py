@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from engines.advice.halving import spread
-from engines.advice.served_drafts import ServedDrafts
+from engines.advice.server_acceptance import ServerAcceptance
 from engines.bench.suite import Suite
 from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, Interrupt, narrate
@@ -32,7 +32,7 @@ def advise_server(server: ServedModel, suite: Suite, request: Request, seconds: 
         for way in server.ways:
             asked = replace(request, engine=server.spec.id, options=dict(way))
             share = seconds / len(server.ways)
-            found = ServedDrafts.of(interrupted.over(_answers(server, suite, asked, share, interrupted)))
+            found = ServerAcceptance.of(interrupted.over(_answers(server, suite, asked, share, interrupted)))
             told.append({"options": dict(way)} | _row(found))
             if format is Format.text:
                 title = "".join(f"\n{name}={value}\n" for name, value in way.items())
@@ -44,7 +44,7 @@ def advise_server(server: ServedModel, suite: Suite, request: Request, seconds: 
     return INTERRUPTED if interrupted() else 0
 
 
-def _row(found: ServedDrafts) -> dict[str, Any]:
+def _row(found: ServerAcceptance) -> dict[str, Any]:
     pays = [found.pays_below(size) for size in range(1, len(found.expected))]
     return asdict(found) | {"expected": found.expected, "best": found.best, "pays_below": pays}
 
@@ -61,7 +61,7 @@ def _answers(
             return
 
 
-def report(found: ServedDrafts, setting: str) -> Report:
+def report(found: ServerAcceptance, setting: str) -> Report:
     """What is known and what follows; ``setting`` names the server's option."""
     made = "" if found.tokens_per_step is None else f", {found.tokens_per_step:.2f} tokens a step"
     rows: Rows = [["drafted", "accepted", "tokens a step", "pays below"]]
@@ -71,14 +71,14 @@ def report(found: ServedDrafts, setting: str) -> Report:
                   notes=[_advice(found, f" ({setting})" * bool(setting))])
 
 
-def _advice(found: ServedDrafts, where: str) -> str:
+def _advice(found: ServerAcceptance, where: str) -> str:
     if found.drafted == 0:
         return "The server drafted nothing on these prompts."
     if not found.accepted:
         return ("The server does not say what it accepts by depth: vLLM does with --per-request-spec-decode-metrics "
                 "detailed.")
     if found.best is None:
-        return ("What one more drafted token costs was not seen: drafts were all of one size, or steps have no times. "
+        return ("The cost of one more drafted token is not known: all drafts had one size, or steps have no times. "
                 "A token pays where it adds less to a step than its line says, as a share of a step without a draft: "
                 f"measure that, and start the server with so many tokens{where}.")
     cost = f"One more drafted token adds {found.row:.0%} of a step without a draft."

@@ -10,7 +10,7 @@ from engines.errors import UsageProblem
 from engines.request import Request
 from spec_tui.cli.starting import starting
 from spec_tui.session.engine_commands import LoadRequest
-from spec_tui.tui.own_terminal import restored
+from spec_tui.tui.terminal_restore import restored
 
 if TYPE_CHECKING:
     from spec_tui.tui.app import SpecTui
@@ -52,7 +52,7 @@ def _check_engine(asked: Request) -> None:
     if asked.engine:
         methods.find(asked.engine).parse(dict(asked.options))
     elif asked.options:
-        raise UsageProblem("--set needs to know of which engine", "add --engine ID, for example --engine pld")
+        raise UsageProblem("--set needs an engine", "add --engine ID, for example --engine pld")
 
 
 def open_recorded(make: Callable[[], SpecTui], otherwise: str) -> int:

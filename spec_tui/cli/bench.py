@@ -60,10 +60,10 @@ def bench(
     models: ModelOptions,
     generation: GenerationOptions,
 ) -> int:
-    """Measure engines over a suite of tasks, beside transformers.generate with the same method.
+    """Measure engines over a suite of tasks, and transformers.generate with the same methods.
 
-    As compare does: one after another on the same models, warmed up, each run with empty caches and nothing learned,
-    in an order that changes all the time. Numbers are medians over the repeats, by task and overall.
+    Like compare: engines run one after another on the same models, warmed up, each run with empty caches and nothing
+    learned, in an order that keeps changing. Numbers are medians over the repeats, by task and overall.
     """
     questions = _questions(suite, task, limit)
     count = (REPEATS if suite is None else 1) if repeats is None else repeats

@@ -96,7 +96,7 @@ for offered, help, codes in (
     (export, "Write a recorded run as Markdown, web page, picture or cast.", None),
     (compare, "Compare engines: speed, acceptance, same text.", _RACE_CODES),
     (bench, "Benchmark engines and transformers.generate on tasks.", _RACE_CODES),
-    (reproduce, "Run a table of a paper on your model, beside its numbers.", _RACE_CODES),
+    (reproduce, "Run a table of a paper on your model, next to its numbers.", _RACE_CODES),
     (advise, "Find the engine and settings for your model and prompts.", _RACE_CODES),
     (sweep, "Vary one option of an engine: speed and acceptance.", None),
     (engines, "List the engines (decoding methods) and their options.", None),

@@ -42,7 +42,7 @@ REPEATS = 6  # the fewest from which order statistics give an interval of 95 %
 
 _ENGINES = ("Engines to compare, with their options: autoregressive,pld,rest:c=16:n_max=8. draft:model=DIR drafts with "
             "that model.")
-_LANE = "One engine whose values have commas: rest:datastore=notes,python-stdlib. Repeatable."
+_LANE = "One engine with option values that contain commas: rest:datastore=notes,python-stdlib. Repeatable."
 _REPEATS = f"How often each engine answers. Default: {REPEATS}, enough for a 95 % interval; 1 with --prompts."
 _PROMPTS = "File with a prompt on each line, as JSON: {\"prompt\": ...}, or {\"turns\": [...]} as in Spec-Bench."
 _TRACES = "Folder to write a trace of every run to."
@@ -81,10 +81,10 @@ def compare(
     """Compare engines: speed, acceptance, and whether they write the same text.
 
     They run one after another on the same models, warmed up, each with empty caches, in an order that changes from
-    repeat to repeat; numbers are medians. --set holds for all engines that have the option.
+    repeat to repeat; numbers are medians. --set applies to all engines that have the option.
     """
     lanes = _lanes(engines, engine or [], engine_settings(set_))
-    asked = ask(prompt, generation, lanes, prompts, repeats)
+    asked = checked_race(prompt, generation, lanes, prompts, repeats)
     return run_race(models.load, asked, trace_dir, lambda result, able: write(result, able, format))
 
 
@@ -116,7 +116,7 @@ def _lanes(engines: str, single: list[str], common: dict[str, str]) -> tuple[Lan
     )
 
 
-def ask(
+def checked_race(
     prompt: PromptOptions,
     generation: GenerationOptions,
     lanes: tuple[Lane, ...],
@@ -246,7 +246,7 @@ class RaceProgress(Status):
         elif isinstance(event, LaneFinished) and event.failed is not None:
             self._write("")
             narrate(f"{one_line(self._labels[event.lane])} failed and is left out: {event.failed.message}; the others "
-                    "go on")
+                    "continue")
         elif isinstance(event, LaneFinished) and not self.shown:
             step, steps = self._step
             if perf_counter() - self._said < self._pause and step < steps:

@@ -53,8 +53,8 @@ class TextOptions:
         help="Files, folders, python-stdlib, hf:DATASET[:SPLIT][:COLUMN] or model-answers; repeatable."
     )] = None
     columns: Annotated[str, Option(
-        metavar="COLUMN,COLUMN", help="Each row of a file of JSON lines, or of a dataset, is a chat: columns of the "
-                                      "question, then that of the answer, as the model's chat template writes them."
+        metavar="COLUMN,COLUMN", help="Each row of a file of JSON lines, or of a dataset, is a chat: the columns of "
+                                      "the question, then that of the answer, formatted with the model's chat template."
     )] = ""
     limit: Annotated[int | None, Option(metavar="TOKENS", help="Maximum number of tokens.")] = None
     document_limit: Annotated[int | None, Option(
@@ -82,7 +82,7 @@ class AnswerOptions:
         "--with-prompts", help="Store each answer together with its prompt, as the model reads it."
     )] = False
     engine: Annotated[str, Option(
-        metavar="ID", help="Engine that decodes the answers; it changes only the time."
+        metavar="ID", help="Engine that decodes the answers; it affects only the time."
     )] = ""
 
 
@@ -92,7 +92,7 @@ class KeyOptions:
 
     dims: Annotated[int, Option(metavar="D", help="Dense: dimensions of a key after PCA; 0 means no PCA.")] = 64
     z_norm: Annotated[bool, Option(
-        "--z-norm/--no-z-norm", help="Dense: scale each dimension to mean 0, deviation 1."
+        "--z-norm/--no-z-norm", help="Dense: scale each dimension to mean 0 and standard deviation 1."
     )] = True
     unit_norm: Annotated[bool, Option("--unit-norm/--no-unit-norm", help="Dense: scale keys to length 1.")] = True
     index: Annotated[str, Option(metavar="INDEX", help="Dense: index; scann, faiss, exact or auto.")] = "auto"
@@ -100,7 +100,7 @@ class KeyOptions:
         metavar="N", help="Dense: number of hidden states that PCA and scaling are fitted on."
     )] = 1_000_000
     window: Annotated[int | None, Option(
-        metavar="N", help="Dense: tokens of a document that are read at once. Default: 2048."
+        metavar="N", help="Dense: tokens of a document read at once. Default: 2048."
     )] = None
 
 
@@ -125,10 +125,10 @@ def build(
     format: OutputFormat = Format.text,
     models: ModelOptions,
 ) -> int:
-    """Build a datastore. What it will take is said first; ctrl+c keeps what is done, and the same command goes on.
+    """Build a datastore. An estimate comes first; ctrl+c keeps what is done, and the same command continues.
 
-    It is for the tokenizer of the model, a dense one for the model itself. Links and hidden files in folders, binary
-    files and files of more than 4 MB are left out and counted.
+    It belongs to the model's tokenizer, a dense one to the model itself. Symbolic links and hidden files in folders,
+    binary files and files of more than 4 MB are skipped and counted.
     """
     spec = _spec(name, kind, more or [], text, answering, keys)
     spec.check()
@@ -159,14 +159,14 @@ def _spec(
     )
 
 
-@group.command(name="list", short_help="The datastores at hand.")
+@group.command(name="list", short_help="The datastores on this machine.")
 @command
 def list_(format: OutputFormat = Format.text) -> int:
     """List the datastores at hand: your own, those that ship, unfinished builds; and what is built when searched."""
     return _list(format)
 
 
-@group.command(short_help="Its contents, and how it was made.")
+@group.command(short_help="A datastore's contents, and how it was made.")
 @command
 def info(name: Name, format: OutputFormat = Format.text) -> int:
     """Describe a datastore: kind, sizes, model, sources, how its dense part was made."""
@@ -174,7 +174,7 @@ def info(name: Name, format: OutputFormat = Format.text) -> int:
 
     store = open_store(name)
     if format is Format.json:
-        print(json.dumps(summary(store) | {"parameters": dict(store.manifest.parameters)}, indent=2))
+        print(json.dumps(datastore_facts(store) | {"parameters": dict(store.manifest.parameters)}, indent=2))
     else:
         _print([(one_line(key), one_line(value)) for key, value in _facts(store)])
     return 0
@@ -191,7 +191,7 @@ def verify(
     sample: Annotated[int, Option(metavar="N", help="Number of keys for --mrr.", min=1)] = 1000,
     format: OutputFormat = Format.text,
 ) -> int:
-    """Read every byte and compare it with its checksum; exit code 3 where something is damaged.
+    """Read every byte and compare it with its checksum; exit code 3 if something is damaged.
 
     --recall and --mrr measure the index of a dense part: what share of the nearest keys it finds, and the paper's mean
     reciprocal rank.
@@ -214,7 +214,7 @@ def verify(
 def probe(
     text: Annotated[str, Argument(metavar="TEXT", help="The end of a context; the draft follows it.")],
     prompt: Annotated[str | None, Option(
-        metavar="TEXT", help="Prompt to which TEXT begins the answer."
+        metavar="TEXT", help="Prompt whose answer begins with TEXT."
     )] = None,
     datastore: Annotated[list[str] | None, Option(
         metavar="NAME", help="Datastore to search. Repeatable. Default: all that fit the model."
@@ -325,7 +325,7 @@ def _what_is_left(name: str) -> str:
 
 
 def _print_store(store: Store, format: Format) -> None:
-    facts = summary(store)
+    facts = datastore_facts(store)
     if format is Format.json:
         print(json.dumps(facts, indent=2))
         return
@@ -334,7 +334,7 @@ def _print_store(store: Store, format: Format) -> None:
           f"{in_bytes(facts['bytes'])}")  # fmt: skip
 
 
-def summary(store: Store) -> dict[str, Any]:
+def datastore_facts(store: Store) -> dict[str, Any]:
     """A datastore in plain data, as ``build``, ``info`` and ``list`` print it."""
     facts = store.manifest
     model = facts.model
@@ -353,7 +353,7 @@ def _list(format: Format) -> int:
     entries = catalog.listing()
     rows = []
     for entry in entries:
-        facts = summary(Store(entry.folder)) if entry.manifest is not None else {"name": entry.name}
+        facts = datastore_facts(Store(entry.folder)) if entry.manifest is not None else {"name": entry.name}
         rows.append(facts | {"shipped": entry.shipped, "unfinished": entry.unfinished, "problem": entry.problem})
     offered = not any(e.name == _STANDARD_LIBRARY and e.manifest is not None for e in entries)
     if format is Format.json:

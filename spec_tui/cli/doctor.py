@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines import machine, methods
 from engines.libraries import versions
-from spec_tui.cli.library_probe import DECODING, LIBRARIES, probe
+from spec_tui.cli.library_probe import DECODING, LIBRARIES, probe_libraries
 from spec_tui.cli.option_groups import Format, OutputFormat
 from spec_tui.cli.output import console
 from spec_tui.present.ansi import FateStyle
@@ -32,10 +32,10 @@ _VARIABLES = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "HF_HOME", "HF_HUB
 
 
 def doctor(format: OutputFormat = Format.text) -> int:
-    """Say what is installed, which devices and back ends work, which models are here, what is missing.
+    """Show what is installed, which devices and back ends work, which models are here, and what is missing.
 
     Decodes a few tokens of the sample pair with three engines and compares them with transformers.generate. The exit
-    code is 1 where something is broken.
+    code is 1 if something is broken.
     """
     from rich.table import Table
     from rich.text import Text
@@ -111,7 +111,7 @@ def collect() -> dict[str, Any]:
     from engines.datastores.storage import catalog
     from engines.hub import hub_api, hub_cache, local_models
 
-    tried = probe()
+    tried = probe_libraries()
     decoding, libraries = tried[DECODING], {name: found for name, found in tried.items() if name != DECODING}
     size, (total, free) = shutil.get_terminal_size((0, 0)), machine.ram()
     facts = {

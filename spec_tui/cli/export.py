@@ -58,7 +58,7 @@ def export(
     path = trace_path(trace)
     target = None if output == "-" else typed_path(output or f"{path.stem}.{name}")
     if target is not None and target.exists() and not force:
-        raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
+        raise UsageProblem(f"{target} exists", "name another file with --output, or give --force")
     options = ExportOptions(_size(size), theme, speed, rejected)
     write_document(target, FORMATS[name].make(runs_in(path, tell=True), path.stem, options), force)
     return 0

@@ -64,7 +64,7 @@ def _other(error: Exception) -> int:
         _tell(f"the output cannot be written: {error.strerror}", "make room, or write elsewhere")
         forget_stdout()
     else:
-        _tell(f"something unexpected happened: {type(error).__name__}: {error}", _bug_report())
+        _tell(f"unexpected error: {type(error).__name__}: {error}", _bug_report())
     return FAILED
 
 

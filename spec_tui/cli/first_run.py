@@ -17,19 +17,19 @@ def model_to_get(skippable: bool) -> str:
     if skippable and chosen():
         return chosen()
     if sys.stdin.isatty() and sys.stderr.isatty():
-        return ask()
+        return choose_model()
     if skippable:
         return next(iter(KNOWN))
     raise UsageProblem("the name of a model is missing", f"known models: {', '.join(KNOWN)}")
 
 
-def ask() -> str:
+def choose_model() -> str:
     """Let somebody at the terminal choose among the known models and none, by a number and enter; it is remembered."""
     offers = [(name, f"{name} ({model.offer}): {model.good_for}", model.lacking) for name, model in KNOWN.items()]
     offers.append((SAMPLE, "neither: the sample pair that is here, which knows little", ""))
     best = max((number for number, (name, _, lacks) in enumerate(offers, 1) if name != SAMPLE and not lacks),
                default=len(offers))
-    narrate("Which model shall answer? It is fetched once; ctrl+l changes it later.\n")
+    narrate("Which model should answer? It is downloaded once; ctrl+l changes it later.\n")
     for number, (_, words, lacks) in enumerate(offers, 1):
         narrate("\n".join(wrap(f"{words}. {lacks}." if lacks else words, shutil.get_terminal_size().columns - 2,
                                initial_indent=f"  {number}  ", subsequent_indent="     ")))

@@ -12,10 +12,10 @@ from spec_tui.cli.prompts import confirmed
 
 
 def forget(yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False) -> int:
-    """Forget past answers: those that the engine suffix keeps on this machine to draft from, of all models.
+    """Remove the past answers that the engine suffix keeps on this machine to draft from, for all models.
 
-    It asks first, unless --yes is given, and says how many there are and where. Conversations are kept apart from them,
-    and stay. Setting history=0 makes the engine do without; SPEC_TUI_HISTORY=off keeps neither answers nor
+    It says how many there are and where, and asks first unless you give --yes. Conversations are stored separately and
+    stay. With history=0 the engine does not use past answers; SPEC_TUI_HISTORY=off keeps neither answers nor
     conversations.
     """
     from engines.hub.download_progress import in_bytes
@@ -23,7 +23,7 @@ def forget(yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = Fal
 
     kept = past_answers.kept()
     if not kept.size:
-        narrate(f"no past answers are kept (they would lie in {past_answers.folder()})")
+        narrate(f"no past answers are kept (they would be in {past_answers.folder()})")
         return 0
     told = (f"{counted(kept.answers, 'past answer')} of {counted(kept.models, 'model')}, {kept.tokens:,} tokens, "
             f"{in_bytes(kept.size)} in {past_answers.folder()}")

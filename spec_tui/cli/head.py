@@ -15,8 +15,8 @@ import typer
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
-from engines.heads.at_hand import NONE
-from engines.heads.shape import EAGLE, EAGLE3, MEDUSA
+from engines.heads.head_config import EAGLE, EAGLE3, MEDUSA
+from engines.heads.local_heads import NONE
 from engines.progress import BuildProgress
 from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, narrate
@@ -38,8 +38,8 @@ from spec_tui.present.text import one_line
 if TYPE_CHECKING:
     from engines.heads.check_head import HeadCheck
     from engines.heads.head_file import HeadFile
+    from engines.heads.hidden_state_cache import Text
     from engines.heads.make_head import HeadSpec
-    from engines.heads.tap_cache import Text
     from engines.heads.training import TrainingProgress
 
 group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -60,47 +60,47 @@ HeadName = Annotated[str, Argument(metavar="NAME", autocompletion=complete_head,
 WithoutHead = Annotated[ModelOptions, Without("head", "draft_model", "draft_revision", "draft_quantize")]
 
 
-@group.command("list", short_help="The heads at hand: trained here, or shipped.")
+@group.command("list", short_help="The local heads: trained here, or shipped.")
 @command
 def list_(format: OutputFormat = Format.text) -> int:
     """List the draft heads at hand, with the model that each was trained for."""
-    from engines.heads.at_hand import at_hand
+    from engines.heads.local_heads import local_heads
 
-    heads = at_hand()
+    heads = local_heads()
     if format is Format.json:
         rows = [{**asdict(head), "kind": head.kind, "folder": str(head.folder)} for head in heads]
         print(json.dumps(rows, indent=2))
         return 0
     words = [(head.name, f"{head.title} for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}")
              for head in heads]
-    console().print(table(words) if words else "no heads are at hand: spec-tui head train makes one")
+    console().print(table(words) if words else "there are no heads here: spec-tui head train makes one")
     return 0
 
 
-@group.command(short_help="What a head is: sizes, which features it reads, how it was trained.")
+@group.command(short_help="Describe a head: sizes, the features it reads, how it was trained.")
 @command
 def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutHead) -> int:
     """Describe a head, and say whether it fits the model."""
     runtime = _with_head(name, models)
     head = _named(runtime, name)
-    shape, file, price = head.shape, head.file, runtime.prices.heads[head.shape.kind]
+    config, file, price = head.config, head.file, runtime.prices.heads[head.config.kind]
     facts = {
-        "head": name, "folder": str(file.folder), "family": shape.family, "reads": head.reads.words,
-        "layers_in_file": list(file.layers_said), "parameters": head.parameters, "shape": asdict(shape),
+        "head": name, "folder": str(file.folder), "family": config.family, "reads": head.reads.words,
+        "layers_in_file": list(file.layers_said), "parameters": head.parameters, "shape": asdict(config),
         "lm_head": "its own" if file.rows is not None else "the target's",
         "embeddings": _embeddings(head),
         "trained_for_these_weights": file.made_for == runtime.target.fingerprint if file.made_for else None,
         "price": [list(point) for point in price.points],
-        "share_of_a_forward_pass": price.at(shape.rows_a_pass) / runtime.prices.target.at(1), "card": dict(file.card),
+        "share_of_a_forward_pass": price.at(config.rows_a_pass) / runtime.prices.target.at(1), "card": dict(file.card),
     }
     if format is Format.json:
         print(json.dumps(facts, indent=2))
         return 0
-    drafted = f"{shape.draft_vocabulary:,} of {shape.vocabulary:,} tokens"
+    drafted = f"{config.draft_vocabulary:,} of {config.vocabulary:,} tokens"
     rows = [
-        ("head", one_line(name)), ("family", shape.family), ("reads", head.reads.words), ("drafts", drafted),
+        ("head", one_line(name)), ("family", config.family), ("reads", head.reads.words), ("drafts", drafted),
         ("parameters", f"{head.parameters:,}"), ("lm_head", facts["lm_head"]), ("embeddings", facts["embeddings"]),
-        *shape.choices(), ("trained for", _made_for(facts["trained_for_these_weights"], runtime.target.name)),
+        *config.choices(), ("trained for", _made_for(facts["trained_for_these_weights"], runtime.target.name)),
         ("one pass takes", f"{facts['share_of_a_forward_pass']:.1%} of a forward pass of {runtime.target.name}"),
     ]
     rows += [(one_line(str(key)), one_line(str(value))) for key, value in file.card.items() if key != "recipe"]
@@ -108,24 +108,24 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutH
     return 0
 
 
-@group.command(short_help="Why does a head accept nothing? Its agreement under other readings of its file.")
+@group.command(short_help="Find out why a head accepts nothing: its agreement under other interpretations of its file.")
 @command
 def check(
     name: HeadName,
     prompts: Annotated[Path | None, Option(metavar="FILE", help="Prompts. Default: some of the showcase.")] = None,
     tokens: Annotated[int, Option(metavar="N", min=8, help="Length of each answer, in tokens.")] = 48,
     take: Annotated[Path | None, Option(
-        metavar="DIR", help="Where another reading is clearly better, write the head with it to this new folder.",
+        metavar="DIR", help="If another interpretation is clearly better, write the head with it to this new folder.",
     )] = None,
     format: OutputFormat = Format.text,
     *,
     models: WithoutHead,
 ) -> int:
-    """Compare a head's drafts with the target's own choices, by depth, under each reading of what files leave open:
-    how layers are counted, where the residual stream begins, the base of the rotary embedding (rope theta); of Medusa
+    """Compare a head's drafts with the target's own choices, by depth, under each interpretation that the file allows:
+    how layers are counted, where the residual stream begins, the base of the rotary embedding (rope theta); for Medusa
     heads which state they read and which token the first one drafts.
 
-    The target answers some prompts greedily. The reading that is declared is what runs; another is taken only with
+    The target answers some prompts greedily. Engines always follow the file; another interpretation is used only with
     --take.
     """
     from engines.heads.check_head import as_read
@@ -148,14 +148,14 @@ def check(
     if take is not None and found.better is not None:
         stored = next(iter(head.file.weights.values())).dtype
         _write(as_read(head.file, found.better, take), runtime.target.name, str(stored).removeprefix("torch."))
-        narrate(f"written with that reading to {take}; --head {take} drafts with it")
+        narrate(f"written with that interpretation to {take}; --head {take} drafts with it")
     elif take is not None:
         narrate("nothing is written")
     return 0
 
 
 def _text(asked: list[int], answer: tuple[int, ...]) -> Text:
-    from engines.heads.tap_cache import Text
+    from engines.heads.hidden_state_cache import Text
 
     return Text((*asked, *answer), len(asked), True)
 
@@ -167,25 +167,25 @@ def _check_facts(found: HeadCheck) -> dict[str, Any]:
 
 def check_lines(found: HeadCheck) -> list[str]:
     """A check for people."""
-    out = [f"agreement with the target at {found.positions} positions, by depth; the best reading first"]
+    out = [f"agreement with the target at {found.positions} positions, by depth; the best interpretation first"]
     for reading in found.readings:
         shares = "  ".join(f"{share:4.0%}" for share in reading.agreement)
         out.append(f"{'declared' if reading.declared else '':8}  {shares}   {reading.accepted:.2f} tokens   "
                    f"{reading.words}")
     if found.better is None:
-        out.append("No reading is clearly better than the one that the file declares.")
+        out.append("No interpretation is clearly better than that of the file.")
     else:
-        out.append(f"Another reading agrees far more often: {found.better.words}. The file probably means that: "
+        out.append(f"Another interpretation agrees far more often: {found.better.words}. The file probably means that: "
                    "--take DIR writes the head so, where its layout has words for it.")
     return out
 
 
-@group.command(short_help="Write a head for vLLM, with what it shares with the target.")
+@group.command(short_help="Write a head for vLLM, including what it shares with the target.")
 @command
 def export(
     name: HeadName,
     out: Annotated[Path, Argument(metavar="DIR", help="New folder.")],
-    weights: Annotated[Dtype, Option(help="How its weights are written.")] = Dtype.bfloat16,
+    weights: Annotated[Dtype, Option(help="Type of its weights.")] = Dtype.bfloat16,
     target_name: Annotated[str | None, Option(metavar="NAME", help="The target as vLLM knows it.")] = None,
     *,
     models: WithoutHead,
@@ -193,17 +193,17 @@ def export(
     """Write a head in the layout that vLLM loads: vllm-project/speculators' for EAGLE-3, SafeAILab's for EAGLE-1 and 2,
     vLLM's own for Medusa heads.
 
-    Heads that ship, or were trained here, do not hold what they share with the target: the rows of its language
-    modelling head and its embeddings. They are added.
+    Heads that ship, or were trained here, do not contain what they share with the target: its language modelling head
+    and its embeddings. The export adds these.
     """
-    from engines.heads.fit import standing_alone
+    from engines.heads.compatibility import standing_alone
 
     _check_new(out)
     runtime = _with_head(name, models)
     head = _named(runtime, name)
     whole = replace(standing_alone(head.file, runtime.target), folder=out)
     _write(whole, target_name or runtime.target.name, weights)
-    method = head.shape.family.lower().replace("-", "")
+    method = head.config.family.lower().replace("-", "")
     setting = {"method": method, "model": str(out.resolve()), "num_speculative_tokens": 3}
     print(f"written to {out}\nvllm serve {shlex.quote(one_line(target_name or runtime.target.name))} "
           f"--speculative-config {shlex.quote(json.dumps(setting))}")
@@ -235,31 +235,31 @@ def train(
     prompts: Annotated[list[Path] | None, Option(metavar="FILE", help=_PROMPTS)] = None,
     answers: Annotated[list[Path] | None, Option(metavar="FILE", help=_ANSWERS)] = None,
     family: Annotated[Family, Option(
-        help="What it is: a head that drafts step by step, as in EAGLE-1 and 2 or as in EAGLE-3, or heads side by side."
+        help="A head that drafts step by step, as in EAGLE-1 and 2 or as in EAGLE-3, or heads side by side."
     )] = Family[EAGLE3.lower()],
     minutes: Annotated[float, Option(metavar="N", min=0.05, help="Minutes of training.")] = 60.0,
     vocabulary: Annotated[int | None, Option(
         metavar="N", min=16,
-        help="Most tokens that it can draft, the most frequent in the answers. Default: 8192, EAGLE-1 and 2: all.",
+        help="Number of tokens that it can draft, the most frequent in the answers. Default: 8192; EAGLE-1 and 2: all.",
     )] = None,
-    layers: Annotated[str, Option(metavar="A,B,C", help="EAGLE-3: layers that it reads, from 1."), _OF_EAGLE] = "",
-    heads: Annotated[int, Option(metavar="N", min=1, max=16, help="Medusa: how many heads."), _OF_MEDUSA] = 4,
+    layers: Annotated[str, Option(metavar="A,B,C", help="EAGLE-3: layers it reads, from 1."), _OF_EAGLE] = "",
+    heads: Annotated[int, Option(metavar="N", min=1, max=16, help="Medusa: number of heads."), _OF_MEDUSA] = 4,
     max_new_tokens: Annotated[int, Option(metavar="N", min=8, help="Length of the answers made here."), Only(
         lambda given: bool(given["prompts"]), "answers that are made to --prompts")] = 192,
     seed: Annotated[int, Option(metavar="S", help="Seed of the training.")] = 0,
-    work: Annotated[Path | None, Option(metavar="DIR", help="Where a stopped training is kept.")] = None,
-    out: Annotated[Path | None, Option(metavar="DIR", help="Where to write it, if not among the heads.")] = None,
-    estimate: Annotated[bool, Option("--estimate", help="Say what it takes, and end.")] = False,
+    work: Annotated[Path | None, Option(metavar="DIR", help="Where to keep an interrupted training.")] = None,
+    out: Annotated[Path | None, Option(metavar="DIR", help="Where to write it. Default: the data folder.")] = None,
+    estimate: Annotated[bool, Option("--estimate", help="Print the estimate of time and space, and stop.")] = False,
     format: OutputFormat = Format.text,
     *,
     models: TargetOptions,
 ) -> int:
     """Train an EAGLE head or Medusa heads for a model, on the model's own answers to prompts or on a file of them.
 
-    ctrl+c keeps what was done, and the same command goes on from there. The best weights on answers held out are kept.
-    A head that was trained for a model is taken whenever that model is loaded.
+    ctrl+c keeps what was done, and the same command continues from there. The weights that are best on held-out
+    answers are kept. A head trained for a model is loaded whenever that model is.
     """
-    from engines.heads.at_hand import trained_heads
+    from engines.heads.local_heads import trained_heads
     from engines.heads.make_head import HeadSpec, make_head, recipe_for
     from engines.heads.training import check_enough
 
@@ -281,13 +281,13 @@ def train(
             progress = make_head(runtime.target, runtime.target.name, asked.texts(display), spec, place, folder,
                                  display.reading, display.training)
     except KeyboardInterrupt:
-        narrate("\nspec-tui: interrupted; the same command goes on from what was kept")
+        narrate("\nspec-tui: interrupted; the same command continues from what was kept")
         return INTERRUPTED
     if format is Format.json:
         print(json.dumps({"head": name, "folder": str(folder), **asdict(progress)}, indent=2))
     else:
         shares = ", ".join(f"{share:.0%}" for share in progress.agreement)
-        print(f"{name}: agreement by depth on answers held out: {shares}; {progress.best:.2f} tokens a round expected\n"
+        print(f"{name}: agreement by depth on held-out answers: {shares}; {progress.best:.2f} tokens a round expected\n"
               f"written to {folder}")
     return 0
 
@@ -308,7 +308,7 @@ class _Answers:
         self, runtime: Any, prompts: list[Path], answers: list[Path], place: Path, max_new_tokens: int
     ) -> None:
         from engines.datastores.building.model_answers import read_prompts
-        from engines.heads.own_answers import read_answers
+        from engines.heads.self_generated_data import read_answers
 
         self.runtime, self.place, self.length = runtime, place, max_new_tokens
         self.file = place / "answers.jsonl"
@@ -325,12 +325,12 @@ class _Answers:
 
     def texts(self, display: TrainingDisplay, most: int | None = None) -> list[Text]:
         """All of them, or those that are given and the answers to the first prompts."""
-        from engines.heads.own_answers import own_answers
+        from engines.heads.self_generated_data import generate_answers
         from engines.methods import baseline
 
         if not (prompts := self.prompts[:most]):
             return self.given
-        return self.given + own_answers(self.runtime, prompts, self.file, baseline().id, self.length,
+        return self.given + generate_answers(self.runtime, prompts, self.file, baseline().id, self.length,
                                         display.answering)
 
 
@@ -403,7 +403,7 @@ def _prompts(file: Path | None) -> list[str]:
 
 
 def _embeddings(head: Any) -> str:
-    if head.shape.family == MEDUSA:
+    if head.config.family == MEDUSA:
         return "none"
     return "its own" if head.file.embeddings is not None else "the target's"
 

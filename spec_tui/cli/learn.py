@@ -22,7 +22,7 @@ from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.replay_client import request_of
 
 if TYPE_CHECKING:
-    from spec_tui.learn.walk import Walk
+    from spec_tui.learn.lesson_progress import LessonProgress
     from spec_tui.tui.app import SpecTui
 
 EXPORT = "export"
@@ -49,29 +49,28 @@ def complete_lesson(incomplete: str) -> list[str]:
 _LESSON = f"The lesson: its name, its number, or words of its title. Without one, the lessons are listed; on a \
 terminal, choose one there. {EXPORT} writes a handout to read or print: all lessons, or those named after it."
 _FORMAT = "screen: in the application; text: line by line, for screen readers: questions first, answers after."
-_PATH = "Go through chosen pages of several lessons: a lecture of 15 or of 45 minutes."
+_PATH = "Go through selected pages of several lessons: a lecture of 15 or 45 minutes."
 _NOTES = "With --format text and export: add the presenter's notes. On the screen T shows them."
-_OUTPUT = "Of export: the file to write; - is standard output."
+_OUTPUT = "With export: the file to write; - is standard output."
 _LIVE = "Run the examples on this machine first; the lesson then shows these runs, not the recorded ones."
 
 
 def learn(
     lessons: Annotated[list[str] | None, Argument(metavar="NAME", help=_LESSON, autocompletion=complete_lesson)] = None,
     format: Annotated[Literal["screen", "text"], Option("--format", help=_FORMAT), Only(
-        lambda given: not _exporting(given), "lessons that are shown or told")] = "screen",
+        lambda given: not _exporting(given), "lessons on the screen or as text")] = "screen",
     path: Annotated[int | None, Option("--path", metavar="MINUTES", help=_PATH)] = None,
     notes: Annotated[bool, Option("--notes", help=_NOTES), _OF_TEXT] = False,
     output: Annotated[str, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT), _OF_EXPORT] = "lessons.html",
     force: Annotated[bool, Option("--force", help="Overwrite the file if it exists."), _OF_EXPORT] = False,
-    list_lessons: Annotated[bool, Option("--list", help="List the lessons, one a line.")] = False,
+    list_lessons: Annotated[bool, Option("--list", help="List the lessons, one per line.")] = False,
     live: Annotated[bool, Option("--live", help=_LIVE), _OF_LESSONS] = False,
     theme: Annotated[Theme, _OF_SCREEN] = None,
     presenter: Annotated[Presenter, _OF_SCREEN] = False,
 ) -> int:
     """Speculative decoding in short lessons, for readers new to the subject.
 
-    A lesson is a few pages beside real runs, with figures to change and questions. No model is loaded, except with
-    --live.
+    A lesson is a few pages with real runs, figures to change and questions. No model is loaded, except with --live.
     """
     if list_lessons:
         return _list()
@@ -81,39 +80,39 @@ def learn(
     if path is not None and named[exporting:]:
         raise UsageProblem("a path has its own lessons", "leave out the names, or --path")
     if exporting:
-        return _export([_walk(lesson, live) for lesson in wanted or map(find, names())], output, force, notes)
+        return _export([_progress(lesson, live) for lesson in wanted or map(find, names())], output, force, notes)
     if not wanted and (format == "text" or not (sys.stdin.isatty() and sys.stdout.isatty())):
         return _list()
     if len(wanted) > 1:
         raise UsageProblem("one lesson at a time", f"several are for learn {EXPORT}")
-    walk = _walk(wanted[0], live) if wanted and (live or format == "text") else None
+    progress = _progress(wanted[0], live) if wanted and (live or format == "text") else None
     if format == "text":
-        return _tell(walk, notes)
+        return _tell(progress, notes)
     from spec_tui.cli.application import open_recorded
 
     def make() -> SpecTui:
         from spec_tui.tui.recorded import lessons
 
-        return lessons(walk or (_walk(wanted[0], live) if wanted else None), theme, presenter)
+        return lessons(progress or (_progress(wanted[0], live) if wanted else None), theme, presenter)
 
     return open_recorded(make, "learn NAME --format text")
 
 
-def _walk(lesson: Lesson, live: bool) -> Walk:
+def _progress(lesson: Lesson, live: bool) -> LessonProgress:
     """A lesson over its runs. Raises SpecError."""
-    from spec_tui.learn.walk import Walk
+    from spec_tui.learn.lesson_progress import LessonProgress
 
-    walk = Walk(lesson, _ran(lesson) if live else recorded(lesson))
-    if not walk.length:
+    progress = LessonProgress(lesson, _ran(lesson) if live else recorded(lesson))
+    if not progress.length:
         raise RunFailed("these runs do not show what the lesson is about", "without --live it uses recorded runs")
-    if left := len(lesson.pages) - walk.length:
+    if left := len(lesson.pages) - progress.length:
         narrate(f"note: {left} of {len(lesson.pages)} pages are left out: these runs do not show what they are about")
     if live:
         from spec_tui.learn.recordings import doubts
 
-        for words in doubts(walk):
+        for words in doubts(progress):
             narrate(f"note: the machine was disturbed, so the race may mislead: {words}")
-    return walk
+    return progress
 
 
 def _list() -> int:
@@ -122,15 +121,15 @@ def _list() -> int:
     for number, name in enumerate(names(), 1):
         print(f"{number:>2}  {name:<{width}}  {find(name).title}: {find(name).about}")
     minutes = " or ".join(f"--path {minutes}" for minutes in paths())
-    narrate(f"\nspec-tui learn NAME begins one, {minutes} a lecture; --format text tells it line by line.")
+    narrate(f"\nspec-tui learn NAME begins one, {minutes} a lecture; --format text prints it line by line.")
     return 0
 
 
-def _tell(walk: Walk, notes: bool) -> int:
-    from spec_tui.learn.told import told
+def _tell(progress: LessonProgress, notes: bool) -> int:
+    from spec_tui.learn.lesson_text import lesson_lines
 
     sys.stdout.reconfigure(errors="replace")
-    for line in told(walk, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None, notes):
+    for line in lesson_lines(progress, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None, notes):
         print(sanitise(line), flush=True)
     return 0
 
@@ -142,16 +141,16 @@ def _ask(words: str) -> str:
         return ""
 
 
-def _export(walks: list[Walk], output: str, force: bool, notes: bool) -> int:
+def _export(taken: list[LessonProgress], output: str, force: bool, notes: bool) -> int:
     """Write the handout. Raises UsageProblem where the file exists."""
     from spec_tui.cli.export import write_document
     from spec_tui.export.handout import handout
 
     target = None if output == "-" else typed_path(output)
     if target is not None and target.exists() and not force:
-        raise UsageProblem(f"{target} exists", "name another file with --output, or say --force")
-    title = walks[0].lesson.title if len(walks) == 1 else "Speculative decoding in short lessons"
-    document = handout(title, walks, notes)
+        raise UsageProblem(f"{target} exists", "name another file with --output, or give --force")
+    title = taken[0].lesson.title if len(taken) == 1 else "Speculative decoding in short lessons"
+    document = handout(title, taken, notes)
     write_document(target, document, force)
     return 0
 

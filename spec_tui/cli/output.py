@@ -20,11 +20,11 @@ from engines.wire import Event
 from spec_tui.cli.failures import narrate
 from spec_tui.export import about
 from spec_tui.present.ansi import FateStyle
-from spec_tui.present.audit_words import sentence
-from spec_tui.present.cautions import cautions
+from spec_tui.present.audit_text import sentence
 from spec_tui.present.narration import narration
 from spec_tui.present.progress_text import prefill_progress
 from spec_tui.present.rejected import labels
+from spec_tui.present.speed_caveats import speed_caveats
 from spec_tui.present.speed_explained import explanation
 from spec_tui.present.text import one_line, sanitise
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_UNAUDITED = "stopped before it could say anything"
+_UNAUDITED = "stopped before the first token"
 
 
 def remark(started: Started) -> None:
@@ -66,7 +66,7 @@ def summary(run: RunState) -> str:
     if m.matches:
         lengths = ", ".join(f"{length}: {rounds}" for length, rounds in sorted(m.matches.items()))
         lines.append(f"rounds by length of the match: {lengths}")
-    notes = (f"note: {caution.words}" for caution in cautions(run))
+    notes = (f"note: {caveat.words}" for caveat in speed_caveats(run))
     return "\n".join([*lines, *filter(None, [said.get("distribution")]), *notes])
 
 

@@ -23,7 +23,7 @@ def facts_of(name: str) -> dict[str, Any]:
     points = started.draft_price or started.head_price if started is not None else ()
     ranks = guess_ranks(run.rounds)
     if not points or not started.price or not any(event.draft_forwards for event in run.rounds):
-        raise UsageProblem(f"in {name} no model drafted whose time is known, so nothing can overlap with verifying",
+        raise UsageProblem(f"no model with known times drafted in {name}, so nothing can overlap with verifying",
                            "take a run of draft or eagle; with shape=tree it tells of several prepared contexts too")
     price, step, most = CostCurve(started.price), points[0][1], widest(ranks)
     guessed = [rank for rank in ranks if rank is not None]

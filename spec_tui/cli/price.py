@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _LOOKUP, _CHAIN = "lookup, drafting for next to nothing", "draft model, a chain"
 _BAR = 30  # columns
 _LENGTHS = (1, 3, 7, 15, 31, 63)  # drafted tokens: with the root as many rows as t(n) was measured at
-_REQUESTS = ("Also forecast what drafting gains where so many requests are decoded at once: 1,2,4,8,16,32,64. It says "
+_REQUESTS = ("Also forecast the gain of drafting when this many requests are decoded at once: 1,2,4,8,16,32,64; and "
              "up to how many it pays.")
-_ACCEPTANCE = "Of --requests: the share of drafted tokens that is accepted where those before were."
-_CONTEXT = ("Of --requests: tokens of context of each, whose keys and values are read in every pass. What that takes "
-            "is measured; default: as many as t(n) is measured with.")
-_OVERLAP = ("Load nothing, and forecast from a recorded run, or the name of one that ships, what drafting while the "
+_ACCEPTANCE = "With --requests: the probability that a drafted token is accepted if those before it were."
+_CONTEXT = ("With --requests: tokens of context of each request; their keys and values are read in every pass, and "
+            "the time of that is measured. Default: the context that t(n) is measured with.")
+_OVERLAP = ("Load no model; forecast from a recorded run, or the name of one that ships, what drafting while the "
             "target verifies would gain (PEARL, SSD).")
 _FRESH = "Measure again, even if a measurement is stored. Texts that depend on random draws may then change."
 
@@ -48,9 +48,9 @@ def price(
     """The price of verification: t(n), the time of a forward pass over n tokens, and the acceptance
     from which drafting is faster.
 
-    t(n) is measured when a model is loaded for the first time, and kept; --fresh measures it again. What
-    follows from it for drafts is a forecast. In llama.cpp, with --backend or --server, it is measured from outside:
-    by what the server says that it took to read n new tokens.
+    t(n) is measured when a model is loaded for the first time, and kept; --fresh measures it again. What follows for
+    drafts is a forecast. In llama.cpp, with --backend or --server, it is measured from outside: by the time that the
+    server reports for reading n new tokens.
     """
     if overlap:
         from spec_tui.cli import overlap_forecast as overlapping

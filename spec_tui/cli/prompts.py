@@ -23,7 +23,7 @@ def read_prompt(argument: str | None, file: str | None) -> str:
         UsageProblem: both or none given, no such file, not text, or too long to be a prompt.
     """
     if argument is not None and file is not None:
-        raise UsageProblem("there are two prompts, an argument and --prompt-file", "give one of them")
+        raise UsageProblem("there are two prompts, the argument and --prompt-file", "give one of them")
     if argument not in (None, "-"):
         return argument_text(argument, "the prompt")
     if file not in (None, "-"):
@@ -49,7 +49,7 @@ def read_prompts(path: Path) -> tuple[tuple[str, ...], ...]:
 def confirmed(question: str, otherwise: str) -> bool:
     """Ask on the terminal. Raises UsageProblem where nobody can answer; ``otherwise`` is what to do then."""
     if not sys.stdin.isatty():
-        raise UsageProblem(f"{question}: nobody can be asked", otherwise)
+        raise UsageProblem(f"{question}: there is no terminal to ask", otherwise)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -29,7 +29,7 @@ _SPEED = "Speed: 1 is the speed of the run, 0.1 is ten times slower, inf shows e
 _TRACE = "A trace (spec-tui run --trace writes one), or the name of one that ships. With --screen race: up to six, or \
 a folder of compare --trace-dir. Without a name, those that ship are listed."
 _SCREEN = "Screen of the application that opens; race shows several runs side by side."
-_FORMAT = "screen: in the application; text: in sentences, round by round; json: as run --format json."
+_FORMAT = "screen: in the application; text: in sentences, round by round; json: like run --format json."
 
 
 def replay(
@@ -46,7 +46,7 @@ def replay(
 ) -> int:
     """Play a recorded run, or with --screen race several side by side. No model is loaded.
 
-    Damaged lines of the file are left out and reported. With --format text and --speed, the sentences appear at that
+    Damaged lines of the file are skipped and reported. With --format text and --speed, the sentences appear at that
     speed.
     """
     check_speed(1 if speed is None else speed, math.inf)

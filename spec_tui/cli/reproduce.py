@@ -14,7 +14,7 @@ from typer import Argument, Option
 from engines.bench.bench_results import BenchResults
 from engines.bench.entrants import able, facts, fitting
 from engines.errors import SpecError, UsageProblem
-from engines.heads.shape import EAGLE_HEAD
+from engines.heads.head_config import EAGLE_HEAD
 from engines.hub.known_models import KNOWN
 from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
@@ -39,9 +39,9 @@ _FILES, _PLOTS = {"csv": "cells.csv", "md": "tables.md"}, ("table.svg",)
 _QUICK_WARM_UP = 4  # tokens
 _TRIAL = (("user", "Hello"),)
 
-_NAMES = "Entries, or files of yours that end in .toml."
+_NAMES = "Entries, or your own files ending in .toml."
 _QUICK = "Few prompts, short answers, small datastores: at most two minutes each."
-_REPEATS = "How often each row answers everything. Default: the entry's. Counts need one, speeds more."
+_REPEATS = "How often each row answers everything. Default: the entry's. One is enough for counts, speeds need more."
 _LIMIT = "Maximum number of questions of each task. Default: the entry's."
 _TOKENS = "Maximum length of the answers, in tokens. Default: the entry's."
 _OUT = "Folder to write to: for each entry a folder with results.json, cells.csv, tables.md and table.svg."
@@ -60,10 +60,10 @@ def reproduce(
     *,
     models: ModelOptions,
 ) -> int:
-    """Run a table of a paper on your model, and put the published numbers beside ours.
+    """Run a table of a paper on your model, and show the published numbers next to ours.
 
-    It runs as bench does, with the published sizes. Datastores that a table needs are built first, and kept. ctrl+c
-    keeps what is done, and the same command goes on.
+    It runs like bench, with the published sizes. Datastores that a table needs are built first, and kept. ctrl+c keeps
+    what is done, and the same command continues.
     """
     from spec_tui.export.report import WRITERS
     from spec_tui.export.reproduce_report import SCHEMA, entries_table, plot, report, unable
@@ -93,14 +93,14 @@ def reproduce(
             narrate(f"{name}: {entry.title}")
         small = entry.made_quick() if quick else entry
         if (head := runtime.heads.get(EAGLE_HEAD)) is not None:
-            small = small.drafted_by(head.shape.family)
+            small = small.drafted_by(head.config.family)
         run = EntryRun(runtime, name, small.with_sizes(repeats, limit, max_new_tokens), quick)
         try:
             codes.append(run.run())
         except SpecError as error:
             if len(runnable) == 1:
                 raise
-            narrate(f"spec-tui: {name}: {error.message}\n  {error.hint}")  # the others go on
+            narrate(f"spec-tui: {name}: {error.message}\n  {error.hint}")  # the others continue
             codes.append(error.exit_code)
             continue
         if any(setting.results.complete for setting in run.done.runs) or codes[-1] != INTERRUPTED:
@@ -125,7 +125,7 @@ def _wanted(names: list[str], all_: bool) -> list[tuple[str, PaperEntry]]:
     from engines.reproduce.entry import find
 
     if all_ and names:
-        raise UsageProblem("--all and names of entries are two ways to say which", "give one of them")
+        raise UsageProblem("give either --all or names of entries", "give one of them")
     if not all_ and not names:
         raise UsageProblem("there is no entry to reproduce", "spec-tui reproduce --list names them; --all runs all")
     if all_:
@@ -170,7 +170,7 @@ class EntryRun:
         try:
             done.stores = self._stores()
         except KeyboardInterrupt:
-            narrate("\nspec-tui: interrupted; what was built is kept, and the same command goes on")
+            narrate("\nspec-tui: interrupted; what was built is kept, and the same command continues")
             return INTERRUPTED
         code = 0
         for setting in entry.settings if any(row.lane for row in entry.rows) else ():
@@ -224,7 +224,7 @@ class EntryRun:
                     narrate(f"note: {sentence}")
                     done.left_out.append(sentence)
             if not self._able:
-                raise UsageProblem("no row of it can run here", done.left_out[-1])
+                raise UsageProblem("none of its rows can run here", done.left_out[-1])
             lanes = self._able
             asked = Race(lanes, request, suite.prompts, entry.repeats, warm_up=_QUICK_WARM_UP if done.quick else None)
             asked.check()

@@ -12,7 +12,7 @@ from typer import Option
 
 from engines import methods
 from engines.errors import SpecError, UsageProblem
-from engines.heads.at_hand import AUTO
+from engines.heads.local_heads import AUTO
 from engines.hub import known_models
 from engines.report.answer import Answer
 from engines.report.events import Failed, Finished, Loading, Prefilled, Started
@@ -35,7 +35,7 @@ from spec_tui.cli.option_groups import (
 from spec_tui.cli.output import JsonOutput, NarratedOutput, Output, Status, TextOutput, remark
 from spec_tui.cli.prompts import confirmed
 from spec_tui.cli.stage_progress import StageProgress
-from spec_tui.present.audit_words import STRICT
+from spec_tui.present.audit_text import STRICT
 from spec_tui.present.progress_text import estimate_parts
 from spec_tui.present.text import one_line
 from spec_tui.session.engine_commands import LoadRequest
@@ -44,10 +44,10 @@ from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.kept_settings import KeptSettings, begin_with, keep_head, with_head
 from spec_tui.session.settings import ChatSettings, to_build
 
-_ENGINE = "Decoding method; spec-tui engines lists them. Default: by what is at hand."
-_NARRATE = "Describe the run in sentences, a line for each round, for screen readers."
-_TRACE = "Record the run in this file, as lines of JSON. Of existing files only a trace is overwritten."
-_EXPLAIN = "Then say why the answer was faster or slower than without drafts, and what to try first."
+_ENGINE = "Decoding method; spec-tui engines lists them. Default: chosen by the loaded models."
+_NARRATE = "Describe the run in sentences, one line per round, for screen readers."
+_TRACE = "Record the run in this file, as lines of JSON. An existing file is overwritten only if it is a trace."
+_EXPLAIN = "Afterwards explain why the answer was faster or slower than without drafts, and what to try first."
 _AS_TEXT = Only(lambda given: given["format"] is Format.text and not given["narrate"],
                 "text, not for --narrate or --format json")
 _DETAIL = "With --trace: record what the target predicts at every position, for the Step screen."

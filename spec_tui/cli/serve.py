@@ -21,18 +21,18 @@ from spec_tui.cli.option_groups import (
 
 if TYPE_CHECKING:
     from spec_tui.serve.gate import Gate
-    from spec_tui.serve.offer import Offer
+    from spec_tui.serve.session_policy import SessionPolicy
     from spec_tui.serve.web_server import Limits
 
 LESSONS, RECORDED = "learn", "replay"
 _GIB = 1 << 30
 _WHAT = f"{LESSONS} [NAME] serves the lessons, {RECORDED} FILE ... a recorded run, or up to six side by side; neither \
-needs a model. Without it the application is served, with a model for each session."
-_HOST = "Address to bind to. Another one than this machine's own (0.0.0.0 is all) puts a token into the address."
-_URL = "Where others reach the server, for example by a proxy: https://class.example.org. Implies a token."
-_MEMORY = "Memory of a session, in GiB; one that needs more is ended. Weights that sessions share do not count."
-_GRACE = "How long a session goes on without its browser, in seconds."
-_LEAD = f"Of {LESSONS}: you lead a class. The second address that is printed is yours; other browsers follow your \
+needs a model. Without an argument the whole application is served, with a model for each session."
+_HOST = "Address to bind to. Any but this machine's own (0.0.0.0: all) adds a token to the URL."
+_URL = "Where others reach the server, for example through a proxy: https://class.example.org. Implies a token."
+_MEMORY = "Memory limit of a session, in GiB; exceeding it ends the session. Weights that sessions share do not count."
+_GRACE = "How long a session survives without its browser, in seconds."
+_LEAD = f"With {LESSONS}: you lead a class. The second address printed is yours; other browsers follow your \
 page, and vote on how many drafted tokens a round accepts (V)."
 _OF_LESSONS = Only(lambda given: (given["what"] or ("",))[0] == LESSONS, f"serve {LESSONS}")
 _PATH = "path-45"  # of a class without a lesson of its own
@@ -44,7 +44,7 @@ def serve(
     host: Annotated[str, Option(metavar="ADDRESS", help=_HOST)] = "127.0.0.1",
     port: Annotated[int, Option(metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     public_url: Annotated[str | None, Option("--public-url", metavar="URL", help=_URL)] = None,
-    sessions: Annotated[int, Option(metavar="N", min=1, max=1000, help="Most sessions at the same time.")] = 8,
+    sessions: Annotated[int, Option(metavar="N", min=1, max=1000, help="Maximum number of sessions.")] = 8,
     memory: Annotated[float, Option(metavar="GIB", min=0.01, help=_MEMORY)] = 4.0,
     grace: Annotated[float, Option(metavar="SECONDS", min=0, max=86400, help=_GRACE)] = 60.0,
     engine: Annotated[str, Option(metavar="ID", help="The engine that sessions begin with."), _OF_CHAT] = "",
@@ -55,10 +55,10 @@ def serve(
     *,
     models: ModelOrServerOptions,
 ) -> int:
-    """The application in the browser, a session of its own for each visitor.
+    """Open the application in browsers, with a separate session for each visitor.
 
-    A session can use the models that are served and those that ship, and no file, program or address of this machine;
-    what it keeps is removed at its end. ctrl+c ends all sessions.
+    A session can use the models that are served and those that ship, but no file, program or address of this machine;
+    its files are removed when it ends. ctrl+c ends all sessions.
     """
     if find_spec("textual_serve") is None:
         raise UsageProblem("serving needs a package that is not installed", "pip install 'spec-tui[serve]'")
@@ -66,18 +66,18 @@ def serve(
     from spec_tui.serve.web_server import Limits
 
     asked = [*(what or []), *([_PATH] if lead and len(what or []) == 1 else [])]
-    offer = _offer(asked, models, engine, engine_settings(set_), theme, presenter)
+    policy = _policy(asked, models, engine, engine_settings(set_), theme, presenter)
     gate = Gate.of(host, public_url, lead)
     limits = Limits(sessions=sessions, memory=int(memory * _GIB), grace=grace)
-    return _serve(offer, gate, limits, port)
+    return _serve(policy, gate, limits, port)
 
 
-def _offer(
+def _policy(
     what: list[str], models: ModelOrServerOptions, engine: str, options: dict[str, str], theme: str | None,
     presenter: bool,
-) -> Offer:
+) -> SessionPolicy:
     """What each session shows. Raises SpecError where it cannot: better here than in each session."""
-    from spec_tui.serve.offer import Offer, found
+    from spec_tui.serve.session_policy import SessionPolicy, on_this_machine
     from spec_tui.tui.app import check_theme
 
     check_theme(theme)
@@ -90,9 +90,9 @@ def _offer(
         if len(names) > 1:
             raise UsageProblem("one lesson at a time", f"spec-tui serve {LESSONS} lists them all")
         found = tuple(chosen(name).name for name in names)
-        return Offer(shows="lessons", names=found, theme=theme, presenter=presenter)
+        return SessionPolicy(shows="lessons", names=found, theme=theme, presenter=presenter)
     if kind == RECORDED:
-        return Offer(shows="race" if len(names) > 1 else "replay", names=_recorded(names), theme=theme,
+        return SessionPolicy(shows="race" if len(names) > 1 else "replay", names=_recorded(names), theme=theme,
                      presenter=presenter)
     if kind:
         raise UsageProblem(f"there is nothing to serve by the name {kind}",
@@ -102,8 +102,8 @@ def _offer(
 
         methods.find(engine).parse(dict(options))
     elif options:
-        raise UsageProblem("--set needs to know of which engine", "add --engine ID, for example --engine pld")
-    return Offer(shows="chat", load=found(models.load), engine=engine, options=options, theme=theme,
+        raise UsageProblem("--set needs an engine", "add --engine ID, for example --engine pld")
+    return SessionPolicy(shows="chat", load=on_this_machine(models.load), engine=engine, options=options, theme=theme,
                  presenter=presenter)
 
 
@@ -123,7 +123,7 @@ def _recorded(names: list[str]) -> tuple[str, ...]:
     return tuple(map(str, files))
 
 
-def _serve(offer: Offer, gate: Gate, limits: Limits, port: int) -> int:
+def _serve(policy: SessionPolicy, gate: Gate, limits: Limits, port: int) -> int:
     import asyncio
 
     from spec_tui.learn.lesson import chosen
@@ -142,8 +142,8 @@ def _serve(offer: Offer, gate: Gate, limits: Limits, port: int) -> int:
             narrate("note: this system cannot confine processes (Landlock, Linux 5.13 and newer), so only the program's"
                     " own checks keep sessions from this machine's files")
 
-    pages = len(chosen(offer.names[0]).pages) if gate.lead else 0
-    asyncio.run(run_server(offer, gate, limits, port, announce, pages))
+    pages = len(chosen(policy.names[0]).pages) if gate.lead else 0
+    asyncio.run(run_server(policy, gate, limits, port, announce, pages))
     return 0
 
 

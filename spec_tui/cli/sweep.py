@@ -12,14 +12,13 @@ from engines import methods
 from engines.errors import UsageProblem
 from engines.race.lanes import MODEL, STORES, Lane, Race, make_lane
 from engines.race.result import RaceResult
-from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, ask, run_race, write
+from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, checked_race, run_race, write
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.present.rows import bar
 from spec_tui.present.text import one_line
 
-_VARY = ("The option and its values: c=8,16,32,64. The name datastore varies what is searched, the name model which "
-         "model drafts.")
+_VARY = "The option and its values: c=8,16,32,64. datastore=... varies the datastores, model=... the draft model."
 
 
 def sweep(
@@ -35,12 +34,12 @@ def sweep(
     models: ModelOptions,
     generation: GenerationOptions,
 ) -> int:
-    """Draw one option of an engine against tokens/s and acceptance.
+    """Plot tokens/s and acceptance over one option of an engine.
 
-    Each value is a lane of its own, measured as compare does, beside autoregressive decoding.
+    Each value is a separate lane, measured like compare, next to autoregressive decoding.
     """
     option, lanes = _lanes(engine, vary, engine_settings(set_))
-    asked = ask(prompt, generation, lanes, prompts, repeats)
+    asked = checked_race(prompt, generation, lanes, prompts, repeats)
     _remark(option, lanes[-1])
 
     def show(result: RaceResult, asked: Race) -> None:

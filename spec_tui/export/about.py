@@ -9,7 +9,7 @@ from engines.folders import model_label
 from engines.report.events import Started
 from engines.report.run_state import RunState
 from engines.report.wording import seconds_of, times_of
-from spec_tui.present.audit_words import sentence
+from spec_tui.present.audit_text import sentence
 from spec_tui.present.narration import REASONS, asked, quoted
 from spec_tui.present.text import lossy, one_line
 

@@ -21,7 +21,7 @@ from engines.report.wording import counted
 from spec_tui.export.paste_files import as_installed, model_files, same_tokens
 from spec_tui.export.race_report import depth_rows
 from spec_tui.export.report import Report, TextBlock
-from spec_tui.present.advice_words import chosen, elsewhere, judge, last_measured, ranked, sentences, ties, verdict_of
+from spec_tui.present.advice_text import chosen, elsewhere, judge, last_measured, ranked, sentences, ties, verdict_of
 from spec_tui.present.race_text import disturbance_sentence, pairs_summary
 from spec_tui.present.tables import Rows, length, milliseconds, share
 from spec_tui.present.text import one_line

@@ -31,7 +31,7 @@ from spec_tui.present.race_text import (
     remarks,
     verdict_sentences,
 )
-from spec_tui.present.tables import Rows, interval, length, milliseconds, number, with_interval
+from spec_tui.present.tables import Rows, interval, length, median, milliseconds, with_interval
 from spec_tui.present.text import one_line
 
 SCHEMA = "spec-tui bench 1"
@@ -93,7 +93,7 @@ def _speed(done: Benchmark) -> Rows:
     more = [["x generate", "interval", "x whole run", "interval"]]
     for lane in s.raced:
         after, whole = (s.ratio(lane, s.counterpart(lane), whole=whole) for whole in (False, True))
-        more.append([number(after, 2), interval(after, 2), number(whole, 2), interval(whole, 2)])
+        more.append([median(after, 2), interval(after, 2), median(whole, 2), interval(whole, 2)])
     return [[*row, *added] for row, added in zip(rows, more)]
 
 
@@ -128,9 +128,9 @@ def _generate_rows(done: Benchmark) -> Rows:
     rows = [["transformers", "tokens/s", "interval", "x generate", "interval", "tokens/step", "1st token"]]
     for lane, (label, figures) in zip(s.generate_lanes, done.named(s.generate_lanes)):
         up = None if lane == s.plain_generate else s.ratio(lane, s.plain_generate)
-        known = "1.00" if lane == s.plain_generate and figures.rate else number(up, 2)
+        known = "1.00" if lane == s.plain_generate and figures.rate else median(up, 2)
         rows.append([
-            label, number(figures.rate, 1), interval(figures.rate), known, interval(up, 2), length(s.length(lane)),
+            label, median(figures.rate, 1), interval(figures.rate), known, interval(up, 2), length(s.length(lane)),
             milliseconds(figures.ttft),
         ])
     return rows
@@ -189,7 +189,7 @@ def as_object(done: Benchmark) -> dict[str, Any]:
     request = asked.request
     return {
         "schema": SCHEMA,
-        **portable(done.facts),
+        **without_folders(done.facts),
         "suite": {"name": s.suite.name, "tasks": {task: len(s.suite.numbers(task)) for task in s.suite.tasks},
                   "questions": len(s.suite.cases)},
         "asked": {name: getattr(request, name) for name in
@@ -253,7 +253,7 @@ def _over(done: Benchmark, lane: int, other: int | None, task: str | None) -> di
     return dict(zip(("over_generate", "over_generate_whole_run"), map(encoding.plain, ratios)))
 
 
-def portable(facts: dict[str, Any]) -> dict[str, Any]:
+def without_folders(facts: dict[str, Any]) -> dict[str, Any]:
     """The facts without this machine's folders."""
     models = {role: model | {"name": model_label(model["name"])} for role, model in facts["models"].items()}
     return facts | {"models": models}

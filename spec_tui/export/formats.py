@@ -38,7 +38,7 @@ def _runs(trace: Trace) -> list[RunState]:
 FORMATS = {
     "md": ExportFormat("Markdown: the answer, its corrections, the rounds in a table",
                        lambda trace, name, options: markdown(_runs(trace))),
-    "html": ExportFormat("web page: colours, views, a token's facts where you point at it",
+    "html": ExportFormat("web page: colours, views, facts about the token you point at",
                          lambda trace, name, options: page(_runs(trace), options.rejected)),
     "cast": ExportFormat("recording of a terminal (asciicast v2), by the engine's clock",
                          lambda trace, name, options: cast(_runs(trace), *(options.size or (80, 24)), options.speed,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from spec_tui.export.page import declarations_of, document, text_of
 from spec_tui.learn.glossary_entries import explained
+from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.learn.pictures import MARKS, READING, caption, picture
 from spec_tui.learn.sources import Source, sources
-from spec_tui.learn.walk import Walk
 from spec_tui.present.rows import Row
 from spec_tui.present.styles import all_styles
 from spec_tui.present.text import capital
@@ -26,32 +26,32 @@ a:not([href^="#"])::after{content:" (" attr(href) ")"}}
 """
 
 
-def handout(title: str, walks: Sequence[Walk], notes: bool = False) -> str:
+def handout(title: str, lessons: Sequence[LessonProgress], notes: bool = False) -> str:
     """A whole HTML document of these lessons, without a script. ``notes`` adds those for the presenter."""
     rules = "".join(f"pre .s-{name}{{{declarations_of(name)}}}\n" for name in all_styles())
-    contents = "".join(f'<li><a href="#{text_of(walk.lesson.name)}">{text_of(walk.lesson.title)}</a></li>'
-                       for walk in walks)
-    body = [f"<h1>{text_of(title)}</h1>\n<ol>{contents}</ol>\n"] if len(walks) > 1 else []
+    contents = "".join(f'<li><a href="#{text_of(progress.lesson.name)}">{text_of(progress.lesson.title)}</a></li>'
+                       for progress in lessons)
+    body = [f"<h1>{text_of(title)}</h1>\n<ol>{contents}</ol>\n"] if len(lessons) > 1 else []
     body.append("".join(f"<p>{text_of(words)}</p>\n" for words in (*READING, MARKS)))
     seen: set[str] = set()
     answers: list[str] = []
-    for number, walk in enumerate(walks, 1):
-        name = f"Lesson {number}: {walk.lesson.title}" if len(walks) > 1 else walk.lesson.title
-        body += _lesson(walk, name, notes, seen)
-        answers += _answers(walk, name)
+    for number, progress in enumerate(lessons, 1):
+        name = f"Lesson {number}: {progress.lesson.title}" if len(lessons) > 1 else progress.lesson.title
+        body += _lesson(progress, name, notes, seen)
+        answers += _answers(progress, name)
     if answers:
         body.append(f"<h1>Answers</h1>\n{''.join(answers)}")
-    words = sorted({term for walk in walks for page in walk.pages for term in page.terms}, key=str.lower)
+    words = sorted({term for progress in lessons for page in progress.pages for term in page.terms}, key=str.lower)
     entries = "".join(f"<dt>{text_of(word)}</dt><dd>{text_of(explained(word))}</dd>\n" for word in words)
     return document(title, "".join([*body, f"<h1>Words</h1>\n<dl>{entries}</dl>\n"]), _LAYOUT + rules)
 
 
-def _lesson(walk: Walk, name: str, notes: bool, seen: set[str]) -> Iterator[str]:
-    lesson = walk.lesson
+def _lesson(progress: LessonProgress, name: str, notes: bool, seen: set[str]) -> Iterator[str]:
+    lesson = progress.lesson
     yield f'<h1 id="{text_of(lesson.name)}">{text_of(name)}</h1>\n<p>{text_of(capital(lesson.about))}.</p>\n'
-    for number in range(walk.length):
-        walk.at = number
-        view = walk.view()
+    for number in range(progress.length):
+        progress.at = number
+        view = progress.view()
         yield f"<section>\n<h2>{number + 1}. {text_of(view.title)}</h2>\n"
         title = f"{view.figure.title}. " if view.figure is not None else ""
         yield f'<p class="muted">{text_of(capital(title) + caption(view, seen))}</p>\n'
@@ -68,13 +68,13 @@ def _lesson(walk: Walk, name: str, notes: bool, seen: set[str]) -> Iterator[str]
         yield f"<section>\n<h2>Sources</h2>\n<ul>{''.join(map(_source, cited))}</ul>\n</section>\n"
 
 
-def _answers(walk: Walk, name: str) -> Iterator[str]:
-    asking = [(number, page) for number, page in enumerate(walk.pages, 1) if page.choices]
+def _answers(progress: LessonProgress, name: str) -> Iterator[str]:
+    asking = [(number, page) for number, page in enumerate(progress.pages, 1) if page.choices]
     if asking:
         yield f"<h2>{text_of(name)}</h2>\n"
     for number, page in asking:
-        right = walk.right(page)
-        why = text_of(walk.filled(page, page.choices[right - 1].why))
+        right = progress.right(page)
+        why = text_of(progress.filled(page, page.choices[right - 1].why))
         yield f"<p><b>Page {number}, {text_of(page.title)}</b> Answer {right}. {why}</p>\n"
 
 

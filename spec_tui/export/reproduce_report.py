@@ -14,7 +14,7 @@ from engines.report import encoding
 from engines.reproduce.entry import PaperEntry
 from engines.reproduce.measures import MEASURES, described
 from engines.reproduce.reproduction import Cell, ClaimVerdict, Reproduction, SettingRun, theirs
-from spec_tui.export.bench_report import Benchmark, portable, setting_words
+from spec_tui.export.bench_report import Benchmark, setting_words, without_folders
 from spec_tui.export.bench_report import rows as run_rows
 from spec_tui.export.plots import Bar, BarRow, Plot
 from spec_tui.export.report import Report
@@ -122,7 +122,7 @@ def _words(parts: Iterable[str]) -> str:
 
 
 def _model(target: dict[str, Any]) -> str:
-    name = portable({"models": {"target": target}})["models"]["target"]["name"]
+    name = without_folders({"models": {"target": target}})["models"]["target"]["name"]
     return f"{name} ({target['parameters'] / 1e6:,.0f} M)" if target.get("parameters") else name
 
 
@@ -151,7 +151,7 @@ def as_object(done: Reproduction) -> dict[str, Any]:
     """Everything, as plain JSON data."""
     return {
         "schema": SCHEMA, "name": done.name, "quick": done.quick, "entry": msgspec.to_builtins(done.entry),
-        **portable(dict(done.facts)), "differs": differences(done), "left_out": done.left_out,
+        **without_folders(dict(done.facts)), "differs": differences(done), "left_out": done.left_out,
         "stores": {need: [_store(store) for store in stores] for need, stores in done.stores.items()},
         "cells": [_cell(cell) for cell in done.cells()],
         "claims": [

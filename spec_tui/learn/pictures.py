@@ -7,7 +7,7 @@ from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import best_path
 from engines.report.wording import context_tail, quoted
-from spec_tui.learn.walk import View
+from spec_tui.learn.lesson_progress import View
 from spec_tui.present.narration import question
 from spec_tui.present.rows import Row, struck, words_of
 from spec_tui.present.step.nodes import nodes_of, order

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from engines.report.run_state import RunState
 from engines.report.wording import ms, seconds_of
 from spec_tui.learn.figures import RaceFigure
-from spec_tui.learn.walk import Walk
+from spec_tui.learn.lesson_progress import LessonProgress
 
 CALM = 1.15
 """So many times its median may the mean of equal rounds be."""
@@ -38,9 +38,9 @@ def contradictions(lanes: Sequence[RunState]) -> list[str]:
     return said
 
 
-def doubts(walk: Walk) -> list[str]:
+def doubts(progress: LessonProgress) -> list[str]:
     """What speaks against the race of a lesson; [] where it has none, too."""
-    figures = filter(None, map(walk.figure, walk.pages))
+    figures = filter(None, map(progress.figure, progress.pages))
     return next((contradictions(one.lanes) for one in figures if isinstance(one, RaceFigure)), [])
 
 

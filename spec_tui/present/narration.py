@@ -15,7 +15,7 @@ from engines.report.metrics import Metrics
 from engines.report.run_state import RunState
 from engines.report.wording import counted
 from engines.wire import Event
-from spec_tui.present.audit_words import sentence
+from spec_tui.present.audit_text import sentence
 from spec_tui.present.text import lossy, one_line, sanitise
 
 REASONS = {"stop": "ended by the model", "length": "cut at the limit", "cancelled": "interrupted"}

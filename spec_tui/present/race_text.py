@@ -11,7 +11,7 @@ from engines.race.race_events import Compared
 from engines.race.result import Disturbance, LaneFigures, RaceResult
 from engines.report.events import Failed, Started
 from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, of_interval
-from spec_tui.present.tables import Rows, interval, length, memory, milliseconds, number, share
+from spec_tui.present.tables import Rows, interval, length, median, memory, milliseconds, share
 from spec_tui.present.text import capital, lossy
 
 NOT_COMPARABLE = "live: drawing took time from the lanes, so these numbers are not comparable"
@@ -23,10 +23,10 @@ _FOUND = {
             "and both tokens are the target's choice within rounding; with --strict all engines write one text"),
     "BUG": ("✗", "bad", "BUG, differs", "and rounding does not explain it"),
     "by design": ("≠", "warn", "differs", "as they may: random draws or a lossy law decide here"),
-    "differs": ("≠", "warn", "differs", "where another program computes otherwise, or drafts otherwise"),
+    "differs": ("≠", "warn", "differs", "another program computes or drafts differently"),
     "other weights": ("≠", "warn", "differs",
-                      "as they may: one computes by other weights (quantised, and not) or in another dtype; an audit"
-                      " reads by the target's weights, so whether there is another reason is not known"),
+                      "as they may: one has other weights (quantised or not) or another dtype; an audit uses the "
+                      "target's weights, so it cannot tell whether there is another reason"),
     "unchecked": ("?", "warn", "differs", "and no audit explains it"),
 }
 """By how two texts compare: a mark, its style, a few words, and what it means."""
@@ -104,7 +104,7 @@ def _low(value: float | None) -> float | None:
 
 
 COLUMNS = (
-    Column("tokens/s", 9, lambda f, _: number(f.rate, 1), _rate),
+    Column("tokens/s", 9, lambda f, _: median(f.rate, 1), _rate),
     Column("interval", 15, lambda f, _: interval(f.rate), None, 1),
     Column("speed-up", 10, speed_up),
     Column("interval", 11, lambda f, _: interval(f.speed_up, 2), None, 5),
@@ -208,7 +208,7 @@ def connections(begun: Iterable[tuple[LaneFigures, Started]], labels: Sequence[s
     """How long the way to each lane's server is, and whether the times of its rounds have it in them."""
     for figures, started in begun:
         if started.round_trip is not None:
-            timed = "as messages arrive, with that in them" if started.arrival else "by the server, without that"
+            timed = "as messages arrive, connection included" if started.arrival else "by the server, without it"
             yield (f"{labels[figures.lane]}: connection {milliseconds(started.round_trip, 1)} for an empty request; "
                    f"its rounds are timed {timed}")
 

@@ -11,8 +11,8 @@ from engines.methods import known
 from engines.report.events import Ready
 from engines.report.run_state import RunState
 
-WHAT_IT_IS = ("t(n) is what the server says that it took to read n new tokens after a prompt that it kept. A "
-              "verification step takes longer: it computes the scores of all n, not of one, and drafting comes on top.")
+WHAT_IT_IS = ("t(n) is the time that the server reports for reading n new tokens after a cached prompt. A "
+              "verification step takes longer: it computes the logits of all n, not of one, and drafting comes on top.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class ServedPrice:
         if self.asks:
             failed = f"{self.problem}. " if self.problem else ""
             return (f"{failed}t(n) is not measured: enter measures it, with some fifty short requests. The server "
-                    "keeps their prompt then, and reads this conversation again.")
-        return f"t(n) is not known: {self.program} tells no times of its own, so it cannot be measured from outside."
+                    f"then caches their prompt and has to read this conversation again.")
+        return f"t(n) is not known: {self.program} reports no times of its own, so it cannot be measured from outside."
 
     @property
     def of_rounds(self) -> str:
@@ -70,9 +70,9 @@ class ServedPrice:
         if self.messages:
             return f"{self.program} does not say what a round is, so there are no times of rounds."
         if not self.seen:
-            return "No round was seen yet: answers with these settings show what rounds take."
-        clock = "as messages arrived, the connection's time in it" if self.arrival else "by the server's clock"
-        return f"rounds with these settings, {clock}; drafting in it"
+            return "No rounds yet: answers with these settings show how long they take."
+        clock = "as messages arrived, connection included" if self.arrival else "by the server's clock"
+        return f"rounds with these settings, {clock}; drafting included"
 
 
 def served_price(

@@ -9,7 +9,7 @@ from engines.advice.findings import RoundCosts
 from engines.cost.curve import BreakEven
 from engines.report.run_state import RunState
 from engines.report.wording import counted
-from spec_tui.present.price_words import conclusion, outlook, share
+from spec_tui.present.price_text import conclusion, outlook, percent
 from spec_tui.present.speed_verdict import of_runs, seconds_alone
 
 _CLOSE = 0.05  # of the speed: what t(n) says of a single run is no surer
@@ -22,17 +22,17 @@ def explanation(run: RunState, baseline: RunState | None = None) -> list[str]:
     ``baseline`` of the same prompt and settings, the run is compared with that, else with what t(n) says."""
     costs, even = RoundCosts.of(run.metrics), run.metrics.break_even
     if run.started is not None and run.rounds and run.metrics.draft_seconds is None:
-        return ["What drafting took and what verification took is not disclosed: a server tells of a round, at most, "
-                "how long it was in all."]
+        return ["Separate times of drafting and verification are not disclosed: at most, a server reports the total "
+                "time of a round."]
     if run.started is None or costs is None:
         return ["There is nothing to explain: no round was timed."]
     if not run.metrics.drafted:
         return [_alone(run, costs), f"First to try: {_undrafted(run)}."]
     measured = of_runs(run, baseline)
     if (alone := seconds_alone(run, baseline)) is not None:
-        even, known = BreakEven(costs.seconds / alone, costs.tokens), f"{measured.words}, measured beside the baseline."
+        even, known = BreakEven(costs.seconds / alone, costs.tokens), f"{measured.words}, against the baseline."
     elif even is not None:
-        known = f"about {even.speed_up:.2f}x, computed, not measured beside a baseline."
+        known = f"about {even.speed_up:.2f}x, computed, not measured against a baseline."
     else:
         return [_times(run, costs, None), "What a round without drafts takes is not known for this model."]
     tried = next(_ideas(run, costs, even))
@@ -87,14 +87,14 @@ def _ideas(run: RunState, costs: RoundCosts, even: BreakEven) -> Iterator[str]:
                (f". {conclusion(found).removesuffix('.')}" if found is not None else ""))
     drafting = m.drafting_rounds / m.target_forwards
     if drafting < _RARELY:
-        yield f"another engine: this one had a guess in only {share(drafting)} of the rounds; {_ADVISE}"
+        yield f"another engine: this one had a guess in only {percent(drafting)} of the rounds; {_ADVISE}"
     if slower and found is not None and "budget" not in started.options:
         yield f"drafts of another size. {conclusion(found).removesuffix('.')}"
     if slower and costs.draft > costs.verify - costs.seconds / even.needs:
-        yield (f"an engine whose drafts cost less: drafting takes {share(costs.draft / costs.seconds)} of a round; "
+        yield (f"an engine whose drafts cost less: drafting takes {percent(costs.draft / costs.seconds)} of a round; "
                f"{_ADVISE}")
     if slower and m.acceptance_rate is not None:
-        yield f"another engine: only {share(m.acceptance_rate)} of what was drafted was accepted; {_ADVISE}"
+        yield f"another engine: only {percent(m.acceptance_rate)} of what was drafted was accepted; {_ADVISE}"
     yield f"nothing clear from this run; {_ADVISE}"
 
 

@@ -8,7 +8,6 @@ lanes and says which of them tie.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, stdev
@@ -119,7 +118,7 @@ def of_runs(run: RunState, baseline: RunState | None) -> SpeedVerdict:
         baseline: an autoregressive run of the same prompt and settings, measured in this session; None without one.
     """
     if run.started is not None and drafts_nothing(run.started.engine):
-        return SpeedVerdict(Speed.BASELINE, reason="autoregressive decoding is what others are compared with")
+        return SpeedVerdict(Speed.BASELINE, reason="autoregressive decoding is the baseline")
     m = run.metrics
     if baseline is None or not m.tokens_per_second:
         return judged(None, None)
@@ -145,33 +144,6 @@ def of_interval(speed_up: MedianInterval | None, tokens_per_step: float | None =
         return judged(speed_up.median, None)
     noise = max(speed_up.high - speed_up.median, speed_up.median - speed_up.low)
     return judged(speed_up.median, noise, tokens_per_step)
-
-
-def ranks(rates: Sequence[MedianInterval | None]) -> list[tuple[int, bool] | None]:
-    """For each lane its rank by tokens a second from 1, and whether it shares it: lanes whose intervals overlap that of
-    the first one of a rank tie. None for a lane without a rate."""
-    order = sorted((n for n, rate in enumerate(rates) if rate is not None), key=lambda n: -rates[n].median)
-    groups: list[list[int]] = []
-    for lane in order:
-        if groups and _top(rates[lane]) >= _bottom(rates[groups[-1][0]]):
-            groups[-1].append(lane)
-        else:
-            groups.append([lane])
-    out: list[tuple[int, bool] | None] = [None] * len(rates)
-    rank = 1
-    for group in groups:
-        for lane in group:
-            out[lane] = rank, len(group) > 1
-        rank += len(group)
-    return out
-
-
-def _top(rate: MedianInterval) -> float:
-    return rate.median * (1 + LEAST_NOISE) if rate.high is None else rate.high
-
-
-def _bottom(rate: MedianInterval) -> float:
-    return rate.median if rate.low is None else rate.low
 
 
 def _standard_error(run: RunState) -> float | None:

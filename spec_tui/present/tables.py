@@ -24,7 +24,7 @@ Rows = list[list[Cell]]
 """Cells by row, the header first."""
 
 
-def number(estimate: MedianInterval | None, digits: int) -> str:
+def median(estimate: MedianInterval | None, digits: int) -> str:
     """A median; a dash where there is none."""
     return "-" if estimate is None else f"{estimate.median:.{digits}f}"
 
@@ -44,7 +44,7 @@ def share(value: float | None) -> str:
 def with_interval(estimate: MedianInterval | None, digits: int) -> Cell:
     """A median and its interval in one cell."""
     known = interval(estimate, digits)
-    return number(estimate, digits) if known == "-" else (number(estimate, digits), known)
+    return median(estimate, digits) if known == "-" else (median(estimate, digits), known)
 
 
 def whole(rows: Rows) -> list[list[str]]:

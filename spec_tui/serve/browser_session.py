@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 import psutil
 
-from spec_tui.serve.offer import Offer, confinement, furnish, variables
+from spec_tui.serve.session_policy import SessionPolicy, confinement, furnish, variables
 from spec_tui.session.log import open_log
 
 LEFT = "The session has ended."
@@ -56,23 +56,23 @@ class BrowserSession:
     """One session. Its process starts with ``start`` and its folder is gone after ``end``.
 
     Args:
-        offer: what it shows.
+        policy: what it shows.
         folder: of its own, which does not exist yet.
         over: called once it has ended.
         heard: called with what its process says beside what it draws.
-        command: the process; the default shows the offer.
+        command: the process; the default shows the policy.
     """
 
     def __init__(
-        self, offer: Offer, folder: Path, over: Callable[[BrowserSession], None], command: list[str] | None = None,
-        heard: Callable[[BrowserSession, bytes], None] | None = None,
+        self, policy: SessionPolicy, folder: Path, over: Callable[[BrowserSession], None],
+        command: list[str] | None = None, heard: Callable[[BrowserSession, bytes], None] | None = None,
     ) -> None:
-        limits = confinement(offer, folder)
+        limits = confinement(policy, folder)
         self._command = command or [
             sys.executable, "-P", "-m", "spec_tui.serve.visitor_process",
-            msgspec.json.encode(offer).decode(), msgspec.json.encode(limits).decode(),
+            msgspec.json.encode(policy).decode(), msgspec.json.encode(limits).decode(),
         ]
-        self._offer, self._folder, self._over, self._take_event = offer, folder, over, heard
+        self._policy, self._folder, self._over, self._take_event = policy, folder, over, heard
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -85,7 +85,7 @@ class BrowserSession:
     @property
     def role(self) -> str:
         """Of a session of a class: "teacher" or "student"."""
-        return self._offer.role
+        return self._policy.role
 
     @property
     def browser(self) -> Browser | None:
@@ -101,7 +101,7 @@ class BrowserSession:
             size = {"COLUMNS": str(width), "ROWS": str(height)}
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                stderr=log or asyncio.subprocess.DEVNULL, env=variables(self._offer, self._folder) | size,
+                stderr=log or asyncio.subprocess.DEVNULL, env=variables(self._policy, self._folder) | size,
                 cwd=self._folder, start_new_session=True, limit=_LARGEST)
         except BaseException:
             self._remove()

@@ -13,19 +13,19 @@ import msgspec
 
 from engines.report.encoding import decode
 from spec_tui.serve.confinement import confine
-from spec_tui.serve.offer import FOLDERS, Confinement, Offer
+from spec_tui.serve.session_policy import FOLDERS, Confinement, SessionPolicy
 
 _LARGEST_FILE = 1 << 30  # bytes
 
 
 def main() -> None:
     """Show what is offered. Does not return."""
-    offer, limits = decode(Offer, sys.argv[1].encode()), msgspec.json.decode(sys.argv[2], type=Confinement)
+    policy, limits = decode(SessionPolicy, sys.argv[1].encode()), msgspec.json.decode(sys.argv[2], type=Confinement)
     _limit()
     confine(limits.read, limits.listed, limits.write, limits.port)
     code = 1
     try:
-        code = show(offer)
+        code = show(policy)
     except Exception:
         traceback.print_exc()  # into the server's log
     finally:
@@ -44,43 +44,43 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
 
 
-def show(offer: Offer) -> int:
+def show(policy: SessionPolicy) -> int:
     """Run the application; its exit code."""
     from spec_tui.tui import app, recorded
 
-    if offer.shows == "chat":
+    if policy.shows == "chat":
         from engines.request import Request
 
-        asked = Request((), engine=offer.engine, options=offer.options) if offer.engine else None
+        asked = Request((), engine=policy.engine, options=policy.options) if policy.engine else None
         return app.run_app(
-            offer.load, theme=offer.theme, initial_request_options=asked, presenter=offer.presenter)
-    if offer.role:
+            policy.load, theme=policy.theme, initial_request_options=asked, presenter=policy.presenter)
+    if policy.role:
         from spec_tui.serve.browser_driver import BrowserDriver
 
         shown = recorded.class_room(
-            _walk(offer.names), offer.role == "teacher", BrowserDriver.tell, offer.theme, offer.presenter)
-    elif offer.shows == "lessons":
-        shown = recorded.lessons(_walk(offer.names), offer.theme, offer.presenter)
-    elif offer.shows == "race":
+            _progress(policy.names), policy.role == "teacher", BrowserDriver.tell, policy.theme, policy.presenter)
+    elif policy.shows == "lessons":
+        shown = recorded.lessons(_progress(policy.names), policy.theme, policy.presenter)
+    elif policy.shows == "race":
         from spec_tui.session.recorded_race import read_recorded
 
-        shown = recorded.race(read_recorded(offer.names), theme=offer.theme, presenter=offer.presenter)
+        shown = recorded.race(read_recorded(policy.names), theme=policy.theme, presenter=policy.presenter)
     else:
         from engines.wire import read_trace
         from spec_tui.session.replay_client import ReplayClient
 
-        path = Path(offer.names[0])
-        shown = recorded.replay(ReplayClient(read_trace(path), 1.0, title=path.stem), "chat", offer.theme,
-                                offer.presenter)
+        path = Path(policy.names[0])
+        shown = recorded.replay(ReplayClient(read_trace(path), 1.0, title=path.stem), "chat", policy.theme,
+                                policy.presenter)
     shown.run()
     return shown.return_code or 0
 
 
-def _walk(names: tuple[str, ...]):
+def _progress(names: tuple[str, ...]):
     from spec_tui.learn.lesson import chosen, recorded
-    from spec_tui.learn.walk import Walk
+    from spec_tui.learn.lesson_progress import LessonProgress
 
-    return Walk(chosen(names[0]), recorded(chosen(names[0]))) if names else None
+    return LessonProgress(chosen(names[0]), recorded(chosen(names[0]))) if names else None
 
 
 if __name__ == "__main__":

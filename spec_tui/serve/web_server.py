@@ -21,7 +21,7 @@ from spec_tui.learn.class_room import ClassRoom
 from spec_tui.serve import gate as gates
 from spec_tui.serve.browser_session import AWAY, STOPPED, BrowserSession, started_by
 from spec_tui.serve.gate import Gate
-from spec_tui.serve.offer import FOLDERS, Offer
+from spec_tui.serve.session_policy import FOLDERS, SessionPolicy
 
 try:
     from aiohttp import web
@@ -92,19 +92,19 @@ class _Socket:
 
 
 class SessionServer:
-    """Serves an offer.
+    """Serves a policy.
 
     Args:
-        offer: what each session shows.
+        policy: what each session shows.
         gate: who may connect.
-        command: of the sessions' processes, where it is another than the offer's.
+        command: of the sessions' processes, where it is another than the policy's.
         pages: of the lesson that a class goes through; 0 where there is no class.
     """
 
     def __init__(
-        self, offer: Offer, gate: Gate, limits: Limits, command: list[str] | None = None, pages: int = 0
+        self, policy: SessionPolicy, gate: Gate, limits: Limits, command: list[str] | None = None, pages: int = 0
     ) -> None:
-        self.offer, self.gate, self.limits = offer, gate, limits
+        self.policy, self.gate, self.limits = policy, gate, limits
         self.sessions: dict[str, BrowserSession] = {}
         self._command = command
         self._folder = Path(tempfile.mkdtemp(prefix=FOLDERS))
@@ -224,10 +224,10 @@ class SessionServer:
             await browser.leave(self.limits.full)
             return None
         self._made += 1
-        offer = self.offer
+        policy = self.policy
         if self.room is not None:
-            offer = msgspec.structs.replace(offer, role="teacher" if leads else "student")
-        session = BrowserSession(offer, self._folder / str(self._made), self._over, self._command, self._take_event)
+            policy = msgspec.structs.replace(policy, role="teacher" if leads else "student")
+        session = BrowserSession(policy, self._folder / str(self._made), self._over, self._command, self._take_event)
         self.sessions[name] = session
         try:
             await session.start(browser, *size)
@@ -273,7 +273,7 @@ class SessionServer:
 
 
 async def run_server(
-    offer: Offer, gate: Gate, limits: Limits, port: int, announce: Callable[[int], None], pages: int = 0
+    policy: SessionPolicy, gate: Gate, limits: Limits, port: int, announce: Callable[[int], None], pages: int = 0
 ) -> None:
     """Serve until the process is asked to end. Raises UsageProblem where the address cannot be taken.
 
@@ -282,7 +282,7 @@ async def run_server(
         announce: told the port once the server answers.
         pages: as of ``SessionServer``.
     """
-    server = SessionServer(offer, gate, limits, pages=pages)
+    server = SessionServer(policy, gate, limits, pages=pages)
     runner = web.AppRunner(server.application(), access_log=None, handle_signals=False, shutdown_timeout=2.0)
     await runner.setup()
     asked = asyncio.Event()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines import methods
 from engines.advice import halving
-from engines.advice.foreseen import Foreseen
+from engines.advice.evaluation_plan import EvaluationPlan
 from engines.advice.trial_lanes import candidates
 from engines.cost.budget import Acceptance
 from engines.cost.curve import CostCurve
@@ -17,7 +17,7 @@ from engines.methods.spec import MethodSpec
 from engines.race.lanes import Lane
 from engines.report.events import Ready
 from engines.request import Request
-from spec_tui.present.price_words import outlook
+from spec_tui.present.price_text import outlook
 from spec_tui.session.settings import unavailable
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _PROMPT = 64  # tokens that are read before an answer, as far as the plan knows
 
 def foresee(
     ready: Ready, suite: Suite, request: Request, seconds: float, draft_models: Sequence[str] = ()
-) -> Foreseen:
+) -> EvaluationPlan:
     """What the loaded models, these prompts and the time allow, before anything runs. Raises UsageProblem where no
     engine can run."""
     def missing(spec: MethodSpec, options: Mapping[str, Any], draft_model: str) -> str:
@@ -54,7 +54,7 @@ def foresee(
         price = CostCurve(ready.price)
         pace = halving.AnswerPace(_PACE / price.at(1), price.at(_PROMPT), request.max_new_tokens, len(suite.places))
     plan = halving.plan([lane.method for lane in lanes], likeliest, seconds, pace)
-    return Foreseen(plan, lanes, likeliest, pace, left_out, forecasts)
+    return EvaluationPlan(plan, lanes, likeliest, pace, left_out, forecasts)
 
 
 def _forecast(ready: Ready, lane: Lane) -> float | None:
@@ -102,7 +102,7 @@ def prepare(
     """An adviser for the loaded models, and for ``draft_models`` besides; by method why it takes no part; what
     is to be said of the prompts. Raises UsageProblem where no prompt fits or no engine can run."""
     from engines.advice.adviser import Adviser
-    from engines.advice.known_answers import known_to
+    from engines.advice.leakage import leak_check
     from engines.bench.entrants import fitting
 
     suite, notes = fitting(decoder, suite, request)
@@ -116,13 +116,13 @@ def prepare(
         except SpecError:  # its lane says so
             stores = []
     adviser = Adviser(decoder, found.lanes, suite, request, seconds, pace=found.pace, plan=found.plan,
-                      known=known_to(stores), temperature=0.0 if request.temperature else _WARM)
+                      known=leak_check(stores), temperature=0.0 if request.temperature else _WARM)
     return adviser, found.left_out | _untried(found), notes
 
 
-def _untried(found: Foreseen) -> dict[str, str]:
+def _untried(found: EvaluationPlan) -> dict[str, str]:
     """Why methods take no part that could run."""
-    short = "in so short a time the likeliest are compared, by answers that are long enough"
+    short = "there is time only for the most promising, with answers that are long enough"
     known = {method: f"forecast {ratio:.1f}x" for method, ratio in found.forecasts.items()}
     return {method[0]: f"{short} ({known.get(method, 'nothing is known of it before it runs')})"
             for method in found.likeliest if method not in found.plan.methods}

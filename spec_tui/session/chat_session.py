@@ -32,8 +32,8 @@ from engines.report.events import (
 from engines.report.run_state import RunState, first_difference, fold
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.present.cautions import Caution, cautions
 from spec_tui.present.narration import question
+from spec_tui.present.speed_caveats import Caveat, speed_caveats
 from spec_tui.present.text import one_line
 from spec_tui.session.client import ENGINE, NOT_RUNNING, EngineClient
 from spec_tui.session.datastore_jobs import DatastoreJobs
@@ -344,9 +344,9 @@ class ChatSession:
         text, self.restored = self.restored, ""
         return text
 
-    def cautions(self, run: RunState) -> list[Caution]:
+    def caveats(self, run: RunState) -> list[Caveat]:
         """Why the speed of a run says little."""
-        return cautions(run, next((turn.disturbed for turn in self.turns if turn.run is run), None))
+        return speed_caveats(run, next((turn.disturbed for turn in self.turns if turn.run is run), None))
 
     def baseline(self, run: RunState) -> RunState | None:
         """The autoregressive run that a run may be compared with."""

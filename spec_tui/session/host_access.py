@@ -24,7 +24,7 @@ from spec_tui.session.engine_commands import (
 )
 
 _VARIABLE = "SPEC_TUI_HOST_ACCESS"
-_WHY = "this session runs in a browser, without access to files, programs and the network of the machine that serves it"
+_WHY = "this session runs in a browser, without access to the files, programs and network of the server"
 
 
 @dataclass(frozen=True, slots=True)

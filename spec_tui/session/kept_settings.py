@@ -17,7 +17,7 @@ import msgspec
 from engines import folders, methods
 from engines.errors import RunFailed, UsageProblem
 from engines.folders import typed_path
-from engines.heads.at_hand import AUTO, NONE, at_hand, may_be_on_hub, place_of
+from engines.heads.local_heads import AUTO, NONE, local_heads, may_be_on_hub, place_of
 from engines.hub.untrusted_json import read_object
 from engines.request import Request
 from spec_tui.present.token_styles import OUTCOME, VIEWS
@@ -117,7 +117,7 @@ def keep_head(load: LoadRequest) -> None:
     """Keep the head that was named for a model, once both are loaded. What cannot be written is not kept."""
     if load.head in (None, NONE) or load.head == _kept_head(load):
         return
-    ours, named = any(head.name == load.head for head in at_hand()), typed_path(load.head)
+    ours, named = any(head.name == load.head for head in local_heads()), typed_path(load.head)
     head = str(named.resolve()) if named.is_dir() and not ours else load.head
     with suppress(OSError):
         folders.write_json(_file(load, _HEAD), {"model": _name(load), "head": head})

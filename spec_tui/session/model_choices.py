@@ -138,10 +138,10 @@ def _fetched_drafts() -> list[ModelChoice]:
 def heads(target: ModelChoice) -> tuple[ModelChoice, ...]:
     """The draft heads at hand as heads for a target: those that are taken by themselves, then each, those that can't be
     chosen last, with the reason."""
-    from engines.heads.at_hand import AUTO, at_hand
+    from engines.heads.local_heads import AUTO, local_heads
 
     judged = []
-    for head in at_hand():
+    for head in local_heads():
         differs = head.differs(target.folder) if target.folder is not None else ""
         made = f"it was trained for {head.target}" if head.target else "its file does not say for which model"
         its = head.target in (target.name, target.title) or (

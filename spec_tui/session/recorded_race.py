@@ -78,7 +78,7 @@ def _of_folder(folder: Path) -> tuple[list[Path], str]:
     if len(first) > MOST:
         raise UsageProblem(f"the folder {folder} holds {len(first)} lanes, and there is room for {MOST}", _NAMED)
     rest = len(found) - len(first)
-    note = f"of this folder each lane's first repeat of the first prompt; {rest} more traces are in it" if rest else ""
+    note = f"showing each lane's first repeat of the first prompt; {rest} more traces are in the folder" if rest else ""
     return first, note
 
 
@@ -158,7 +158,7 @@ def _lane(name: str, started: Started) -> Lane:
     """The engine of a run with the options that are not its usual ones. Raises UsageProblem where it is not known."""
     spec = next((spec for spec in methods.specs() if spec.id == started.engine), None)
     if spec is None:
-        raise UsageProblem(f"in {name} is a run of an engine that is not known here: {one_line(started.engine, 40)}",
+        raise UsageProblem(f"{name} has a run of an engine that is not known here: {one_line(started.engine, 40)}",
                            "leave it out; spec-tui replay FILE plays it alone")
     usual = spec.defaults(dict(started.options))
     known = {option.name: option for option in spec.options}
@@ -226,7 +226,7 @@ def _apart(race: RaceState, starts: Sequence[Started]) -> Iterator[str]:
         elif end is not None and end.reason == "cancelled":
             yield f"{names[lane]} was stopped by hand, so its text is compared with no other"
         elif end is not None and len(run.state.tokens) != len(end.tokens):
-            yield f"of {names[lane]} rounds are missing, so its text is compared with no other"
+            yield f"rounds of {names[lane]} are missing, so its text is compared with no other"
         differing = _differing(started, starts[base])
         if differing:
             yield f"{names[lane]} has another {' and another '.join(differing)} than {names[base]}, so no speed-up"

@@ -180,7 +180,7 @@ def _damage(problems: tuple[str, ...], title: str) -> Failed:
     """What is wrong with the file, as far as a notice has room."""
     named, more = "; ".join(problems[:_NAMED]), len(problems) - _NAMED
     rest = f"; {more} more: spec-tui replay {title} --format text names them" if more > 0 else ""
-    return Failed(f"of this trace not all could be read: {named}{rest}", "what can be read is played", "usage")
+    return Failed(f"part of this trace could not be read: {named}{rest}", "the rest is played", "usage")
 
 
 def ready_of(started: Started) -> Ready:

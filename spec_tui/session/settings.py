@@ -9,7 +9,7 @@ from typing import Any
 
 from engines import laws, methods
 from engines.errors import UsageProblem
-from engines.heads.shape import HEADS
+from engines.heads.head_config import HEADS
 from engines.laws import LAWS
 from engines.methods.options import Option
 from engines.report.events import Ready, Started
@@ -30,7 +30,7 @@ SAMPLING = (
            f"How drafts are accepted; {' and '.join(law.name for law in LAWS.values() if not law.lossless)} are LOSSY. "
            + " ".join(f"{law.name}: {law.brief}." for law in LAWS.values() if law.brief),
            choices=tuple(LAWS), lossy=tuple(name for name, law in LAWS.items() if not law.lossless)),
-    Option("max_new_tokens", 256, "Longest answer, in tokens.", 1),
+    Option("max_new_tokens", 256, "Maximum length of an answer, in tokens.", 1),
 )
 
 
@@ -201,9 +201,9 @@ def unavailable(
     if ready is None:
         return ""
     if ready.host != spec.host and not spec.host:
-        return "another program holds the model, and drafts in its own way: load it here to choose (ctrl+l)"
+        return "the model runs in another program with its own drafting: load it here to choose an engine (ctrl+l)"
     if ready.host != spec.host:
-        return f"the model is not in {spec.title}: it can be a lane of a race (r), or start with {spec.flag}"
+        return f"the model does not run in {spec.title}: make it a lane of a race (r), or start with {spec.flag}"
     there = methods.at_hand(draft_model or ready.draft_model, ready.heads)
     needs = spec.least(there) if options is None else spec.needed(options, there)
     if absent := next((need for need in needs if need in _LOADED and need not in there), None):
@@ -227,7 +227,7 @@ def to_build(settings: ChatSettings, ready: Ready | None) -> str:
 
 _LOADED = {
     "draft model": "no draft model is loaded: choose one (ctrl+l), or start with --draft-model PATH",
-    **{kind: f"no {kind} at hand for this model: give --head, or train with spec-tui head train" for kind in HEADS},
+    **{kind: f"no {kind} for this model: give --head, or train one with spec-tui head train" for kind in HEADS},
 }
 """What is said where it is missing."""
 

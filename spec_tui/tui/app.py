@@ -27,8 +27,8 @@ from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.border import HasBorder
 from spec_tui.tui.chat_actions import APPLICATION
-from spec_tui.tui.own_terminal import leave_on_signals
 from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.terminal_restore import leave_on_signals
 
 
 def _theme(name: str, colours: dict[str, str], dark: bool = True) -> Theme:

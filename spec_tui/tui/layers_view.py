@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engines.errors import SpecError
+from engines.errors import SpecError, UsageProblem
 from engines.methods import drafts_itself, find, known, with_rules
 from engines.methods.shared.payoff import Payoff, payoff
-from engines.report.events import Layers
+from engines.report.events import Layers, Ready
 from engines.report.run_state import RunState
 from spec_tui.present.on_screen import failure
 from spec_tui.present.speed_verdict import UNMEASURED, SpeedVerdict, of_runs, seconds_alone
 from spec_tui.session.chat_session import REFUSED, ChatSession
+from spec_tui.session.settings import ChatSettings
 
 _FINE = 0.99  # thresholds from here on go by small steps
 
@@ -74,6 +75,22 @@ def look(
     if run.started is not None and drafts_itself(run.started.engine):
         found = payoff(run.metrics, run.rounds, alone=seconds_alone(run, baseline))
     return LayersView(engine=engine, used=used, planned=planned, payoff=found, verdict=of_runs(run, baseline))
+
+
+def with_rule(settings: ChatSettings, ready: Ready | None, name: str, step: int) -> tuple[ChatSettings | None, str]:
+    """Settings with another threshold, interval or number of last layers, None where there are no others; and what
+    there is to say."""
+    engine = settings.resolved(ready)
+    if not has_rules(engine):
+        return None, no_rules(engine)
+    options = settings.options(engine)
+    value = stepped(options[name], step) if name == "alpha" else options[name] + step
+    try:
+        new = settings.with_option(engine, name, value)
+    except UsageProblem as error:
+        return None, failure(error)
+    off = {"alpha": "cosine", "m": "interval"}.get(name, "")
+    return new, f"{name} belongs to a rule that is off: /set {off}=true" if off and not options[off] else ""
 
 
 def stepped(alpha: float, step: int) -> float:

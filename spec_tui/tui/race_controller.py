@@ -244,7 +244,7 @@ class RaceController:
         question = asked_of(entry.asked_in(entry.settings[0])).cases[0].turns[0]
         self.change(lanes=tuple(lanes[:MOST]), prompt=question)
         some = f"{MOST} of {len(lanes)} rows" if len(lanes) > MOST else "its rows"
-        return f"{name}: {some}, on the datastores that are chosen; {whole}"
+        return f"{name}: {some}, with the chosen datastores; {whole}"
 
     def keep(self) -> str:
         """Save the race among the former ones, with every complete run. Returns "" or why it could not be saved. Live

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.screen import Screen
 
 from engines.report.traces import Trace
-from spec_tui.learn.walk import Walk
+from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.race_state import RaceState
@@ -39,18 +39,20 @@ def race(
     return _without_engine(lambda session: RaceScreen(session, recorded, speed), theme, presenter, rejected)
 
 
-def lessons(walk: Walk | None = None, theme: str | None = None, presenter: bool = False) -> SpecTui:
-    """The lessons, with one open where a walk is given."""
+def lessons(progress: LessonProgress | None = None, theme: str | None = None, presenter: bool = False) -> SpecTui:
+    """The lessons, with one open where a progress is given."""
     from spec_tui.tui.screens.lessons import LessonsScreen
 
-    return _without_engine(lambda session: LessonsScreen(walk), theme, presenter)
+    return _without_engine(lambda session: LessonsScreen(progress), theme, presenter)
 
 
-def class_room(walk: Walk, leads: bool, tell: Tell, theme: str | None = None, presenter: bool = False) -> SpecTui:
+def class_room(
+    progress: LessonProgress, leads: bool, tell: Tell, theme: str | None = None, presenter: bool = False
+) -> SpecTui:
     """A session of a class; the arguments are those of ``ClassScreen``."""
     from spec_tui.tui.screens.led_lesson import ClassScreen
 
-    return _without_engine(lambda session: ClassScreen(walk, leads, tell), theme, presenter)
+    return _without_engine(lambda session: ClassScreen(progress, leads, tell), theme, presenter)
 
 
 def _without_engine(

@@ -27,7 +27,7 @@ from engines.race import runner
 from engines.race.lanes import Lane
 from engines.report.events import Draft, Emitted, Finished, Origin, Prefilled, Round, Started
 from engines.request import Request
-from spec_tui.present.advice_words import chosen, last_measured, ranked, verdict_of
+from spec_tui.present.advice_text import chosen, last_measured, ranked, verdict_of
 from spec_tui.present.speed_verdict import Speed
 from tests.advice.made import PacedRacer
 

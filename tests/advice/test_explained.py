@@ -40,7 +40,7 @@ def test_a_baseline_that_was_measured_is_what_it_is_compared_with():
     run, alone = answered("pld", Costs(3, 0.014), budget="auto"), answered("autoregressive", Costs(1, 0.012))
     said, measured = explanation(run, alone), of_runs(run, alone)
     assert said[0].endswith("in the baseline a round without drafts takes 12.0 ms.")
-    assert said[1].endswith(f"faster: {measured.words}, measured beside the baseline.") and measured.ratio > 2.4
+    assert said[1].endswith(f"faster: {measured.words}, against the baseline.") and measured.ratio > 2.4
 
 
 @pytest.mark.parametrize("run, tried", [

@@ -39,9 +39,9 @@ def test_a_short_time_goes_to_the_likeliest_and_to_answers_that_can_be_judged():
 def test_the_final_gets_half_of_the_time():
     left, taken = 120.0, []
     for number in range(3):
-        taken.append(halving.share(left, number, 3))
+        taken.append(halving.round_seconds(left, number, 3))
         left -= taken[-1]
-    assert taken == [30, 45, 45] and halving.share(50, 0, 1) == 50
+    assert taken == [30, 45, 45] and halving.round_seconds(50, 0, 1) == 50
 
 
 def test_the_best_go_on_and_another_method_with_them():

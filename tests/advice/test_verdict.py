@@ -15,7 +15,7 @@ from engines.report.events import Ready
 from spec_tui.export import advice_report
 from spec_tui.export.advice_report import Advice, as_object, tables
 from spec_tui.export.report import page, text
-from spec_tui.present.advice_words import chosen, sentences, verdict_of
+from spec_tui.present.advice_text import chosen, sentences, verdict_of
 from spec_tui.present.speed_verdict import Speed
 from spec_tui.session.engine_commands import LoadRequest
 from tests.advice.made import Costs, PacedRacer, adviser, ran
@@ -40,11 +40,11 @@ def test_the_fastest_is_advised_with_its_numbers_and_what_would_change_that():
     said = sentences(found)
     assert said == [
         "Use pld: 2.00x faster (±0.06) than autoregressive decoding, on 8 prompts.",
-        "A tie: pld:num_tokens=4 (≈ 1.00x its speed) cannot be told from it.",
+        "A tie: pld:num_tokens=4 (≈ 1.00x its speed) cannot be distinguished from it.",
         "By kind of prompt: pld gains on copy (2.01x) and story (1.99x).",
         "draft, the next best (1.42x), makes 3.00 tokens a round; to be as fast as pld it would have to make 4.21. If "
         "verifying a draft took no longer than a pass over one token, pld would still win: draft at 1.87x, pld at "
-        "3.00x. If drafting took it no time, draft would be at 1.99x."]
+        "3.00x. If its drafting took no time, draft would be at 1.99x."]
 
 
 def test_where_it_does_not_gain_is_said():
@@ -186,7 +186,7 @@ def test_who_goes_on_is_computed_as_far_as_the_clock_cannot_tell():
     price = ((1, 0.010), (3, 0.012), (64, 0.040))
     dear = ran(PacedRacer(price, pld=Costs(3, 0.050)), LANES)  # by t(n) it is fast, and it never is
     assert dear.rounds[0].score(1) < 0.7 and dear.rounds[-1].lanes[1].engine != "pld"
-    assert sentences(dear)[0].startswith(("Use no drafts", "A tie with no drafts"))
+    assert sentences(dear)[0].startswith(("Use no drafts", "A tie: the fastest"))
     racer, dice = PacedRacer(price, pld=Costs(3, 0.012)), random.Random(4)
     racer.mood = lambda: dice.lognormvariate(0, 0.8)
     busy = ran(racer, LANES)

@@ -45,8 +45,8 @@ def test_a_verdict_and_what_to_paste(cli, tmp_path):
 
 @pytest.mark.parametrize("arguments, words", [
     (("--minutes", "0"), "minutes 0 is out of range"), (("--prompts", "none.txt"), "none.txt cannot be read"),
-    (("--html", "."), "is a folder"), (("--html", "/dev/null"), "is no report of advise"),
-    (("--html", "mine.html"), "is no report of advise"),
+    (("--html", "."), "is a folder"), (("--html", "/dev/null"), "is not a report of advise"),
+    (("--html", "mine.html"), "is not a report of advise"),
 ])
 def test_what_cannot_be_is_said_before_anything_is_loaded(cli, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)

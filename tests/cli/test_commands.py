@@ -18,7 +18,7 @@ from engines.hub import local_models as at_hand
 from engines.libraries import versions
 from engines.methods import of_other_programs, specs
 from engines.model.quantize_choices import CHOICES
-from spec_tui.cli import library_probe as probe
+from spec_tui.cli import library_probe
 from spec_tui.cli.commands import app
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.shell_lines import build_line, chat_line, probe_line
@@ -93,14 +93,14 @@ def test_engines_as_text(cli, monkeypatch):
 
 @pytest.fixture
 def no_probe(monkeypatch):
-    works = {name: {"works": True, "problem": None} for name in probe.LIBRARIES}
+    works = {name: {"works": True, "problem": None} for name in library_probe.LIBRARIES}
     works["torch"] |= {
         "threads": 2, "cuda": [], "mps": False, "no_native_code": "", "native_obtainable": True,
         "native_code": "compiled with the package, AVX-512 VNNI",
     }
     checks = [{"engine": engine, "problem": "", "seconds": 0.1} for engine in ("autoregressive", "pld", "draft")]
-    works[probe.DECODING] = {"works": True, "problem": None, "engines": checks}
-    monkeypatch.setattr("spec_tui.cli.doctor.probe", lambda: works)
+    works[library_probe.DECODING] = {"works": True, "problem": None, "engines": checks}
+    monkeypatch.setattr("spec_tui.cli.doctor.probe_libraries", lambda: works)
     return works
 
 
@@ -138,12 +138,12 @@ def test_doctor_survives_what_is_broken(cli, no_probe, monkeypatch):
 
 
 def test_doctor_fails_where_an_engine_writes_other_tokens_than_generate(cli, no_probe):
-    checks = no_probe[probe.DECODING]["engines"]
-    checks[1]["problem"] = "token 3 is another than that of transformers.generate"
-    no_probe[probe.DECODING] |= {"works": False, "problem": f"pld: {checks[1]['problem']}"}
+    checks = no_probe[library_probe.DECODING]["engines"]
+    checks[1]["problem"] = "token 3 differs from that of transformers.generate"
+    no_probe[library_probe.DECODING] |= {"works": False, "problem": f"pld: {checks[1]['problem']}"}
     done = cli("doctor")
     assert done.code == 1
-    assert "the sample pair is not decoded as it should be (pld: token 3 is another" in " ".join(done.out.split())
+    assert "the sample pair is not decoded as it should be (pld: token 3 differs" in " ".join(done.out.split())
 
 
 def test_doctor_fails_where_native_code_was_compiled_and_is_wrong(cli, no_probe):
@@ -163,7 +163,7 @@ def test_probing_a_library_that_kills_its_process(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("raise RuntimeError('bad build')")
     (tmp_path / "noisy.py").write_text("print('hello')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = probe.probe(("killer", "broken", "noisy", "absent"))
+    found = library_probe.probe_libraries(("killer", "broken", "noisy", "absent"))
     assert found["killer"] == {"works": False, "problem": "takes its process down (exit code -6)"}
     assert found["broken"]["problem"] == "RuntimeError: bad build"
     assert found["noisy"]["works"] and found["absent"]["problem"] == "not installed"

@@ -13,7 +13,7 @@ from engines.errors import UsageProblem
 from spec_tui.cli.learn import learn
 from spec_tui.export.handout import handout
 from spec_tui.learn.lesson import along, find, names, recorded
-from spec_tui.learn.walk import Walk
+from spec_tui.learn.lesson_progress import LessonProgress
 
 
 def spec_tui(*arguments: str, given: str = "") -> subprocess.CompletedProcess:
@@ -30,13 +30,13 @@ def test_lists_and_tells_without_a_terminal():
 
 
 def test_a_handout_is_one_page_with_pictures_and_no_script(tmp_path):
-    walks = [Walk(lesson, recorded(lesson)) for lesson in (find("chance"), along(15))]
-    page = handout("Two <lessons>", walks, notes=True)
-    assert page.count("<pre>") == sum(walk.length for walk in walks) and "<script" not in page
+    taken = [LessonProgress(lesson, recorded(lesson)) for lesson in (find("chance"), along(15))]
+    page = handout("Two <lessons>", taken, notes=True)
+    assert page.count("<pre>") == sum(progress.length for progress in taken) and "<script" not in page
     assert "Two &lt;lessons&gt;" in page and "<aside>" in page
     linked = re.sub(r'<a href="https://[^"]*">', "", page)
     assert linked != page and "http" not in linked.replace("http-equiv", ""), "only sources are linked"
-    assert "residual" in page and "<aside>" not in handout("", walks[:1])
+    assert "residual" in page and "<aside>" not in handout("", taken[:1])
     assert page.index("<h1>Answers</h1>") > page.rindex("<pre>")
     assert f"<h1 id=\"chance\">Lesson 1: {find('chance').title}</h1>" in page and page.count("Answer ") > 4
     struck = set(re.findall(r'<span class="s-ghost">([^<]*)</span>', page))
@@ -78,7 +78,7 @@ def test_live_runs_take_the_place_of_the_recorded_ones(sample, monkeypatch):
     assert all(run.audited is not None and run.rounds[0].verified for run in runs.values())
     assert runs["draft"].rounds[0].verify_seconds != shipped["draft"].rounds[0].verify_seconds
     # How much is drafted depends on what forward passes cost here; some pages need a draft that was right at first.
-    assert len(Walk(lesson, runs).pages) >= 3
+    assert len(LessonProgress(lesson, runs).pages) >= 3
 
 
 def test_examples_run_on_the_model_that_they_were_recorded_with(monkeypatch):

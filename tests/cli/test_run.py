@@ -15,7 +15,7 @@ from engines.report.run_state import fold
 from engines.wire import read_trace, to_json
 from spec_tui.cli import failures
 from spec_tui.cli.output import Status
-from spec_tui.present.audit_words import STRICT
+from spec_tui.present.audit_text import STRICT
 from spec_tui.session.log import log_path
 from tests.session.fake_runtime import HOSTILE, FakeRuntime
 
@@ -132,7 +132,7 @@ def test_an_interrupted_audit(cli, monkeypatch):
 
     monkeypatch.setattr(FakeRuntime, "audit", interrupted)
     done = cli("run", "hello", "--model", "endless audit", "--max-new-tokens", "3", "--audit")
-    assert (done.code, done.out) == (130, "first t1! t2!") and "audit: stopped before it could say anything" in done.err
+    assert (done.code, done.out) == (130, "first t1! t2!") and "audit: stopped before the first token" in done.err
 
 
 def test_an_interrupted_answer_is_not_audited(cli, monkeypatch):

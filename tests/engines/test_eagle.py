@@ -14,9 +14,9 @@ from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.errors import UsageProblem
 from engines.heads.draft_head import DraftHead
+from engines.heads.head_config import EAGLE_HEAD
 from engines.heads.network import Rotation
-from engines.heads.shape import EAGLE_HEAD
-from engines.heads.unrolled import unrolled
+from engines.heads.training_time_test import unrolled
 from engines.methods.drafter import Resources
 from engines.methods.eagle import SPEC
 from engines.methods.eagle.drafter import Eagle
@@ -53,51 +53,52 @@ def reading(target, head, text):
 
 def plainly(target, head, text, drafted):
     """Logits after a text and drafted tokens by the definition: every column anew, no cache, one column at a time."""
-    file, shape = head.file, head.shape
+    file, config = head.file, head.config
     states = target.model(torch.tensor([text]), output_hidden_states=True).hidden_states
-    taps = states[-1][0] if shape.family == "EAGLE" else torch.cat([states[layer][0] for layer in shape.layers], -1)
+    taps = states[-1][0] if config.family == "EAGLE" else torch.cat([states[layer][0] for layer in config.layers], -1)
     weights, everything = file.weights, [*text, *drafted]
     keys, values, output = [], [], None
 
     def normed(x, name):
-        return x * (x.pow(2).mean(-1, keepdim=True) + shape.eps).rsqrt() * weights[name]
+        return x * (x.pow(2).mean(-1, keepdim=True) + config.eps).rsqrt() * weights[name]
 
     for t in range(len(everything) - 1):
         feature = output
         if t < len(text) - 1:
             feature = taps[t]
-            if shape.tap_norm == "whole":
+            if config.tap_norm == "whole":
                 feature = normed(feature, "tap_norm")
-            elif shape.tap_norm:
-                feature = torch.cat([F.rms_norm(part, part.shape, None, shape.eps) for part in feature.chunk(3)])
+            elif config.tap_norm:
+                feature = torch.cat([F.rms_norm(part, part.shape, None, config.eps) for part in feature.chunk(3)])
                 feature = feature * weights["tap_norm"]
-            feature = weights["fc.weight"] @ feature if shape.family != "EAGLE" else feature
+            feature = weights["fc.weight"] @ feature if config.family != "EAGLE" else feature
         embedded = target.model.get_input_embeddings().weight[everything[t + 1]]
-        if shape.family == "EAGLE":
+        if config.family == "EAGLE":
             read = residual = weights["fc.weight"] @ torch.cat([embedded, feature]) + weights["fc.bias"]
         else:
             read = torch.cat([normed(embedded, "input_layernorm"), normed(feature, "hidden_norm")])
-            residual = read[shape.width :] if shape.norm_before_residual else feature
-        angle = t / shape.rope_theta ** (torch.arange(0, shape.head_dim, 2) / shape.head_dim)
+            residual = read[config.width :] if config.norm_before_residual else feature
+        angle = t / config.rope_theta ** (torch.arange(0, config.head_dim, 2) / config.head_dim)
 
         def turned(x, angle=angle):
-            pairs = torch.complex(*x.view(-1, shape.head_dim).chunk(2, -1)) * torch.polar(torch.ones_like(angle), angle)
+            numbers = torch.complex(*x.view(-1, config.head_dim).chunk(2, -1))
+            pairs = numbers * torch.polar(torch.ones_like(angle), angle)
             return torch.cat([pairs.real, pairs.imag], -1)
 
         query, key, value = (weights[f"{name}_proj.weight"] @ read for name in "qkv")
         keys.append(turned(key))
-        values.append(value.view(-1, shape.head_dim))
+        values.append(value.view(-1, config.head_dim))
         attended = []
         for number, one in enumerate(turned(query)):
-            group = number // (shape.heads // shape.kv_heads)
-            share = torch.stack([one @ key[group] / math.sqrt(shape.head_dim) for key in keys]).softmax(0)
+            group = number // (config.heads // config.kv_heads)
+            share = torch.stack([one @ key[group] / math.sqrt(config.head_dim) for key in keys]).softmax(0)
             attended.append(sum(s * value[group] for s, value in zip(share, values)))
         stream = residual + weights["o_proj.weight"] @ torch.cat(attended)
         x = normed(stream, "post_attention_layernorm")
         gate = F.silu(weights["gate_proj.weight"] @ x) * (weights["up_proj.weight"] @ x)
         output = stream + weights["down_proj.weight"] @ gate
-        final = output if shape.family == "EAGLE" else normed(output, "norm")
-        output = final if shape.norm_output else output
+        final = output if config.family == "EAGLE" else normed(output, "norm")
+        output = final if config.norm_output else output
     rows = target.model.get_output_embeddings().weight
     logits = torch.full((target.vocab_size,), float("-inf"))
     ids = torch.arange(target.vocab_size) if file.ids is None else file.ids
@@ -148,15 +149,15 @@ def test_the_sizes_of_native_code_are_computed_by_it(target):
     assert make_head(target, **NATIVE).native and not make_head(target).native
 
 
-@pytest.mark.parametrize("family", [name for name, shape in FAMILIES.items() if "family" not in shape])
+@pytest.mark.parametrize("family", [name for name, config in FAMILIES.items() if "family" not in config])
 @torch.inference_mode()
 def test_step_i_of_the_training_is_step_i_of_the_drafter(target, family):
     head = make_head(target, **FAMILIES[family])
     reading(target, head, TEXT)
-    taps = torch.cat([target.features.rows(layer, 0, len(TEXT) - 1) for layer in head.shape.layers], -1)
+    taps = torch.cat([target.features.rows(layer, 0, len(TEXT) - 1) for layer in head.config.layers], -1)
     steps = 4
     embedded = target.model.get_input_embeddings()(torch.tensor([TEXT + [0] * steps]))
-    rotation = Rotation(head.shape.rope_theta, head.shape.head_dim, taps)
+    rotation = Rotation(head.config.rope_theta, head.config.head_dim, taps)
     outputs = list(unrolled(head._network, rotation, taps[None], embedded, steps, first=2))
     for column in (2, 5):
         reading(target, head, TEXT[: column + 2])

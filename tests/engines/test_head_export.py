@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 
 from engines import Request
 from engines.heads.checkpoint import read, write
+from engines.heads.compatibility import standing_alone
 from engines.heads.draft_head import DraftHead
-from engines.heads.fit import standing_alone
 from engines.heads.medusa_heads import MedusaHeads
 from engines.hub.untrusted_json import read_object
 from engines.model.loading import wrap
@@ -34,7 +34,7 @@ def test_an_exported_head_drafts_what_it_drafted(tiny, tmp_path, monkeypatch, en
     drafts = []
     for each in (file, found):
         head = kind(each, tiny.target)
-        monkeypatch.setitem(tiny.heads, head.shape.kind, head)
+        monkeypatch.setitem(tiny.heads, head.config.kind, head)
         events = tiny.run(Request(TURN, engine, {"budget": "paper"}, max_new_tokens=12))
         drafts.append([(event.draft.tokens, event.draft.parents) for event in events if isinstance(event, Round)])
     assert drafts[0] == drafts[1] and drafts[0][0][0]
@@ -59,7 +59,7 @@ def test_norms_before_fc_are_written_as_vllm_names_them(tiny, tmp_path, tap_norm
     found = exported(file, tiny.target, tmp_path / "out")
     assert named in load_file(tmp_path / "out" / "model.safetensors")
     assert read_object(tmp_path / "out" / "config.json")[flag] is True
-    assert found.shape == file.shape and torch.equal(found.weights["tap_norm"], file.weights["tap_norm"])
+    assert found.config == file.config and torch.equal(found.weights["tap_norm"], file.weights["tap_norm"])
 
 
 @pytest.mark.parametrize(("bias", "drafted"), [(False, 260), (True, 260), (False, 200)])
@@ -70,5 +70,5 @@ def test_a_head_of_eagle_2_takes_the_language_modelling_head_of_its_target(tiny,
     held = load_file(tmp_path / "out" / "model.safetensors")
     assert "lm_head.weight" not in held and ("fc.bias" in held) == bias
     assert torch.equal(held["embed_tokens.weight"], tiny.target.model.get_input_embeddings().weight)
-    assert (found.shape, found.ids, found.rows) == (replace(file.shape, draft_vocabulary=260), None, None)
+    assert (found.config, found.ids, found.rows) == (replace(file.config, draft_vocabulary=260), None, None)
     assert all(torch.equal(found.weights[name], tensor) for name, tensor in file.weights.items())

@@ -14,11 +14,11 @@ from engines.heads import training
 from engines.heads.check_head import as_read, check
 from engines.heads.checkpoint import read, write
 from engines.heads.draft_head import DraftHead
+from engines.heads.head_config import EAGLE, EAGLE3
+from engines.heads.hidden_state_cache import HiddenStateCache, Text
 from engines.heads.make_head import HeadSpec, make_head
-from engines.heads.own_answers import own_answers
-from engines.heads.shape import EAGLE, EAGLE3
-from engines.heads.tap_cache import TapCache, Text
-from engines.heads.training import HeadRecipe, HeadTrainer, simulated, split
+from engines.heads.self_generated_data import generate_answers
+from engines.heads.training import HeadRecipe, simulated, split
 from tests.conftest import make_llama
 from tests.heads import make_file
 
@@ -39,13 +39,13 @@ def tensors_of(file, rows=True):
         own, dot, _ = name.partition(".")
         outside = "" if own in ("fc", "norm") else "midlayer."
         found[f"{outside}{inner.get(own, '')}{name if dot else f'{name}.weight'}"] = tensor.clone()
-    if file.shape.family == EAGLE3:
-        known = torch.zeros(file.shape.vocabulary, dtype=torch.bool)
+    if file.config.family == EAGLE3:
+        known = torch.zeros(file.config.vocabulary, dtype=torch.bool)
         known[file.ids] = True
         found |= {"d2t": file.ids - torch.arange(len(file.ids)), "t2d": known}
         if rows:
             generator = torch.Generator().manual_seed(7)
-            found["lm_head.weight"] = torch.randn(len(file.ids), file.shape.width, generator=generator)
+            found["lm_head.weight"] = torch.randn(len(file.ids), file.config.width, generator=generator)
     return found
 
 
@@ -79,28 +79,28 @@ def test_every_spelling_is_the_same_head(target, tmp_path):
     first = None
     for name, (tensors, config) in spellings.items():
         found = saved(tmp_path / name, tensors, config)
-        assert found.shape.family == EAGLE3 and found.shape.draft_vocabulary == 200, name
+        assert found.config.family == EAGLE3 and found.config.draft_vocabulary == 200, name
         first = first or found
-        assert replace(found.shape, layers=()) == replace(first.shape, layers=()), name
+        assert replace(found.config, layers=()) == replace(first.config, layers=()), name
         assert all(torch.equal(found.weights[key], first.weights[key]) for key in first.weights), name
         DraftHead(found, target)
-    assert first.shape.layers == (2, 3, 4)
+    assert first.config.layers == (2, 3, 4)
 
 
 def test_traps(target, tmp_path):
     file = make_file(target, layers=(2, 3, 4))
     named = {**CONFIG, "eagle_aux_hidden_state_layer_ids": [2, 3, 4]}
     found = saved(tmp_path / "a", tensors_of(file), named)
-    assert found.shape.rope_theta == 10_000  # not the target's
+    assert found.config.rope_theta == 10_000  # not the target's
     assert torch.equal(found.ids, file.ids)  # d2t is an offset
     theta = saved(tmp_path / "b", tensors_of(file), {**named, "rope_parameters": {"rope_theta": 5e5}})
-    assert theta.shape.rope_theta == 5e5
+    assert theta.config.rope_theta == 5e5
     by_output = saved(tmp_path / "c", tensors_of(file), {**named, "eagle_aux_hidden_state_layer_ids": [1, 2, 3]})
-    assert (by_output.layers_said, by_output.shape.layers) == ((1, 2, 3), (2, 3, 4))
+    assert (by_output.layers_said, by_output.config.layers) == ((1, 2, 3), (2, 3, 4))
     eagle = make_file(target, EAGLE)
     config = {name: value for name, value in CONFIG.items() if name != "draft_vocab_size"}
     with_bias = saved(tmp_path / "d", tensors_of(eagle), config)
-    assert with_bias.shape.family == EAGLE and torch.equal(with_bias.weights["fc.bias"], eagle.weights["fc.bias"])
+    assert with_bias.config.family == EAGLE and torch.equal(with_bias.weights["fc.bias"], eagle.weights["fc.bias"])
     without = {name: tensor for name, tensor in tensors_of(eagle).items() if name != "fc.bias"}
     assert not saved(tmp_path / "e", without, config).weights["fc.bias"].any()
 
@@ -117,7 +117,7 @@ def broken(file):
     yield "names tokens twice", {**plain, "d2t": -torch.arange(200)}, {}
     yield "P-EAGLE", {**plain, "mask_hidden": torch.zeros(1, 1, 96)}, {}
     yield "several layers", {**plain, "layers.1.mlp.up_proj.weight": torch.zeros(2, 2)}, {}
-    yield "no draft head", {"norm.weight": torch.zeros(2)}, {}
+    yield "not a draft head", {"norm.weight": torch.zeros(2)}, {}
 
 
 def test_what_cannot_be_used_is_refused_with_the_reason(target, tmp_path):
@@ -134,7 +134,7 @@ def test_a_written_head_is_read_as_it_was(target, tmp_path):
     file = replace(make_file(target, layers=(2, 3, 4)), folder=tmp_path / "head", card={"minutes": 1})
     write(file, "tiny-target", "float32")
     found = read("tiny-head", tmp_path / "head", 7, 32)
-    assert (found.shape, found.made_for, found.rows, found.card) == (file.shape, target.fingerprint, None, file.card)
+    assert (found.config, found.made_for, found.rows, found.card) == (file.config, target.fingerprint, None, file.card)
     assert torch.equal(found.ids, file.ids) and "lm_head.weight" not in load_file(tmp_path / "head/model.safetensors")
     assert all(torch.equal(found.weights[name], file.weights[name]) for name in file.weights)
 
@@ -173,9 +173,9 @@ def test_training_goes_on_where_it_was_stopped_and_learns(
     assert reports[3][0] == 4 and ended.updates > 10  # no update is made twice
     assert ended.losses[0] < reports[0][1]
     head = DraftHead(read("tiny", out, 7, 32), target)
-    assert (head.shape.family, head.shape.draft_vocabulary) == (family, drafted)
+    assert (head.config.family, head.config.draft_vocabulary) == (family, drafted)
     with pytest.raises(UsageProblem, match="another target"):
-        TapCache(work / "taps", target, (2, 3, 5), texts)
+        HiddenStateCache(work / "taps", target, (2, 3, 5), texts)
 
 
 @pytest.mark.thorough
@@ -195,31 +195,32 @@ def test_an_off_by_one_reading_is_found(target, texts, tmp_path):
     file = read("tiny", tmp_path / "head", 7, 32)
     sound = check(DraftHead(file, target), target, generated[:12])
     assert sound.better is None and sound.readings[0].declared
-    wrong = replace(file, shape=replace(file.shape, layers=(3, 4, 5)))
+    wrong = replace(file, config=replace(file.config, layers=(3, 4, 5)))
     found = check(DraftHead(wrong, target), target, generated[:12])
     assert found.better.choices["layers"] == (2, 3, 4) and not found.better.choices["norm_before_residual"]
     assert found.declared.agreement[0] < sound.declared.agreement[0] - 0.1
     write(as_read(wrong, found.better, tmp_path / "taken"), "tiny", "float32")
-    assert read("taken", tmp_path / "taken", 7, 32).shape == file.shape
+    assert read("taken", tmp_path / "taken", 7, 32).config == file.config
 
 
 def test_what_is_held_out_is_not_trained_on(texts, target, tmp_path):
-    cache = TapCache(tmp_path, target, (2, 3, 4), texts)
+    cache = HiddenStateCache(tmp_path, target, (2, 3, 4), texts)
     cache.fill(lambda *_: None)
     trained, held = split(cache.read())
     assert len(trained) + len(held) == len(texts) and len(held) == 3
+    assert not {bytes(t.tokens) for t in trained} & {bytes(t.tokens) for t in held}
     assert simulated([0.5, 0.5]) == 1.75
 
 
 def test_answers_go_on_after_a_kill_in_the_middle_of_a_line(tiny, tmp_path, monkeypatch):
     file, asked = tmp_path / "answers.jsonl", ["abc", "def"]
-    made = own_answers(tiny, asked[:1], file, "autoregressive", 12, lambda done, total: None)
+    made = generate_answers(tiny, asked[:1], file, "autoregressive", 12, lambda done, total: None)
     with file.open("a") as out:
         out.write('{"prompt": "def", "tok')
-    again = own_answers(tiny, asked, file, "autoregressive", 12, lambda done, total: None)
+    again = generate_answers(tiny, asked, file, "autoregressive", 12, lambda done, total: None)
     assert again[:1] == made and len(again) == 2
     monkeypatch.setattr(type(tiny), "run", None)  # both are kept: nothing is asked
-    assert own_answers(tiny, asked, file, "autoregressive", 12, lambda done, total: None) == again
+    assert generate_answers(tiny, asked, file, "autoregressive", 12, lambda done, total: None) == again
 
 
 def test_too_few_texts_are_refused(texts, target, tmp_path):
@@ -228,4 +229,3 @@ def test_too_few_texts_are_refused(texts, target, tmp_path):
         make_head(target, "tiny", texts[:8], spec, tmp_path, tmp_path / "out", lambda *_: None, lambda _: None)
     with pytest.raises(UsageProblem, match="cannot read layers 2, 3, 9"):
         make_head(target, "t", texts, replace(spec, layers=(2, 3, 9)), tmp_path, tmp_path, lambda *_: None, print)
-    assert HeadTrainer is not None

@@ -15,13 +15,13 @@ from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.heads import training
-from engines.heads.at_hand import family_of_head
 from engines.heads.checkpoint import read, write
+from engines.heads.head_config import MEDUSA, MEDUSA_HEADS
+from engines.heads.hidden_state_cache import TappedText, Text
+from engines.heads.local_heads import family_of_head
 from engines.heads.make_head import HeadSpec, estimate, make_head
 from engines.heads.medusa_heads import MedusaHeads
 from engines.heads.medusa_student import MedusaStudent
-from engines.heads.shape import MEDUSA, MEDUSA_HEADS
-from engines.heads.tap_cache import TappedText, Text
 from engines.heads.training import Batch, HeadRecipe
 from engines.methods.drafter import Resources
 from engines.methods.medusa import SPEC
@@ -44,9 +44,9 @@ def plainly(target, file, text):
     """Logits of each head after a text whose last token is the root, by the definition."""
     state = target.model(torch.tensor([text[:-1]]), output_hidden_states=True).hidden_states[-1][0, -1]
     found = []
-    for head in range(file.shape.heads):
+    for head in range(file.config.heads):
         x = state
-        for block in range(file.shape.blocks):
+        for block in range(file.config.blocks):
             inner = file.weights["weight"][head, block] @ x + file.weights["bias"][head, block]
             x = x + inner * torch.sigmoid(inner)
         rows = file.rows[head] if file.rows is not None else target.model.lm_head.weight
@@ -83,14 +83,14 @@ def test_the_published_tree_is_what_the_definition_says(target, changes):
     drafter._state = target.features.latest("last")[0]
     logits = plainly(target, file, TEXT)
     wanted = torch.stack(logits) if file.ids is None else torch.stack(logits)[:, file.ids]
-    torch.testing.assert_close(drafter.medusa.logits(drafter._state, file.shape.heads), wanted, atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(drafter.medusa.logits(drafter._state, file.config.heads), wanted, atol=2e-4, rtol=1e-4)
     tree = drafter.propose(TEXT, DraftLimits(100, 100))
     expected = []
     for path in PUBLISHED:
-        if len(path) <= file.shape.heads:
+        if len(path) <= file.config.heads:
             ranked = [logits[head].argsort(descending=True) for head in range(len(path))]
             expected.append(tuple(int(ranked[head][int(rank)]) for head, rank in enumerate(path)))
-    assert paths_of(tree) == expected and tree.note.heads == file.shape.heads
+    assert paths_of(tree) == expected and tree.note.heads == file.config.heads
     probs = [row.softmax(-1) for row in logits]
     for path, prob in zip(expected, tree.probs):
         assert prob == pytest.approx(float(probs[len(path) - 1][path[-1]]), rel=1e-3)
@@ -147,11 +147,11 @@ def test_without_heads_the_engine_says_what_to_do(tiny, monkeypatch):
 def tensors_of(file, before=""):
     """As FasterDecoding writes them."""
     found = {}
-    for head in range(file.shape.heads):
-        for block in range(file.shape.blocks):
+    for head in range(file.config.heads):
+        for block in range(file.config.blocks):
             for name in ("weight", "bias"):
                 found[f"{before}{head}.{block}.linear.{name}"] = file.weights[name][head, block].clone()
-        found[f"{before}{head}.{file.shape.blocks}.weight"] = file.rows[head].clone()
+        found[f"{before}{head}.{file.config.blocks}.weight"] = file.rows[head].clone()
     return found
 
 
@@ -181,12 +181,12 @@ def test_every_spelling_is_the_same_heads(target, tmp_path):
     found = [saved(tmp_path / "a", plain), saved(tmp_path / "b", tensors_of(file, "medusa_head.")),
              saved(tmp_path / "c", *vllm(plain)), saved(tmp_path / "d", plain, name="medusa_lm_head.safetensors")]
     for heads in found:
-        assert (heads.shape, heads.ids) == (file.shape, None)  # the config says 2, or 5
+        assert (heads.config, heads.ids) == (file.config, None)  # the config says 2, or 5
         assert torch.equal(heads.rows, file.rows)
         assert all(torch.equal(heads.weights[name], file.weights[name]) for name in file.weights)
     bare = saved(tmp_path / "e", {name: tensor for name, tensor in plain.items() if "bias" not in name})
-    assert not bare.shape.bias and not bare.weights["bias"].any()
-    assert saved(tmp_path / "f", tensors_of(make_medusa_file(target, blocks=2))).shape.blocks == 2
+    assert not bare.config.bias and not bare.weights["bias"].any()
+    assert saved(tmp_path / "f", tensors_of(make_medusa_file(target, blocks=2))).config.blocks == 2
     one, config = vllm(plain)
     one = {name: tensor for name, tensor in one.items() if not name.startswith(("lm_heads.1", "lm_heads.2"))}
     shared = saved(tmp_path / "g", one, {**config, "original_lm_head": True})
@@ -204,7 +204,7 @@ def test_pickled_heads_are_read_only_when_that_is_allowed(target, tmp_path):
     with pytest.raises(ModelUnavailable, match="only pickled") as refused:
         read("heads", tmp_path, 2, 32)
     assert "medusa_lm_head.pt" in refused.value.hint
-    assert read("heads", tmp_path, 2, 32, allow_pickle=True).shape == file.shape
+    assert read("heads", tmp_path, 2, 32, allow_pickle=True).config == file.config
     torch.save({"0.0.linear.weight": print}, tmp_path / "medusa_lm_head.pt")
     with pytest.raises(ModelUnavailable, match="more than weights"):
         read("heads", tmp_path, 2, 32, allow_pickle=True)
@@ -227,7 +227,7 @@ def test_what_cannot_be_used_is_refused_with_the_reason(target, tmp_path):
     for number, (reason, tensors, changes) in enumerate(broken(file)):
         with pytest.raises(ModelUnavailable, match=reason):
             saved(tmp_path / str(number), tensors, CONFIG | changes)
-    wrong = replace(file, shape=replace(file.shape, vocabulary=261))
+    wrong = replace(file, config=replace(file.config, vocabulary=261))
     with pytest.raises(UsageProblem, match="261 tokens, that of tiny-target 260"):
         MedusaHeads(wrong, target)
 
@@ -237,7 +237,7 @@ def test_written_heads_are_read_as_they_were(target, tmp_path, draft_tokens):
     file = replace(make_medusa_file(target, draft_tokens=draft_tokens), folder=tmp_path, card={"minutes": 1})
     write(file, "tiny-target", "float32")
     found = read("tiny-medusa", tmp_path, 2, 32)
-    assert (found.shape, found.made_for, found.card) == (file.shape, target.fingerprint, file.card)
+    assert (found.config, found.made_for, found.card) == (file.config, target.fingerprint, file.card)
     assert family_of_head(tmp_path) == MEDUSA and (found.rows is None) == (file.rows is None)
     assert torch.equal(found.weights["weight"], file.weights["weight"])
 
@@ -255,7 +255,7 @@ def test_step_i_of_the_training_is_head_i_of_the_drafter(target):
         target.extend(TEXT[:length])
         states.append(target.features.latest("last")[0])
     final = torch.stack(states)
-    student = MedusaStudent(heads.shape)
+    student = MedusaStudent(heads.config)
     student.network.load_state_dict(heads.file.weights)
     batch = Batch([TappedText(torch.tensor(TEXT), 6, True, final[:, :0], final)], 4)
     rows = target.model.lm_head.weight[heads.file.ids]
@@ -281,4 +281,4 @@ def test_heads_that_are_trained_are_written_and_learn(target, tmp_path, monkeypa
                       lambda progress: losses.append(progress.losses[0]))
     assert ended.updates > 3 and losses[-1] < losses[0] and len(ended.agreement) == 2
     heads = MedusaHeads(read("tiny", tmp_path / "heads", 2, 32), target)
-    assert (heads.shape.heads, heads.shape.draft_vocabulary, heads.file.rows) == (2, 40, None)
+    assert (heads.config.heads, heads.config.draft_vocabulary, heads.file.rows) == (2, 40, None)

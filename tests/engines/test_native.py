@@ -364,7 +364,7 @@ def runtime_of(how: str) -> Runtime:
         quantising = partial(quantise, choice="int4", rounds=True)
     target = wrap(target, "native-target", 1, quantising=quantising)
     assert target.rounds == (how == "rounded")
-    heads = {head.shape.kind: head for head in (make_head(target), make_medusa(target))}
+    heads = {head.config.kind: head for head in (make_head(target), make_medusa(target))}
     made = Runtime(target, make_tokenizer(), wrap(draft, "native-draft", 1), heads=heads)
     assert target.backend.startswith("native") and made.draft.backend.startswith("native")
     add_datastores(f"native-{how}", made)

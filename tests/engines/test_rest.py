@@ -115,9 +115,12 @@ def test_the_order_of_the_range_is_checked():
         propose([1], sparse([[1, 2]], 10), n_min=9, n_max=3)
 
 
-def test_a_new_run_reads_the_store_before_the_clock_of_drafting_starts():
-    drafter = Rest(Resources(law=None, vocab_size=10, open_datastores=Here(sparse([[1, 2, 3]], 10))), **SPEC.parse({}))
+def test_a_new_run_reads_the_store_before_the_clock_of_drafting_starts(monkeypatch):
+    store = sparse([[1, 2, 3]], 10)
+    drafter, read = Rest(Resources(law=None, vocab_size=10, open_datastores=Here(store)), **SPEC.parse({})), []
+    monkeypatch.setattr(store, "longest", lambda context, *sizes: read.append(list(context)))
     drafter.start(outcome([1, 2], 2, DraftTree(), (), (2,)))
+    assert read == [[1, 2]]
 
 
 def test_without_a_fitting_datastore_the_run_is_refused_with_the_way_out(tiny):

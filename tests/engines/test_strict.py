@@ -35,7 +35,7 @@ def runtime_of(dtype: torch.dtype, strict: bool) -> Runtime:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runtime, "price", lambda model, fresh, beside: PRICES[model.name])
         target = as_on_a_gpu(target.to(dtype), "tiny-target", strict)
-        heads = {head.shape.kind: head for head in (make_head(target), make_medusa(target))}
+        heads = {head.config.kind: head for head in (make_head(target), make_medusa(target))}
         made = Runtime(target, make_tokenizer(), as_on_a_gpu(draft.to(dtype), "tiny-draft"), heads=heads)
     add_datastores(f"half-{str(dtype)[-4:]}{'-strict' * strict}", made)
     return made

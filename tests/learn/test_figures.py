@@ -35,7 +35,7 @@ from spec_tui.learn.figures import (
 from spec_tui.learn.figures.laws import _around_zero
 from spec_tui.learn.lesson import find, names, recorded
 from spec_tui.learn.lesson_facts import Missing, pick
-from spec_tui.learn.walk import Walk
+from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.present.rows import words_of
 from spec_tui.present.token_styles import REJECTED
 from spec_tui.session.sample_traces import trace_path
@@ -57,7 +57,7 @@ def shown(figure, width: int = 76, height: int = 9) -> str:
 def test_every_figure_is_in_a_lesson_and_fits_every_size():
     used = set()
     for name in names():
-        w = Walk(find(name), recorded(find(name)))
+        w = LessonProgress(find(name), recorded(find(name)))
         for page in w.pages:
             if (figure := w.figure(page)) is None:
                 continue

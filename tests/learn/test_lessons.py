@@ -20,11 +20,11 @@ from spec_tui.learn import lesson_facts as picks
 from spec_tui.learn.glossary_entries import entries
 from spec_tui.learn.lesson import along, find, names, paths, recorded
 from spec_tui.learn.lesson_facts import Missing, of_round, of_run
+from spec_tui.learn.lesson_progress import LessonProgress
+from spec_tui.learn.lesson_text import lesson_lines
 from spec_tui.learn.pictures import caption, picture
 from spec_tui.learn.sources import every_source, named_in, sources
 from spec_tui.learn.templates import PLACE, fill, paragraphs
-from spec_tui.learn.told import told
-from spec_tui.learn.walk import Walk
 from spec_tui.present.rows import words_of
 from spec_tui.present.step.phases import phases_of
 from spec_tui.session.sample_traces import trace_path
@@ -36,9 +36,9 @@ TIMES = ("draft_seconds", "verify_seconds", "other_seconds")
 NAMES = re.compile(r"t\(1\)|b\(n\+1\)|[A-Za-z]+(?:-\d+B?)+")  # with a digit of their own: Llama-2-13B
 
 
-def walk(name: str) -> Walk:
+def progress(name: str) -> LessonProgress:
     lesson = find(name)
-    return Walk(lesson, recorded(lesson))
+    return LessonProgress(lesson, recorded(lesson))
 
 
 def texts(name: str) -> list[str]:
@@ -77,7 +77,7 @@ def test_no_number_is_typed_into_a_text(name):
 
 @pytest.mark.parametrize("name", names())
 def test_every_page_is_there_has_its_place_and_fits(name):
-    w = walk(name)
+    w = progress(name)
     assert len(w.pages) == len(w.lesson.pages)
     for w.at in range(w.length):  # noqa: B020
         view = w.view()
@@ -96,7 +96,7 @@ def test_every_page_is_there_has_its_place_and_fits(name):
 
 @pytest.mark.parametrize("name", names())
 def test_every_question_has_one_right_answer_and_explains_all(name):
-    w = walk(name)
+    w = progress(name)
     for at, page in enumerate(w.pages):
         if not page.choices:
             continue
@@ -113,8 +113,8 @@ def test_every_question_has_one_right_answer_and_explains_all(name):
 
 
 def test_no_place_among_the_choices_is_right_more_often_than_others():
-    walks = map(walk, names())
-    rights = [(w.right(page), len(page.choices)) for w in walks for page in w.pages if page.choices]
+    taken = map(progress, names())
+    rights = [(w.right(page), len(page.choices)) for w in taken for page in w.pages if page.choices]
     three = Counter(right for right, count in rights if count == 3)
     assert len(rights) > 20 and len(three) == 3 and max(three.values()) - min(three.values()) <= 2
 
@@ -133,7 +133,7 @@ def test_another_run_gives_another_answer(slower, right):
         replace(event, **{name: getattr(event, name) * factor for name in TIMES}) if isinstance(event, Round) else event
         for event in runs["qwen-coder-plain"].events])
     assert edited.metrics.tokens_per_second == pytest.approx(rates["qwen-coder-plain"] / factor)
-    w = Walk(lesson, {**runs, "qwen-coder-plain": edited})
+    w = LessonProgress(lesson, {**runs, "qwen-coder-plain": edited})
     assert w.right(page) == right
     w.at = w.pages.index(page)
     assert w.answer(right) and w.view().verdict
@@ -184,10 +184,10 @@ def test_texts_are_filled_and_paragraphs_hold_or_not():
 def test_a_run_without_what_a_page_shows_leaves_the_page_out():
     lesson = find("lookup")
     runs = recorded(lesson)
-    w = Walk(lesson, {**runs, "qwen-coder-pld": recorded(find("exact"))["smollm2-sampled-plain"]})
+    w = LessonProgress(lesson, {**runs, "qwen-coder-pld": recorded(find("exact"))["smollm2-sampled-plain"]})
     assert 0 < len(w.pages) < len(lesson.pages)
     drafts = recorded(find("rest")) | {"qwen-coder-rest": recorded(find("exact"))["smollm2-sampled-plain"]}
-    left = Walk(find("rest"), drafts).pages
+    left = LessonProgress(find("rest"), drafts).pages
     assert not any(page.figure for page in left)
 
 
@@ -200,16 +200,16 @@ def test_every_source_that_a_page_names_is_known_and_stands_at_the_end_of_its_le
                 or not page.see, page.see
         cited = sources(lesson)
         used.update(cited)
-        told_last = "\n".join(told(walk(name))).partition("\nSources\n")[2]
+        told_last = "\n".join(lesson_lines(progress(name))).partition("\nSources\n")[2]
         for one in cited:
             assert told_last.count(one.title) >= 1 and (one.text.startswith("#") if not one.url else one.authors)
     assert used == set(every_source())
 
 
 def test_told_line_by_line_questions_come_first_and_answers_after():
-    plain = "\n".join(told(walk("trees")))
+    plain = "\n".join(lesson_lines(progress("trees")))
     text, _, answers = plain.partition("\nAnswers\n")
-    right = [page.choices[walk("trees").right(page) - 1] for page in find("trees").pages if page.choices]
+    right = [page.choices[progress("trees").right(page) - 1] for page in find("trees").pages if page.choices]
     assert len(right) == 2 and all(choice.text in text for choice in right)
     assert not any(fill(choice.why.partition("{")[0], {}) in text for choice in right)
     assert all(choice.why.partition("{")[0] in answers for choice in right) and "Presenter: " not in plain
@@ -218,13 +218,13 @@ def test_told_line_by_line_questions_come_first_and_answers_after():
     assert len(shown) == 2 and not any("accepted" in line for line in shown) and "Figure: t(n)" in text
     given = iter(["99", "x", "2", ""])
     asked = []
-    learner = "\n".join(told(walk("trees"), lambda words: asked.append(words) or next(given), notes=True))
+    learner = "\n".join(lesson_lines(progress("trees"), lambda words: asked.append(words) or next(given), notes=True))
     assert len(asked) == 4 and "Right." in learner and learner.count("\nAnswers\n") == 1 and "Presenter: " in learner
 
 
 def test_every_picture_names_its_run_and_a_long_draft_is_wrapped():
     seen: set[str] = set()
-    w = walk("lookup")
+    w = progress("lookup")
     said = []
     for w.at in range(w.length):  # noqa: B020
         view = w.view()
@@ -233,7 +233,7 @@ def test_every_picture_names_its_run_and_a_long_draft_is_wrapped():
         rows = [words_of(row) for row in picture(view, 76, 12)]
         assert all(len(row) <= 77 for row in rows) and (w.pages[w.at].figure or rows[0].startswith("text   …"))
     assert sum("It was asked" in words for words in said) == len(w.runs) and len(said) > len(w.runs)
-    last = walk("choosing")
+    last = progress("choosing")
     last.at = last.length - 1
     assert caption(last.view(), set()) == "", "a list of papers shows no run"
 
@@ -245,7 +245,7 @@ def test_a_path_is_a_lesson_of_pages_that_are_there(minutes):
     for stop in path.stops:
         assert set(stop.pages) <= {page.title for page in find(stop.lesson).pages}
     lesson = along(minutes)
-    w = Walk(lesson, recorded(lesson))
+    w = LessonProgress(lesson, recorded(lesson))
     assert w.length == len(lesson.pages) == sum(len(stop.pages) for stop in path.stops)
     assert all(page.note for page in lesson.pages), "each page of a lecture has a note for whoever gives it"
     with pytest.raises(UsageProblem, match="no path of 30 minutes"):

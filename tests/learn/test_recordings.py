@@ -12,14 +12,14 @@ from engines.report.run_state import RunState, fold_all
 from engines.report.wording import seconds_of
 from spec_tui.learn.figures import RaceFigure
 from spec_tui.learn.lesson import find, names, recorded
+from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.learn.recordings import contradictions, doubts, steady_seconds
-from spec_tui.learn.walk import Walk
 
 
 def raced(name: str) -> list[RunState]:
     """The lanes of a lesson's race; [] where it has none."""
-    walk = Walk(find(name), recorded(find(name)))
-    return next((f.lanes for page in walk.pages if isinstance(f := walk.figure(page), RaceFigure)), [])
+    progress = LessonProgress(find(name), recorded(find(name)))
+    return next((f.lanes for page in progress.pages if isinstance(f := progress.figure(page), RaceFigure)), [])
 
 
 def slowed(run: RunState, factor: float, part: slice) -> RunState:
@@ -32,7 +32,7 @@ def slowed(run: RunState, factor: float, part: slice) -> RunState:
 
 @pytest.mark.parametrize("name", names())
 def test_what_a_lesson_races_agrees_with_itself(name):
-    assert doubts(Walk(find(name), recorded(find(name)))) == []
+    assert doubts(LessonProgress(find(name), recorded(find(name)))) == []
 
 
 def test_a_disturbed_baseline_and_a_lane_that_stalls_are_refused():
@@ -56,9 +56,9 @@ def test_one_stall_hardly_changes_what_a_run_would_take():
 
 def test_whether_self_speculation_paid_is_said_by_medians():
     """One of its runs was recorded while the machine did other things."""
-    walk = Walk(find("admg"), recorded(find("admg")))
-    page = next(page for page in walk.pages if page.title == "Does it pay here?")
-    ours, plain = walk.runs["smollm2-admg"], walk.runs["smollm2-plain"]
+    progress = LessonProgress(find("admg"), recorded(find("admg")))
+    page = next(page for page in progress.pages if page.title == "Does it pay here?")
+    ours, plain = progress.runs["smollm2-admg"], progress.runs["smollm2-plain"]
     paid = steady_seconds(ours) < steady_seconds(plain)
-    walk.at = walk.pages.index(page)
-    assert any(words.startswith("So it paid here") for words in walk.view().paragraphs) == paid
+    progress.at = progress.pages.index(page)
+    assert any(words.startswith("So it paid here") for words in progress.view().paragraphs) == paid

@@ -79,18 +79,18 @@ ROW = '[[rows]]\nname = "r"\n'
 
 
 @pytest.mark.parametrize("changes, words", [
-    ("title = 3", "no entry"), ("[[rows", "no entry"), ("colour = 1", "unknown field `colour`"),
+    ("title = 3", "not an entry"), ("[[rows", "not an entry"), ("colour = 1", "unknown field `colour`"),
     (GOOD.replace('"M"', '"speed"'), "no measure 'speed'"),
     (GOOD + ROW + 'lane = "nobody"', "there is no engine 'nobody'"),
     (GOOD + ROW + 'lane = "rest:c=0"', "c"),
-    (GOOD + ROW + 'lane = "rest"\nstores = ["s"]', "none of its stores"),
-    (GOOD + ROW + ROW, "stands twice"), (GOOD + ROW + 'part = "head"', "attention or MLP"),
+    (GOOD + ROW + 'lane = "rest"\nstores = ["s"]', "not one of its stores"),
+    (GOOD + ROW + ROW, "used twice"), (GOOD + ROW + 'part = "head"', "attention or MLP"),
     (GOOD + ROW + 'published = { colour = 1 }', "no field 'colour'"),
-    (GOOD.replace("something", "some\\u202ething"), "not for reading"),
+    (GOOD.replace("something", "some\\u202ething"), "unprintable"),
     (GOOD + STORE + 'source = "web"', "source is answers or python"),
     (GOOD + STORE + 'kind = "thick"', "kind is sparse, dense or both"),
     (GOOD + STORE + "answers = 3", "give a temperature"), (GOOD + STORE + "tokens = 1", "out of range"),
-    (GOOD + '[[claims]]\nsays = "x"\nmeasure = "tau"\nrising = ["plain"]', "none of its measures"),
+    (GOOD + '[[claims]]\nsays = "x"\nmeasure = "tau"\nrising = ["plain"]', "not one of its measures"),
     (GOOD + '[[claims]]\nsays = "x"\nmeasure = "M"\nrising = ["plain"]', "two rows"),
     (GOOD + '[[settings]]\nname = "hot"\ntemperature = -1', "temperature"),
     (GOOD + '[[settings]]\nname = "odd"\nlaw = "mine"', "law"),

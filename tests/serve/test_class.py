@@ -13,10 +13,10 @@ import pytest
 from engines.core.tree import depths
 from spec_tui.learn.class_room import ClassRoom
 from spec_tui.learn.lesson import chosen, recorded
-from spec_tui.learn.walk import Walk
+from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.serve.browser_driver import BrowserDriver
 from spec_tui.serve.gate import Gate
-from spec_tui.serve.offer import Offer
+from spec_tui.serve.session_policy import SessionPolicy
 from spec_tui.tui.recorded import class_room
 from spec_tui.tui.screens.led_lesson import ClassNews, ClassScreen, ClassText
 
@@ -62,7 +62,7 @@ def test_votes_are_counted_once_each_and_end_with_the_page():
 
 def test_of_a_tree_as_many_can_be_accepted_as_its_longest_path_has():
     lesson = chosen("trees")
-    screen = ClassScreen(Walk(lesson, recorded(lesson)), True, lambda said: None)
+    screen = ClassScreen(LessonProgress(lesson, recorded(lesson)), True, lambda said: None)
     screen.stage, screen.counts, screen.here = "vote", (0,) * 5, 2
     ballot = screen._ballot()
     assert (ballot.drafted, ballot.deepest) == (10, 4) and "4 on its longest path" in ballot.rows(80)[1][0][0]
@@ -73,9 +73,9 @@ class Together:
     """Sessions of one class in this process; the room stands between them as the server does."""
 
     def __init__(self, lesson: str, students: int) -> None:
-        walks = [Walk(chosen(lesson), recorded(chosen(lesson))) for _ in range(1 + students)]
-        self.room = ClassRoom(walks[0].length)
-        self.apps = [class_room(walk, n == 0, lambda said, n=n: self.heard(n, said)) for n, walk in enumerate(walks)]
+        taken = [LessonProgress(chosen(lesson), recorded(chosen(lesson))) for _ in range(1 + students)]
+        self.room = ClassRoom(taken[0].length)
+        self.apps = [class_room(one, n == 0, lambda said, n=n: self.heard(n, said)) for n, one in enumerate(taken)]
 
     def heard(self, who: int, said) -> None:
         if self.room.heard(who, who == 0, json.dumps(said).encode()):
@@ -104,19 +104,19 @@ async def test_students_follow_vote_and_see_the_round():
         assert ann.screen.check_action("vote", ()) is False and teacher.screen.check_action("vote", ())
         await pilots[0].press("right", "right")
         await together.settled(pilots)
-        assert [app.screen.walk.at for app in together.apps] == [2, 2, 2] and "What agrees stays" in text(ann)
+        assert [app.screen.progress.at for app in together.apps] == [2, 2, 2] and "What agrees stays" in text(ann)
         await pilots[2].press("left")
         await together.settled(pilots)
-        assert ben.screen.walk.at == 1 and ann.screen.walk.at == 2, "reading elsewhere moves nobody else"
+        assert ben.screen.progress.at == 1 and ann.screen.progress.at == 2, "reading elsewhere moves nobody else"
         await pilots[0].press("V")
         await together.settled(pilots)
         most = max(depths(ann.screen.drafted.draft.parents))
-        assert ben.screen.walk.at == 2 and f"Press 0 to {most}" in text(ann) and "Press 0" not in text(teacher)
+        assert ben.screen.progress.at == 2 and f"Press 0 to {most}" in text(ann) and "Press 0" not in text(teacher)
         accepted = len(ann.screen.drafted.path)
         assert all(app.screen.player.place.phase == "tree" and app.screen.player.hides for app in together.apps)
         await pilots[1].press("full_stop", "right", "left", "full_stop")
         await together.settled(pilots)
-        assert ann.screen.player.place.phase == "tree" and ann.screen.walk.at == 2, "nobody looks behind the vote"
+        assert ann.screen.player.place.phase == "tree" and ann.screen.progress.at == 2, "nobody looks behind the vote"
         await pilots[1].press("9", str(accepted))
         await together.settled(pilots)
         assert "1 of 2 voted" in text(teacher) and "1 of 2 voted" in text(ben) and "█" not in text(ben)
@@ -131,7 +131,7 @@ async def test_students_follow_vote_and_see_the_round():
         assert f"You said {accepted}" in text(ann) and "You said 0" in text(ben)
         await pilots[0].press("right")
         await together.settled(pilots)
-        assert all(app.screen.walk.at == 3 and "voted" not in text(app) for app in together.apps)
+        assert all(app.screen.progress.at == 3 and "voted" not in text(app) for app in together.apps)
 
 
 def test_the_driver_passes_news_to_the_screens_and_what_a_session_says_to_the_server(monkeypatch):
@@ -171,7 +171,7 @@ while head := inp.read(5):
 
 async def test_the_teachers_address_leads_and_only_that():
     gate = Gate.of("127.0.0.1", None, lead=True)
-    sessions = SessionServer(Offer(shows="lessons", names=("draft",)), gate, Limits(),
+    sessions = SessionServer(SessionPolicy(shows="lessons", names=("draft",)), gate, Limits(),
                              [sys.executable, "-S", "-c", PROCESS], pages=6)
     client = TestClient(TestServer(sessions.application()))
     await client.start_server()

@@ -14,29 +14,30 @@ from spec_tui.session.host_access import HostAccess
 NONE = ModelOrServerOptions()
 
 
-def offer(*what: str, models: ModelOrServerOptions = NONE, engine: str = "", options=None, theme=None):
-    return command._offer([*what], models, engine, options or {}, theme, False)
+def policy(*what: str, models: ModelOrServerOptions = NONE, engine: str = "", options=None, theme=None):
+    return command._policy([*what], models, engine, options or {}, theme, False)
 
 
 def test_what_is_offered():
-    assert offer("learn").names == () and offer("learn", "trees").names == ("trees",)
-    assert offer("replay", "rest").names == (str((sample_traces() / "rest.jsonl").resolve()),)
-    assert offer("replay", "rest", "pld").shows == "race"
-    chat = offer(models=ModelOrServerOptions(model="sample"), engine="pld", options={"num_tokens": "4"})
+    assert policy("learn").names == () and policy("learn", "trees").names == ("trees",)
+    assert policy("replay", "rest").names == (str((sample_traces() / "rest.jsonl").resolve()),)
+    assert policy("replay", "rest", "pld").shows == "race"
+    chat = policy(models=ModelOrServerOptions(model="sample"), engine="pld", options={"num_tokens": "4"})
     assert (chat.shows, chat.load.model, chat.engine) == ("chat", "sample", "pld")
-    assert chat.access == HostAccess(False, chat.load) and offer("learn").access == HostAccess(False)
+    assert chat.access == HostAccess(False, chat.load) and policy("learn").access == HostAccess(False)
 
 
 @pytest.mark.parametrize("what, given, words", [
     (["learn", "trie"], {}, "no lesson"), (["learn", "rest", "trees"], {}, "one lesson"),
     (["replay"], {}, "needs a recorded run"), (["replay", "no-such"], {}, "no trace"), (["chat"], {}, "nothing to"),
     (["learn"], {"models": ModelOrServerOptions(model="sample")}, "loads no model"),
-    ([], {"engine": "none"}, "none"), ([], {"options": {"a": "1"}}, "which engine"), ([], {"theme": "x"}, "no theme"),
+    ([], {"engine": "none"}, "none"), ([], {"options": {"a": "1"}}, "needs an engine"),
+    ([], {"theme": "x"}, "no theme"),
     ([], {"models": ModelOrServerOptions(model="owner/name")}, "not on this machine"),
 ])  # fmt: skip
 def test_what_cannot_be_served_is_said_before_a_session_begins(what, given, words):
     with pytest.raises(SpecError, match=words):
-        offer(*what, **given)
+        policy(*what, **given)
 
 
 def test_without_the_extra_it_says_how_to_get_it(cli, monkeypatch):
@@ -56,7 +57,7 @@ def test_the_address_to_open(gate, address):
 
 def test_a_class_has_two_addresses_and_a_path_where_no_lesson_is_named(cli, monkeypatch):
     begun = []
-    monkeypatch.setattr(command, "_serve", lambda offer, gate, limits, port: begun.append((offer, gate)) or 0)
+    monkeypatch.setattr(command, "_serve", lambda policy, gate, limits, port: begun.append((policy, gate)) or 0)
     assert cli("serve", "learn", "--lead", "--host", "0.0.0.0").code == 0
     assert cli("serve", "learn", "trees", "--lead").code == 0 and cli("serve", "learn").code == 0
     (path, gate), (lesson, local), (_, without) = begun

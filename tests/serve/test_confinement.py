@@ -14,16 +14,16 @@ from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import sample_model, sample_traces
 from engines.hub import gguf_file, gguf_folder
 from engines.model.native.compiling import compiler
-from spec_tui.serve import offer as offers
+from spec_tui.serve import session_policy
 from spec_tui.serve.confinement import version
-from spec_tui.serve.offer import Offer, confinement, found, furnish, variables
+from spec_tui.serve.session_policy import SessionPolicy, confinement, furnish, on_this_machine, variables
 from spec_tui.session.engine_commands import LoadRequest
 from tests.conftest import SMOLLM2
 
 TRY = """
 import json, os, socket, sys, msgspec
 from spec_tui.serve.confinement import confine
-from spec_tui.serve.offer import Confinement
+from spec_tui.serve.session_policy import Confinement
 limits, tries = msgspec.json.decode(sys.argv[1], type=Confinement), json.loads(sys.argv[2])
 listening = socket.create_server(("127.0.0.1", 0))
 confine(limits.read, limits.listed, limits.write, limits.port)
@@ -48,12 +48,12 @@ def test_the_kernel_keeps_files_the_network_and_other_processes_from_a_session(t
         furnish(folder)
     (tmp_path / "secret").write_text("x")
     (other / "said").write_text("x")
-    limits = confinement(Offer(shows="chat", load=LoadRequest(model=str(sample_model("target")))), own)
+    limits = confinement(SessionPolicy(shows="chat", load=LoadRequest(model=str(sample_model("target")))), own)
     tries = {
         "a host's file": (str(tmp_path / "secret"), "r"), "a new file": (str(tmp_path / "new"), "w"),
         "another session's": (str(other / "said"), "r"), "users": ("/etc/passwd", "r"),
-        "its own": (str(own / "data" / "new"), "w"), "the program": (offers.__file__, "r"),
-        "changing the program": (offers.__file__, "a"), "nothing": ("/dev/null", "w"),
+        "its own": (str(own / "data" / "new"), "w"), "the program": (session_policy.__file__, "r"),
+        "changing the program": (session_policy.__file__, "a"), "nothing": ("/dev/null", "w"),
         "the model": (str(sample_model("target") / "config.json"), "r"),
     }
     done = subprocess.run(
@@ -71,7 +71,7 @@ def test_the_kernel_keeps_files_the_network_and_other_processes_from_a_session(t
 LOAD = """
 import os, sys, msgspec
 from spec_tui.serve.confinement import confine
-from spec_tui.serve.offer import Confinement
+from spec_tui.serve.session_policy import Confinement
 limits = msgspec.json.decode(sys.argv[1], type=Confinement)
 import engines
 confine(limits.read, limits.listed, limits.write, limits.port)
@@ -87,14 +87,14 @@ def kept_in(session: Path, *kinds: str) -> dict[Path, bytes]:
 def test_a_session_compiles_and_measures_nothing_that_its_host_has_kept(sample, tmp_path):
     """Its folder has what ``sample`` left in the cache of this process."""
     furnish(tmp_path / "1")
-    offer = Offer(shows="chat", load=LoadRequest(model="sample"))
+    policy = SessionPolicy(shows="chat", load=LoadRequest(model="sample"))
     kinds = ("selftests", *(["native"] if compiler() else []))
     kept, prices = kept_in(tmp_path / "1", *kinds), kept_in(tmp_path / "1", "costs")
     assert {file.parent.name for file in kept} == {*kinds} and prices
-    limits = confinement(offer, tmp_path / "1")
+    limits = confinement(policy, tmp_path / "1")
     done = subprocess.run(
         [sys.executable, "-c", LOAD, msgspec.json.encode(limits).decode(), str(sample.ready.threads)],
-        env=variables(offer, tmp_path / "1") | {"CXX": "/no/such/compiler"}, capture_output=True, text=True)
+        env=variables(policy, tmp_path / "1") | {"CXX": "/no/such/compiler"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "loading the tokenizer" in done.stdout and "compiling" not in done.stdout
     assert kept_in(tmp_path / "1", *kinds) == kept, "nothing is compiled or tested again"
@@ -119,33 +119,34 @@ def test_the_environment_is_made_of_what_is_allowed(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     monkeypatch.setenv("HF_TOKEN", "x")
     monkeypatch.setenv("OWN_KEY", "y")
-    seen = variables(Offer(shows="chat", load=LoadRequest(server="http://h:1", api_key_env="OWN_KEY")), tmp_path)
+    served = LoadRequest(server="http://h:1", api_key_env="OWN_KEY")
+    seen = variables(SessionPolicy(shows="chat", load=served), tmp_path)
     assert "AWS_SECRET_ACCESS_KEY" not in seen and "HF_TOKEN" not in seen and seen["OWN_KEY"] == "y"
     assert {seen[name] for name in ("HOME", "USERPROFILE")} == {str(tmp_path)}
     assert all(seen[name].startswith(str(tmp_path)) for name in ("SPEC_TUI_DATA_DIR", "SPEC_TUI_CACHE_DIR", "TMPDIR"))
-    assert "OWN_KEY" not in variables(Offer(shows="lessons"), tmp_path)
+    assert "OWN_KEY" not in variables(SessionPolicy(shows="lessons"), tmp_path)
 
 
 def test_only_a_named_server_can_be_reached(tmp_path):
-    assert confinement(Offer(shows="lessons"), tmp_path).port is None
+    assert confinement(SessionPolicy(shows="lessons"), tmp_path).port is None
     ports = {"http://h:8080/v1": 8080, "https://h": 443, "http://h": 80, "h:81": 81}
     for url, port in ports.items():
-        assert confinement(Offer(shows="chat", load=LoadRequest(server=url)), tmp_path).port == port
+        assert confinement(SessionPolicy(shows="chat", load=LoadRequest(server=url)), tmp_path).port == port
 
 
 def test_the_current_folder_is_not_among_those_that_are_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    limits = confinement(Offer(shows="replay", names=(str(sample_traces() / "rest.jsonl"),)), tmp_path / "own")
+    limits = confinement(SessionPolicy(shows="replay", names=(str(sample_traces() / "rest.jsonl"),)), tmp_path / "own")
     assert str(tmp_path) not in limits.read and str(sample_traces() / "rest.jsonl") in limits.read
-    assert str(tmp_path) not in variables(Offer(shows="lessons"), tmp_path / "own")["PYTHONPATH"].split(":")
+    assert str(tmp_path) not in variables(SessionPolicy(shows="lessons"), tmp_path / "own")["PYTHONPATH"].split(":")
 
 
 def test_models_are_found_before_sessions_begin(tmp_path, monkeypatch):
     monkeypatch.chdir(sample_model("target").parent)
-    assert found(LoadRequest(model="target")).model == str(Path(sample_model("target")).resolve())
-    assert found(LoadRequest(model="sample")).model == "sample"
+    assert on_this_machine(LoadRequest(model="target")).model == str(Path(sample_model("target")).resolve())
+    assert on_this_machine(LoadRequest(model="sample")).model == "sample"
     with pytest.raises(ModelUnavailable, match="not on this machine"):
-        found(LoadRequest(model="owner/name"))
+        on_this_machine(LoadRequest(model="owner/name"))
     with pytest.raises(UsageProblem, match="starts no other program"):
-        found(LoadRequest(model="a.gguf", backend="llama.cpp"))
+        on_this_machine(LoadRequest(model="a.gguf", backend="llama.cpp"))

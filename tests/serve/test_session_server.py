@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from spec_tui.serve.gate import Gate
-from spec_tui.serve.offer import Offer
+from spec_tui.serve.session_policy import SessionPolicy
 
 aiohttp = pytest.importorskip("aiohttp", reason="of the extra serve, which is not installed")
 
@@ -44,7 +44,7 @@ async def start():
     started = []
 
     async def make(gate: Gate = Gate("127.0.0.1"), **limits):
-        sessions = SessionServer(Offer(shows="lessons"), gate, Limits(**limits), COMMAND)
+        sessions = SessionServer(SessionPolicy(shows="lessons"), gate, Limits(**limits), COMMAND)
         client = TestClient(TestServer(sessions.application()))
         await client.start_server()
         started.append((sessions, client))

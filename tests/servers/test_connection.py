@@ -14,7 +14,7 @@ from engines.race.lanes import parse_lane
 from engines.race.peers import addresses
 from engines.report.events import Finished, Round
 from engines.servers import connect, connection
-from engines.servers.price_from_outside import price_from_outside
+from engines.servers.remote_cost import measure_remote_cost
 from tests.servers.misbehaving import END, PROPS, chunk, misbehaving
 
 TURN = (("user", "hello"),)
@@ -33,7 +33,7 @@ def test_a_good_answer(server):
 
 @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://a", "http://", "http://a b", "http://a/?x=1", "\x1b[31m"])
 def test_what_is_no_address(url):
-    with pytest.raises(UsageProblem, match="no address of a server"):
+    with pytest.raises(UsageProblem, match="is not the address of a server"):
         connect(url)
 
 
@@ -63,7 +63,7 @@ def test_the_key_goes_to_the_server_and_nowhere_else(server):
 
 
 @pytest.mark.parametrize(("answer", "words"), [
-    ((401, {}, b""), "wants a key"), ((503, {}, b"Loading"), "still loading"),
+    ((401, {}, b""), "requires a key"), ((503, {}, b"Loading"), "still loading"),
     ((500, {}, {"error": {"message": "out of \x1b[31m memory"}}), "out of"),
     ((302, {"Location": "http://elsewhere/"}, b""), "elsewhere"),
     ((200, {}, [b"x" * (1 << 20)] * 70), "too large"),
@@ -76,8 +76,8 @@ def test_a_server_that_answers_otherwise(server, answer, words):
 
 @pytest.mark.parametrize(("props", "models", "words"), [
     ((404, {}, b"nothing"), (404, {}, b"nothing"), "has no /v1/models"), ((200, {}, b"<html>"), None, "names no model"),
-    ((200, {}, {}), (200, {}, b"{" * 100_000), "else than JSON"),
-    ((200, {}, {}), (200, {}, b"[" * 100_000), "otherwise than such a server"),
+    ((200, {}, {}), (200, {}, b"{" * 100_000), "other than JSON"),
+    ((200, {}, {}), (200, {}, b"[" * 100_000), "does not answer like such a server"),
 ])
 def test_a_server_of_another_kind(server, props, models, words):
     server.wrong["/props"] = props
@@ -93,7 +93,7 @@ def test_nobody_there():
 
 
 @pytest.mark.parametrize(("parts", "words"), [
-    ([chunk(1), chunk(2)], "broke off"), ([chunk(1), b"data: {nonsense\n\n"], "else than JSON"),
+    ([chunk(1), chunk(2)], "broke off"), ([chunk(1), b"data: {nonsense\n\n"], "other than JSON"),
     ([chunk(1), chunk(2, error={"message": "slot lost"})], "slot lost"), ([b"data: " + b"x" * (2 << 20)], "too large"),
     ([b"error: {\"message\": \"gone\"}\n"], "gone"),
 ])
@@ -180,7 +180,7 @@ def test_a_field_of_another_kind_is_named(server, path, wrong, words):
 ])
 def test_so_is_one_of_what_it_says_of_itself(server, path, wrong):
     server.wrong[path] = (200, {}, wrong)
-    with pytest.raises(ModelUnavailable, match="otherwise than such a server does"):
+    with pytest.raises(ModelUnavailable, match="does not answer like such a server"):
         connect(server.url)
 
 
@@ -262,4 +262,4 @@ def test_what_a_refusal_says_is_not_looked_through_for_ever(server):
 @pytest.mark.parametrize("tokens, limit", [((), 100), ((1, 2), 1), ((1, 2), 0)])
 def test_a_server_without_room_for_a_prompt_has_no_price(tokens, limit):
     with pytest.raises(RunFailed, match="no context for a prompt"):
-        price_from_outside(lambda prompt: (1, 1.0), tokens, limit, lambda: False, lambda done: None)
+        measure_remote_cost(lambda prompt: (1, 1.0), tokens, limit, lambda: False, lambda done: None)

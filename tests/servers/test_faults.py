@@ -90,7 +90,7 @@ def test_a_race_is_cancelled_while_llama_cpp_starts_for_a_lane(slow, monkeypatch
 def test_a_start_for_other_options_is_cancelled_with_its_run(slow):
     own = object.__new__(llama_cpp_start.OwnLlamaCpp)
     own._file, own._draft, own._context, own._threads = Path("large.gguf"), None, None, 1
-    own._server = own._settings = None
+    own.server = own._settings = None
     with pytest.raises(StartCancelled) as stopped:
         list(own.run(Request(TURN, "llama.cpp"), cancelled=lambda: bool(slow)))
     assert isinstance(stopped.value, RunFailed) and stopped.value.kind == "cancelled"

@@ -63,7 +63,7 @@ def address(own):
 
 @pytest.fixture(scope="module")
 def key(own):
-    return own.connection._client.headers["authorization"].removeprefix("Bearer ")
+    return own.server.key
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_the_command_line_asks_it(address, key, capsys, monkeypatch):
 
 
 def test_it_is_nobody_else_s(address):
-    with pytest.raises(ModelUnavailable, match="wants a key"):
+    with pytest.raises(ModelUnavailable, match="requires a key"):
         connect(address)
 
 
@@ -184,8 +184,8 @@ def test_another_setting_starts_it_anew_and_the_text_stays(file, tmp_path):
         started, *_, finished = own.run(asked, progress=told.append)
         return started, finished, told
 
-    pid = own._server._process.pid
-    assert answer()[2] == [] and own._server._process.pid == pid
+    pid = own.server.process.pid
+    assert answer()[2] == [] and own.server.process.pid == pid
     plain, text, told = answer(spec="none")
     assert plain.options["spec"] == "none" and plain.lossless is None and "tiny.gguf" in told[0].stage
     assert answer()[1] == text, "its drafts change nothing"
@@ -194,11 +194,11 @@ def test_another_setting_starts_it_anew_and_the_text_stays(file, tmp_path):
         with pytest.raises(UsageProblem, match=missing):
             answer(spec=way)
     head = Tiny("llama", "F32").write_head(tmp_path / "head.gguf")
-    counted = totals(own._server.connection.address, own._server.key)
+    counted = totals(own.server.connection.address, own.server.key)
     assert answer(spec="draft-eagle3", draft=str(head), most=3)[1] == text and counted == (0, 0, 0)
-    _, drafted, accepted = totals(own._server.connection.address, own._server.key)
+    _, drafted, accepted = totals(own.server.connection.address, own.server.key)
     assert drafted > accepted >= 0, "a head drafts"
-    process = own._server._process
+    process = own.server.process
     own.close()
     assert process.poll() is not None, "it ends with us"
 
@@ -220,8 +220,8 @@ def test_it_is_started_anew_where_it_died_in_the_middle_of_an_answer(tmp_path, m
         question = Request(TURN, max_new_tokens=3000)
         events = model.run(question)
         arrived = [next(events), next(events)]
-        model._server._process.kill()
-        model._server._process.wait()
+        model.server.process.kill()
+        model.server.process.wait()
         with pytest.raises(RunFailed):
             arrived.extend(events)
         loading = []

@@ -60,10 +60,10 @@ def answered(model, prompt, way, new):
     another ``way``, so its totals are read after an answer, too."""
     options = {"context": 1024, **way}
     list(model.run(Request(prompt, "llama.cpp", options, max_new_tokens=1)))
-    server = model._server
+    server = model.server
     before = totals(server.connection.address, server.key)
     events = list(model.run(Request(prompt, "llama.cpp", options, max_new_tokens=new)))
-    assert model._server is server
+    assert model.server is server
     metrics = measure(events)
     ours = Totals(metrics.drafting_rounds, metrics.drafted, metrics.accepted)
     return events, ours, totals(server.connection.address, server.key).since(before)
@@ -129,10 +129,10 @@ def told(model, *lanes):
 
 
 def test_what_is_in_no_gguf_file_is_named_with_the_ways_to_one(sample, sample_gguf, monkeypatch):
-    assert "sample is none | spec-tui model get smollm2 fetches one" in told(sample, "llama.cpp")
+    assert "sample is not one | spec-tui model get smollm2 fetches one" in told(sample, "llama.cpp")
     monkeypatch.setattr(sample, "ready", replace(sample.ready, model=str(sample_gguf[0])))
     words = told(sample, "llama.cpp:spec=draft-simple")
-    assert "sample-draft is none" in words and "writes one; then --draft-model FILE.gguf" in words
+    assert "sample-draft is not one" in words and "writes one; then --draft-model FILE.gguf" in words
 
 
 @pytest.mark.parametrize("more, words", [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engines.race.interval import MedianInterval
-from spec_tui.present.speed_verdict import Speed, judged, of_interval, ranks
+from spec_tui.present.speed_verdict import Speed, judged, of_interval
 
 
 @pytest.mark.parametrize(("ratio", "noise", "m", "speed", "words"), [
@@ -36,9 +36,3 @@ def test_an_interval_that_holds_1_is_no_difference():
     assert of_interval(MedianInterval.of([1.5, 1.49, 1.51, 1.5, 1.52, 1.48])).words == "1.50x faster (±0.02)"
     assert of_interval(MedianInterval.of([1.5])).speed is Speed.UNMEASURED  # a single repeat
     assert of_interval(None).speed is Speed.UNMEASURED
-
-
-def test_lanes_within_each_others_intervals_share_a_rank():
-    fast, near, slow = [[base + step / 10 for step in range(6)] for base in (50.0, 49.8, 40.0)]
-    rates = [MedianInterval.of(slow), MedianInterval.of(near), None, MedianInterval.of(fast)]
-    assert ranks(rates) == [(3, False), (1, True), None, (1, True)]

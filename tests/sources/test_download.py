@@ -257,7 +257,7 @@ def test_the_ways_in_which_a_hub_says_no(hub, crowded, monkeypatch):
     hub.broken = 503
     assert "error 503" in refused()
     hub.broken = 429
-    assert "asked too often" in refused()
+    assert "too many requests" in refused()
     hub.broken = None
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert "is not in the local cache, and HF_HUB_OFFLINE is set" in refused("other/model")

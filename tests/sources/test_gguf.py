@@ -250,7 +250,7 @@ BAD = {
     "entries": header(entries=10**18),
     "items": header(entries=1) + text("a.b") + struct.pack("<IIQ", 9, 8, 10**18),
     "longer than": header(entries=1) + text("a.b") + struct.pack("<IQ", 8, 1 << 62),
-    "characters that no name has": header(tensors=1) + tensor("../../etc/passwd", 32),
+    "invalid characters": header(tensors=1) + tensor("../../etc/passwd", 32),
     "of type 77": header(entries=1) + text("a.b") + struct.pack("<I", 77),
     "array of type 9": header(entries=1) + text("a.b") + struct.pack("<IIQ", 9, 9, 1),
     "twice": header(entries=2) + (text("a.b") + struct.pack("<II", 4, 1)) * 2,
@@ -259,8 +259,8 @@ BAD = {
     "beyond its end": header(tensors=1) + tensor("a", 64, offset=1 << 40),
     "overlaps": header(tensors=2) + tensor("a", 64) + tensor("b", 64, offset=32) + bytes(2000),
     "not known here": header(tensors=1) + tensor("a", 64, kind=99) + bytes(2000),
-    "no whole blocks": header(tensors=1) + tensor("a", 33, kind=8) + bytes(2000),
-    "no alignment": header(entries=1) + text("general.alignment") + struct.pack("<II", 4, 0),
+    "not whole blocks": header(tensors=1) + tensor("a", 33, kind=8) + bytes(2000),
+    "alignment is invalid": header(entries=1) + text("general.alignment") + struct.pack("<II", 4, 0),
 }  # fmt: skip
 
 

@@ -57,8 +57,8 @@ def said(folder) -> str:
 @pytest.mark.parametrize(
     "content, words",
     [
-        ("[]", "no JSON object"), (DEEP, "nested too deep"), ('{"a":' * 100_000, "nested too deep"), ("{'", "no JSON"),
-        ("\xff\xfe", "no JSON"), ("", "no JSON"),
+        ("[]", "not a JSON object"), (DEEP, "nested too deep"), ('{"a":' * 100_000, "nested too deep"),
+        ("{'", "not JSON"), ("\xff\xfe", "not JSON"), ("", "not JSON"),
     ],
     ids=["list", "deep", "deep objects", "cut off", "bytes", "empty"],
 )
@@ -167,7 +167,7 @@ def changed(folder, file, **values):
 @pytest.mark.parametrize(
     "content, words",
     [
-        ("{nope", "is no JSON"), ("[1]", "no JSON object"), ('{"eos_token_id": [[1]]}', "is not a token id"),
+        ("{nope", "is not JSON"), ("[1]", "not a JSON object"), ('{"eos_token_id": [[1]]}', "is not a token id"),
         ('{"eos_token_id": "x"}', "is not a token id"), ('{"eos_token_id": -1}', "is not a token id"),
     ],
 )

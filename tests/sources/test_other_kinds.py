@@ -193,7 +193,7 @@ def test_other_folders_are_called_what_they_are(tmp_path):
     ({"quantization_config": {"quant_method": "compressed-tensors"}}, "compressed-tensors"),
     ({"quantization_config": {"quant_method": "mxfp4"}}, "MXFP4"),
     ({"quantization_config": {"quant_method": "own-way"}}, "own-way"),
-    ({"quantization_config": {"quant_method": 7}}, "quantised in a form"),
+    ({"quantization_config": {"quant_method": 7}}, "quantised in an unsupported format"),
     ({"quantization": {"group_size": 64, "bits": 4}}, "MLX"),
 ])  # fmt: skip
 def test_weights_quantised_for_other_programs_are_called_so(config, words, tmp_path):

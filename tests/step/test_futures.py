@@ -8,7 +8,7 @@ import pytest
 
 from engines import Request
 from engines.report.run_state import first_difference, fold_all
-from spec_tui.present.step.branching import differences, future, going_on, verdict
+from spec_tui.present.step.branching import differences, future, going_on, same_text
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
 OPTIONS = {"pld": {"num_tokens": 4, "budget": "paper"}, "draft": {"shape": "tree"}, "rest": {"n_min": 1},
@@ -35,7 +35,7 @@ def test_another_engine_writes_the_same_from_any_round(tiny, asked, engine):
         assert first_difference(a, b) is None and len(a.tokens) == len(b.tokens)
         for run_ in (a, b):
             assert not run_.running and sum(len(e.emitted) for e in run_.rounds) == len(run_.tokens)
-        words, well = verdict(request_, changed, a, b)
+        words, well = same_text(request_, changed, a, b)
         assert well and f"all {len(a.tokens)} tokens" in words
         assert run.root_of(number - 1).emitted.token == other.tokens[0].emitted.token
 
@@ -56,17 +56,17 @@ def test_what_may_differ_is_not_called_a_bug(tiny, asked):
     for change, said in (({"temperature": 1.2}, "Sampling was changed"), ({"seed": 5}, "Sampling was changed"),
                          ({"law": "redraw"}, "LOSSY"), ({"law": "rejection"}, "Sampling was changed")):
         changed = going_on(request_, run, 2, replace(request_, **change))
-        words, well = verdict(request_, changed, future(run, 2), future(fold_all(tiny.run(changed)), 1))
+        words, well = same_text(request_, changed, future(run, 2), future(fold_all(tiny.run(changed)), 1))
         assert said in words and well is None
     dice = replace(request_, law="rejection")
-    assert "Random draws decide" in verdict(dice, dice, future(run, 2), future(run, 2))[0]
+    assert "Random draws decide" in same_text(dice, dice, future(run, 2), future(run, 2))[0]
 
 
 def test_other_tokens_are_named(asked):
     request_, run = asked
     a = future(run, 2)
     other = replace(a, tokens=[*a.tokens[:3], replace(a.tokens[3], emitted=replace(a.tokens[3].emitted, token=-7))])
-    words, well = verdict(request_, request_, a, other)
+    words, well = same_text(request_, request_, a, other)
     assert well is False and "token 4" in words
 
 

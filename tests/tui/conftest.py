@@ -82,7 +82,7 @@ class Session:
     @property
     def shown(self) -> str:
         """The transcript as text."""
-        lines = self.chat.transcript._wrap.lines
+        lines = self.chat.transcript.wrapped.lines
         return "\n".join("".join(t.text for t in line.toks) for line in lines).replace("\u00a0", " ")
 
     async def settle(self) -> None:

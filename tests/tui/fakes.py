@@ -11,7 +11,7 @@ from pathlib import Path
 from engines.cost.budget import BudgetChoice
 from engines.datastores.storage.catalog import CatalogEntry
 from engines.datastores.storage.manifest import File, Manifest, ModelIdentity
-from engines.heads.shape import EAGLE_HEAD, MEDUSA_HEADS
+from engines.heads.head_config import EAGLE_HEAD, MEDUSA_HEADS
 from engines.laws import LAWS
 from engines.methods import drafts_itself, known
 from engines.methods.admg.rules import leave_out
@@ -263,7 +263,7 @@ class FakeClient:
         self._alive = True
         self._job = 0
         self._out: deque[tuple[int, Event]] = deque()
-        self._script: deque[Event] = deque()
+        self.pending: deque[Event] = deque()
 
     # the protocol
     pid = None
@@ -278,10 +278,10 @@ class FakeClient:
                     self.say(Loading("reading the model", 0.5), self.ready)
             case Run(request):
                 self.requests.append(request)
-                self._script = deque(script(request, self.text))
+                self.pending = deque(script(request, self.text))
             case Audit(answer):
                 self.audits.append(answer)
-                self._script = deque([Auditing(0.25), Auditing(0.75), finding(answer, *self.finds)])
+                self.pending = deque([Auditing(0.25), Auditing(0.75), finding(answer, *self.finds)])
             case _:
                 if isinstance(command, DatastoreCommand):
                     self.told.append(command)
@@ -289,13 +289,13 @@ class FakeClient:
 
     def cancel(self, job: int, at_once: bool = False) -> None:
         self.cancels += 1
-        if self._script and isinstance(self._script[-1], Audited):
-            self._script.clear()
+        if self.pending and isinstance(self.pending[-1], Audited):
+            self.pending.clear()
             self.say(Failed("the audit was stopped", "", "cancelled"))
-        if self._script:
-            done = self._script[-1]
-            left = sum(len(e.emitted) for e in self._script if isinstance(e, Round))
-            self._script.clear()
+        if self.pending:
+            done = self.pending[-1]
+            left = sum(len(e.emitted) for e in self.pending if isinstance(e, Round))
+            self.pending.clear()
             self.say(Finished("cancelled", done.tokens[: len(done.tokens) - left], ""))
 
     def events(self) -> list[tuple[int, Event]]:
@@ -325,11 +325,11 @@ class FakeClient:
 
     def feed(self, count: int | None = None) -> None:
         """Let the next events of the run through; all of them if no number is given."""
-        for _ in range(len(self._script) if count is None else min(count, len(self._script))):
-            self.say(self._script.popleft())
+        for _ in range(len(self.pending) if count is None else min(count, len(self.pending))):
+            self.say(self.pending.popleft())
 
     def die(self) -> None:
         """As after a kill."""
         self._alive = False
-        self._script.clear()
+        self.pending.clear()
         self._out.append((ENGINE, NOT_RUNNING))

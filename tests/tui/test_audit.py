@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engines.report.events import Audited, Failed, Prefilling
-from spec_tui.present import audit_words as verdict
+from spec_tui.present import audit_text as verdict
 from spec_tui.tui.screens.inspector import Inspector
 from tests.tui.fakes import ANSWER, FakeClient, pieces
 
 
 def style_of(session, text: str) -> str:
     """The style of the badge in the answer's foot."""
-    lines = session.chat.transcript._wrap.lines
+    lines = session.chat.transcript.wrapped.lines
     return next(tok.style for line in lines for tok in line.toks if text in tok.text.replace("\u00a0", " "))
 
 
@@ -191,7 +191,7 @@ async def test_an_audit_that_fails_or_dies_is_said_and_over(session):
     async with session() as s:
         await s.ask("one")
         await s.pilot.press("escape", "a")
-        s.client._script.clear()
+        s.client.pending.clear()
         s.client.say(Failed("the audit failed: no memory", "try a shorter answer", "failed"))
         await s.settle()
         assert "The audit failed: no memory." in s.notice and not s.chat.session.busy

@@ -261,7 +261,7 @@ async def test_a_broken_run_keeps_the_prompt_and_the_conversation(session):
     async with session() as s:
         await s.ask("one")
         await s.ask("two", feed=3)
-        s.client._script.clear()
+        s.client.pending.clear()
         s.client.say(Failed("the context is full", "start a new conversation with n", "failed"))
         await s.settle()
         assert "The context is full." in s.notice and s.chat.prompt.text == "two"
@@ -275,7 +275,7 @@ async def test_a_refused_request_is_no_turn(session):
     async with session() as s:
         await s.ask("one")
         await s.ask("far too long", feed=0)
-        s.client._script.clear()
+        s.client.pending.clear()
         s.client.say(Failed("the prompt has 571 tokens, the context holds 512", "shorten it", "usage"))
         await s.settle()
         assert "Shorten it." in s.notice and s.chat.prompt.text == "far too long"
@@ -483,7 +483,7 @@ async def test_resize_keeps_the_text(session, size):
         transcript = s.chat.transcript
         text = "".join(
             ("\n" if line.soft is None else line.soft) + "".join(t.text for t in line.toks if t.style is None)
-            for line in transcript._wrap.lines if line.at[1] >= 0
+            for line in transcript.wrapped.lines if line.at[1] >= 0
         )
         assert ANSWER.strip() in text
         assert transcript.following and transcript.scroll_offset.y == transcript.max_scroll_y
@@ -630,7 +630,7 @@ async def test_selection_leaves_out_gutter_and_ghosts(session):
 async def test_finished_with_nothing_said_gives_the_prompt_back(session):
     async with session() as s:
         await s.ask("one", feed=0)
-        s.client._script.clear()
+        s.client.pending.clear()
         s.client.say(Finished("cancelled", (), ""))
         await s.settle()
         assert s.chat.prompt.text == "one"
@@ -805,11 +805,11 @@ async def test_rejected_drafts_stay_in_the_text_and_move_no_reader(session, size
 
         def there(place):
             (turn, index), row = place
-            line = transcript._wrap.lines[transcript.scroll_offset.y + row]
+            line = transcript.wrapped.lines[transcript.scroll_offset.y + row]
             return (turn, index) in [(tok.turn, tok.index) for tok in line.toks]
 
         def own():
-            lines = transcript._wrap.lines
+            lines = transcript.wrapped.lines
             return "".join(t.text for line in lines for t in line.toks if t.style is None).replace(" ", "")
 
         before, answer = s.shown, own()
@@ -821,7 +821,7 @@ async def test_rejected_drafts_stay_in_the_text_and_move_no_reader(session, size
             await s.pilot.pause()
             assert transcript.view == "rejected" and there(seen), "the reader's place"
             assert own() == answer and "ghost" in transcript.seen, "the legend names them"
-            struck = [t for line in transcript._wrap.lines for t in line.toks if t.style == "ghost"]
+            struck = [t for line in transcript.wrapped.lines for t in line.toks if t.style == "ghost"]
             assert struck and all(t.index >= 0 for t in struck)
             await s.pilot.press(*"vvvv")
             await s.pilot.pause()
@@ -844,7 +844,7 @@ async def test_what_is_copied_has_no_rejected_drafts_and_a_click_on_one_explains
         transcript, run = s.chat.transcript, s.chat.session.turns[0].run
         copied, _ = transcript.get_selection(Selection(None, None))
         assert run.text in copied
-        y, line = next((y, line) for y, line in enumerate(transcript._wrap.lines) if any(
+        y, line = next((y, line) for y, line in enumerate(transcript.wrapped.lines) if any(
             t.style == "ghost" for t in line.toks))
         x = 2
         for tok in line.toks:
@@ -881,17 +881,17 @@ async def test_a_presenter_sees_rejected_drafts_at_once(session):
     async with session(presenter=True) as s:
         await s.ask("one")
         assert s.chat.transcript.view == "rejected"
-        assert any(t.style == "ghost" for line in s.chat.transcript._wrap.lines for t in line.toks)
+        assert any(t.style == "ghost" for line in s.chat.transcript.wrapped.lines for t in line.toks)
         await s.pilot.press("escape", "full_stop", "right")
         await s.pilot.pause()
         await s.pilot.press("end")
         await s.pilot.pause()
-        rows = s.app.screen.query_one("#doing")._rows
+        doing = s.app.screen.query_one("#doing")
+        rows = doing.rows(*doing.size)
         assert any(style == "ghost" for row in rows for _, style in row)
         await s.pilot.press("v")
         await s.pilot.pause()
-        text = [row for row in s.app.screen.query_one("#doing")._rows]
-        assert text != rows
+        assert doing.rows(*doing.size) != rows
 
 
 def test_a_long_stream_keeps_them_as_it_goes_on():
@@ -903,13 +903,13 @@ def test_a_long_stream_keeps_them_as_it_goes_on():
     from tests.tui.fakes import script
 
     transcript, run = Transcript(), RunState()
-    transcript.view, transcript._width, transcript._wrap = "rejected", 60, Wrapper(40)
+    transcript.view, transcript._width, transcript.wrapped = "rejected", 60, Wrapper(40)
     transcript.blocks.append(Block("", "", run))
-    transcript._wrap.start_line()
+    transcript.wrapped.start_line()
     for event in script(Request((("user", "x"),), "draft")):
         transcript.blocks[0].run = run = fold(run, event)
         transcript._extend(0)
     whole = Wrapper(40)
     whole.start_line()
     whole.push(transcript._toks(0, 0))
-    assert transcript._wrap.lines == whole.lines
+    assert transcript.wrapped.lines == whole.lines

@@ -63,7 +63,7 @@ async def test_from_the_start_to_what_is_used_from_now_on(session, tmp_path, mon
     client = AdvisedClient()
     async with session(client=client) as s:
         screen = await opened(s)
-        assert "enter starts it" in text(screen) and not screen.advised
+        assert "enter starts, +" in text(screen) and not screen.advised
         assert text(screen).startswith("First autoregressive and the methods that are likeliest to gain answer")
         await s.pilot.press("plus", "enter")
         assert client.asked[2] == 600 and client.asked[1].engine == "" and not client.asked[1].keeps

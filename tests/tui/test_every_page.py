@@ -6,9 +6,9 @@ import pytest
 
 from spec_tui.export.handout import handout
 from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
+from spec_tui.learn.lesson_progress import LessonProgress
+from spec_tui.learn.lesson_text import lesson_lines
 from spec_tui.learn.pictures import picture
-from spec_tui.learn.told import told
-from spec_tui.learn.walk import Walk
 from spec_tui.present.styles import all_styles
 from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen
@@ -20,8 +20,8 @@ SIZES = [(80, 24), (100, 30), (120, 40), (200, 60)]
 MOST = 12  # steps of a figure in each direction
 
 
-def opened(lesson: Lesson) -> Walk:
-    return Walk(lesson, recorded(lesson))
+def opened(lesson: Lesson) -> LessonProgress:
+    return LessonProgress(lesson, recorded(lesson))
 
 
 def drawn(screen: LessonScreen) -> None:
@@ -40,19 +40,19 @@ async def test_every_page_and_figure_of_every_lesson_is_drawn(of, presenter):
     app = lessons(presenter=presenter)
     async with app.run_test(size=of) as pilot:
         for lesson in map(find, names()):
-            walk = opened(lesson)
-            screen = LessonScreen(walk)
+            progress = opened(lesson)
+            screen = LessonScreen(progress)
             await app.push_screen(screen)
             await pilot.pause()
             figured = None
-            for walk.at in range(walk.length):  # noqa: B020
+            for progress.at in range(progress.length):  # noqa: B020
                 screen.turned()
-                figured, was = walk.view().figure is not None, figured
+                figured, was = progress.view().figure is not None, figured
                 if of[0] >= 100 or figured != was:  # the panels get other heights
                     await pilot.pause()
                 drawn(screen)
                 whole(screen)
-                figure = walk.view().figure
+                figure = progress.view().figure
                 for step in (1, -1) if figure is not None else ():
                     for _ in range(MOST):
                         figure.move(step)
@@ -64,8 +64,8 @@ async def test_every_page_and_figure_of_every_lesson_is_drawn(of, presenter):
                 for what in ("words", "notes", "notes"):
                     screen.action_shows(what)
                 drawn(screen)
-                if walk.view().asks:
-                    walk.answer(1)
+                if progress.view().asks:
+                    progress.answer(1)
                     screen.turned()
                     drawn(screen)
             screen.dismiss(False)
@@ -75,9 +75,9 @@ async def test_every_page_and_figure_of_every_lesson_is_drawn(of, presenter):
 def whole(screen: LessonScreen) -> None:
     """What the page is about is all there, or a mark says how much is not, and ↓ leads there."""
     figure, doing = screen.query_one(FigurePanel), screen.query_one(Doing)
-    if screen.walk.view().figure is not None:
+    if screen.progress.view().figure is not None:
         width, height = figure.size
-        rows = screen.walk.view().figure.rows(width, height - 1 - (height > 9))
+        rows = screen.progress.view().figure.rows(width, height - 1 - (height > 9))
         assert len(rows) < height and all(size(row) <= width for row in rows)
         return
     table = phase_rows(screen.player.run, screen.player.place, doing.size.width, 10_000)
@@ -106,11 +106,11 @@ def drawn_figure(screen: LessonScreen) -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_picture_of_a_page_has_styles_that_there_are(name):
     """As in the texts, and in the handout."""
-    walk = opened(find(name))
-    for walk.at in range(walk.length):  # noqa: B020
+    progress = opened(find(name))
+    for progress.at in range(progress.length):  # noqa: B020
         for width, height in ((60, 8), (96, 16), (160, 40)):
-            figure = walk.view().figure
-            rows = picture(walk.view(), width, height)
+            figure = progress.view().figure
+            rows = picture(progress.view(), width, height)
             for step in (1, -1) if figure is not None else ():
                 for _ in range(MOST):
                     figure.move(step)
@@ -120,7 +120,7 @@ def test_every_picture_of_a_page_has_styles_that_there_are(name):
 
 @pytest.mark.parametrize("minutes", paths())
 def test_a_lecture_is_told_as_text_and_as_a_page(minutes):
-    walk = opened(along(minutes))
-    text = "\n".join(told(walk, notes=True))
+    progress = opened(along(minutes))
+    text = "\n".join(lesson_lines(progress, notes=True))
     page = handout("lecture", [opened(along(minutes))], notes=True)
-    assert all(one.title in text for one in walk.pages) and page.count("<section>") >= walk.length
+    assert all(one.title in text for one in progress.pages) and page.count("<section>") >= progress.length

@@ -12,7 +12,7 @@ from spec_tui.present import token_styles
 from spec_tui.present.token_styles import GLYPHS
 from spec_tui.session.settings import SAMPLING
 from spec_tui.tui.actions import HasActions
-from spec_tui.tui.screens.glossary import GlossaryScreen, found
+from spec_tui.tui.screens.glossary import GlossaryScreen, search
 from spec_tui.tui.screens.models import TITLES
 from tests.tui.test_keys import everyone
 
@@ -61,8 +61,8 @@ def test_every_screen_has_a_word_for_what_the_cursor_is_on():
 
 
 def test_engines_and_their_options_are_found_too():
-    assert all(next(iter(found(spec.id))).lower().startswith(spec.id) for spec in specs())
-    assert {f"{option.name} of {spec.id}" for spec in specs() for option in spec.options} <= set(found(""))
+    assert all(next(iter(search(spec.id))).lower().startswith(spec.id) for spec in specs())
+    assert {f"{option.name} of {spec.id}" for spec in specs() for option in spec.options} <= set(search(""))
 
 
 def test_every_word_that_a_place_names_is_an_entry():
@@ -111,10 +111,10 @@ def _columns(value) -> list:
 
 
 def test_words_symbols_and_marks_are_found_by_name_first():
-    assert next(iter(found("m"))) == "tokens per verify step, M"
-    known = {name for names in found("") for name in names.split(", ")}
+    assert next(iter(search("m"))) == "tokens per verify step, M"
+    known = {name for names in search("") for name in names.split(", ")}
     assert known >= set(GLYPHS) | set(entries())
-    assert "t(n)" in next(iter(found(" T(N) "))) and "path acceptance" in next(iter(found("of path")))
+    assert "t(n)" in next(iter(search(" T(N) "))) and "path acceptance" in next(iter(search("of path")))
 
 
 def test_the_document_is_made_from_the_same_source():

@@ -17,7 +17,7 @@ from engines.methods.shared.payoff import Payoff
 from engines.report.events import Layers, Prefilled
 from engines.report.run_state import fold_all
 from engines.request import Request
-from spec_tui.present import price_words as price
+from spec_tui.present import price_text as price
 from spec_tui.present.speed_verdict import judged
 from spec_tui.present.step.phases import StepPosition
 from spec_tui.tui import layers_view as layers

@@ -177,7 +177,7 @@ async def test_cosines_of_one_engine_serve_the_preview_after_another(session):
         await s.ask("One.")
         cosines = s.chat.session.layers
         await s.ask("Two.", feed=1)
-        event = s.client._script.popleft()
+        event = s.client.pending.popleft()
         fixed = Layers(("search",) * 12, ("",) * 12)
         s.client.say(Prefilled(event.prompt_tokens, 0, 0.1, event.first, 3, fixed))
         s.client.feed()
@@ -189,7 +189,7 @@ async def test_cosines_of_one_engine_serve_the_preview_after_another(session):
 async def test_layers_without_cosines_and_odd_ones_are_drawn(session):
     async with session(request=ADMG) as s:
         await s.ask("One.", feed=1)
-        event = s.client._script.popleft()
+        event = s.client.pending.popleft()
         bare = Layers(("", "search", ""), ("", "", ""))
         s.client.say(Prefilled(event.prompt_tokens, 0, 0.1, event.first, 3, bare))
         s.client.feed()

@@ -8,7 +8,7 @@ import pytest
 
 from engines.reproduce.entry import shipped
 from spec_tui.learn.lesson import along, find, names, recorded
-from spec_tui.learn.walk import Walk
+from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.session.kept_settings import finished_lessons
 from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lesson_sources import DocumentScreen, SourcesScreen
@@ -18,9 +18,9 @@ from spec_tui.tui.widgets.footer import Footer
 from tests.tiers import SIZES
 
 
-def walk_of(name: str) -> Walk:
+def progress_in(name: str) -> LessonProgress:
     lesson = find(name)
-    return Walk(lesson, recorded(lesson))
+    return LessonProgress(lesson, recorded(lesson))
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def nothing_finished(tmp_path, monkeypatch):
 
 @asynccontextmanager
 async def learning(begin: str = "", size=(80, 24), presenter: bool = False):
-    app = lessons(walk_of(begin) if begin else None, presenter=presenter)
+    app = lessons(progress_in(begin) if begin else None, presenter=presenter)
     async with app.run_test(size=size) as pilot:
         for _ in range(3):
             await pilot.pause()
@@ -50,32 +50,33 @@ def text(screen) -> str:
 
 @pytest.mark.parametrize("presenter", [False, True])
 async def test_a_whole_lesson_page_by_page(presenter):
-    walk = walk_of("trees")
+    progress = progress_in("trees")
     async with learning("trees", presenter=presenter) as (app, pilot):
         screen = app.screen
         assert isinstance(screen, LessonScreen) and screen.has_class("presenting") == presenter
-        for at, page in enumerate(walk.pages):
-            walk.at = at
-            view = walk.view()
-            assert screen.walk.at == at and screen.player.place == view.place and screen.player.run == view.run
+        for at, page in enumerate(progress.pages):
+            progress.at = at
+            view = progress.view()
+            assert screen.progress.at == at and screen.player.place == view.place and screen.player.run == view.run
             assert all(paragraph in text(screen) for paragraph in view.paragraphs) and "page down" not in text(screen)
             assert screen.query_one(FigurePanel).display == (view.figure is not None)
             assert screen.query_one("#doing").display == (view.figure is None)
             assert not screen.query_one("#figures").display and screen.query_one(Footer).display
             if view.asks:
                 await pilot.press("enter")
-                assert f"Press 1 to {len(view.options)}; a guess is enough" in shown(screen) and screen.walk.at == at
+                assert f"Press 1 to {len(view.options)}; a guess is enough" in shown(screen)
+                assert screen.progress.at == at
                 await pilot.press("9")
-                assert screen.walk.view().asks
-                wrong = walk.right(page) % len(view.options) + 1
+                assert screen.progress.view().asks
+                wrong = progress.right(page) % len(view.options) + 1
                 await pilot.press(str(wrong))
-                assert f"✗ Not so. {wrong}: " in text(screen) and f"Right is {walk.right(page)}: " in text(screen)
+                assert f"✗ Not so. {wrong}: " in text(screen) and f"Right is {progress.right(page)}: " in text(screen)
                 assert not page.answered or screen.player.place.phase == page.answered
-                await pilot.press(str(walk.right(page)))
+                await pilot.press(str(progress.right(page)))
                 assert "✓ Right. " in text(screen), "it may be tried again"
-                await pilot.press(str(walk.right(page)))
+                await pilot.press(str(progress.right(page)))
                 assert "It is answered" in shown(screen)
-            if at + 1 < walk.length:
+            if at + 1 < progress.length:
                 await pilot.press("right")
         await pilot.press("right")
         assert isinstance(app.screen, LessonsScreen)
@@ -92,10 +93,10 @@ async def test_a_lesson_that_is_left_at_its_end_has_its_mark(answered):
     async with learning() as (app, pilot):
         app.screen.chosen(names().index("greedy"))
         await pilot.pause()
-        walk = app.screen.walk
-        walk.at = walk.length - 1
+        progress = app.screen.progress
+        progress.at = progress.length - 1
         app.screen.turned()
-        assert walk.view().asks
+        assert progress.view().asks
         await pilot.press(*["1"] * answered, "escape")
         await pilot.pause()
         assert isinstance(app.screen, LessonsScreen) and finished_lessons() == ({"greedy"} if answered else set())
@@ -106,7 +107,7 @@ async def test_a_choice_answers_at_once_and_nothing_is_told_before():
     async with learning("draft", (120, 40)) as (app, pilot):
         screen = app.screen
         await pilot.press(*["right"] * 3)
-        view = screen.walk.view()
+        view = screen.progress.view()
         assert view.asks and "Press 1 to 3." in text(screen)
         before = shown(screen)
         event = screen.player.run.rounds[screen.player.place.round - 1]
@@ -114,7 +115,7 @@ async def test_a_choice_answers_at_once_and_nothing_is_told_before():
         assert screen.player.place.phase == "draft", "a question cannot be looked behind"
         assert f"accepted {len(event.path)}" not in before and "Predict" not in before
         assert "4 Verify › 5 Accept › 6 Correct › 7 Keep" in before, "the names of the phases do not tell either"
-        await pilot.press(str(screen.walk.right(screen.walk.pages[3])))
+        await pilot.press(str(screen.progress.right(screen.progress.pages[3])))
         assert "✓ Right. " in text(screen) and screen.player.place.phase == "correct"
         await pilot.press("full_stop")
         assert screen.player.place.phase == "keep"
@@ -132,7 +133,7 @@ async def test_figures_are_moved_and_drawn():
         await pilot.press("up")
         assert figure.text_rows()[2] != before[2] and "drawn 1,000" not in figure.text_rows()[1]
         await pilot.press("full_stop")
-        assert screen.walk.at == 3, "there are no phases beside a figure"
+        assert screen.progress.at == 3, "there are no phases beside a figure"
 
 
 async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():
@@ -142,18 +143,18 @@ async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():
             await pilot.press("enter")
             await pilot.pause()
             screen = app.screen
-            pages = [(at, {}) for at in range(screen.walk.length)]
-            asking = [(at, page) for at, page in enumerate(screen.walk.pages) if page.choices]
-            pages += [(at, {at: screen.walk.right(page)}) for at, page in asking]  # the others: tests/learn
+            pages = [(at, {}) for at in range(screen.progress.length)]
+            asking = [(at, page) for at, page in enumerate(screen.progress.pages) if page.choices]
+            pages += [(at, {at: screen.progress.right(page)}) for at, page in asking]  # the others: tests/learn
             for at, answers in pages:
-                screen.walk.at, screen.walk.answers = at, answers
+                screen.progress.at, screen.progress.answers = at, answers
                 screen.turned()
-                view, rows = screen.walk.view(), screen.query_one(LessonText).text_rows()
+                view, rows = screen.progress.view(), screen.query_one(LessonText).text_rows()
                 assert view.title in rows[0] and "page down" not in rows[-1]
-                assert f"{at + 1} of {screen.walk.length}" in rows[0]
+                assert f"{at + 1} of {screen.progress.length}" in rows[0]
                 said = "".join(text(screen).split())  # lines may be broken at hyphens
                 assert all("".join(paragraph.split()) in said for paragraph in view.paragraphs)
-                assert ("End of the lesson" in shown(screen)) == (at + 1 == screen.walk.length and not view.asks)
+                assert ("End of the lesson" in shown(screen)) == (at + 1 == screen.progress.length and not view.asks)
             await pilot.press("escape")
             await pilot.pause()
 
@@ -172,9 +173,9 @@ async def test_the_papers_tables_of_a_lesson_without_an_engine():
 async def test_sources_open_at_those_of_the_page():
     async with learning("payoff", (100, 30)) as (app, pilot):
         lesson = app.screen
-        for at, page in enumerate(lesson.walk.pages):
+        for at, page in enumerate(lesson.progress.pages):
             if page.see.startswith("docs/benchmark.md"):
-                lesson.walk.at = at
+                lesson.progress.at = at
         lesson.turned()
         await pilot.press("O")
         await pilot.pause()
@@ -224,7 +225,7 @@ async def test_from_the_chat_and_back(session):
         assert isinstance(s.app.screen, LessonsScreen)
         await s.pilot.press("down", "enter")
         await s.pilot.pause()
-        assert isinstance(s.app.screen, LessonScreen) and s.app.screen.walk.lesson.name == "draft"
+        assert isinstance(s.app.screen, LessonScreen) and s.app.screen.progress.lesson.name == "draft"
         await s.pilot.press("escape", "escape")
         assert s.app.screen is s.chat
         assert "Lessons" in {command.title for command in s.app.get_system_commands(s.chat)}
@@ -232,18 +233,18 @@ async def test_from_the_chat_and_back(session):
 
 async def test_a_path_begins_at_once_and_the_list_stands_behind_it():
     lesson = along(15)
-    app = lessons(Walk(lesson, recorded(lesson)))
+    app = lessons(LessonProgress(lesson, recorded(lesson)))
     async with app.run_test(size=(80, 24)) as pilot:
         for _ in range(3):
             await pilot.pause()
-        assert isinstance(app.screen, LessonScreen) and app.screen.walk.length == len(lesson.pages)
+        assert isinstance(app.screen, LessonScreen) and app.screen.progress.length == len(lesson.pages)
         await pilot.press("escape")
         await pilot.pause()
         assert isinstance(app.screen, LessonsScreen)
 
 
 def picture(snap_compare, name: str, size, keys=(), presenter: bool = False) -> bool:
-    app = lessons(walk_of(name) if name else None, presenter=presenter)
+    app = lessons(progress_in(name) if name else None, presenter=presenter)
 
     async def steps(pilot) -> None:
         for _ in range(3):

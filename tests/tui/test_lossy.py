@@ -10,7 +10,7 @@ from tests.tiers import SMALL_FIRST
 
 def styled(session, word: str) -> list[str]:
     """Style names of the transcript's words that contain this one."""
-    return [tok.style for line in session.chat.transcript._wrap.lines for tok in line.toks if word in tok.text]
+    return [tok.style for line in session.chat.transcript.wrapped.lines for tok in line.toks if word in tok.text]
 
 
 async def lossy_answer(s) -> None:

@@ -19,7 +19,7 @@ from engines.model.loading import no_draft_fits
 from engines.progress import Loading
 from engines.report.events import DatastoreInfo, Failed, LoadedHead
 from spec_tui import tui
-from spec_tui.present.audit_words import STRICT
+from spec_tui.present.audit_text import STRICT
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.session import kept_settings, model_choices, settings
 from spec_tui.session.engine_commands import LoadRequest

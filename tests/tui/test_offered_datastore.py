@@ -12,7 +12,7 @@ from engines.datastores.datastore_events import Built
 from engines.datastores.storage import catalog
 from engines.report.events import DatastoreInfo
 from spec_tui.session.settings import ChatSettings, to_build
-from spec_tui.tui.chat_words import stocked
+from spec_tui.tui.chat_text import stocked
 from spec_tui.tui.screens.offered_datastore import OfferedDatastore
 from tests.session.inprocess import InProcessClient
 from tests.tui.fakes import READY

@@ -22,7 +22,7 @@ from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present import token_styles as marks
 from spec_tui.present.token_facts import fate, marked_text
 from spec_tui.session.settings import ChatSettings, changed, unavailable
-from spec_tui.tui import chat_words as words
+from spec_tui.tui import chat_text as words
 from spec_tui.tui import slash
 from spec_tui.tui.race_controller import usual_lanes
 from spec_tui.tui.screens.export import save
@@ -129,7 +129,7 @@ def test_speed_panel_keeps_its_places_while_numbers_change():
     panel, places = SpeedPanel(), None
     panel.detailed = True
     for stop in range(4, len(events), 5):
-        panel._run = fold_all(events[:stop])
+        panel.show_run(fold_all(events[:stop]), None, None)
         rows = flat(panel.rows(50, 23))
         assert len(rows) <= 23 and all(cells(r) <= 50 for r in rows)
         labels = {
@@ -145,7 +145,8 @@ def test_speed_panel_fits_any_height(height):
     for run in (RunState(), run_of(), run_of("autoregressive")):
         for detailed in (False, True):
             panel = SpeedPanel()
-            panel._run, panel.detailed = run, detailed
+            panel.show_run(run, None, None)
+            panel.detailed = detailed
             rows = flat(panel.rows(50, height))
             assert any("tokens/s" in row for row in rows[:3])
     assert all(cells(row) <= 80 for row in flat(telemetry(run_of(), None, 1024, 80)))
@@ -157,7 +158,8 @@ def test_speed_panel_fits_any_height(height):
 def tree_rows(event: Round, width: int = 40, height: int = 30) -> list[str]:
     first = Prefilled(1, 0, 0.1, Emitted(1, "So", "So", "target"), 1)
     panel = TreePanel()
-    panel._run, panel._index, panel.detailed = fold_all([first, event]), 0, True
+    panel.show_round(fold_all([first, event]), 0)
+    panel.detailed = True
     return flat(panel.rows(width, height))
 
 
@@ -353,19 +355,19 @@ def test_long_lists_of_trials_are_cut():
 @pytest.mark.parametrize("height", [6, 10, 14, 23, 40, 53])
 def test_a_lossy_run_is_marked_on_every_panel(height):
     panel, run = SpeedPanel(), run_of(law="redraw")
-    panel._run = run
+    panel.show_run(run, None, None)
     rows = flat(panel.rows(50, height))
     assert any("LOSSY: bias 0.250 per round" in row for row in rows) and all(cells(row) <= 50 for row in rows)
     assert any("LOSSY 0.250" in row for row in flat(telemetry(run, None, 1024, 80)))
     assert all(cells(row) <= 80 for row in flat(telemetry(run, None, 1024, 80)))
     tree = TreePanel()
-    tree._run, tree._index = run, 3
+    tree.show_round(run, 3)
     assert any("LOSSY: bias 0.250 in this round" in row for row in flat(tree.rows(40, max(height, 10))))
 
 
 def test_a_lossless_run_is_marked_nowhere():
     panel, run = SpeedPanel(), run_of(law="rejection")
-    panel._run = run
+    panel.show_run(run, None, None)
     assert not any("LOSSY" in row for row in [*flat(panel.rows(50, 40)), *flat(telemetry(run, None, 1024, 80))])
 
 

@@ -12,8 +12,8 @@ from engines.report.events import Ready, Round
 from engines.report.run_state import RunState, fold_all
 from engines.report.traces import upgraded
 from engines.request import Request
-from spec_tui.present import price_words as price
-from spec_tui.present.price_words import why
+from spec_tui.present import price_text as price
+from spec_tui.present.price_text import why
 from spec_tui.present.speed_verdict import Speed, of_runs
 from spec_tui.present.token_facts import budget_words
 from spec_tui.session.settings import ChatSettings
@@ -120,7 +120,7 @@ def test_engines_that_cannot_be_faster_are_said_to_be_so_before():
 def test_before_a_run_the_row_says_what_it_takes_and_nothing_is_invented():
     found = of(RunState())
     assert words(why(RunState(), None, found)) == (
-        f"forecast: faster from {price.share(found.forecast.pays_from)} acceptance per token")
+        f"forecast: faster from {price.percent(found.forecast.pays_from)} acceptance per token")
     assert "an answer measures" in words(why(RunState(), None, None))
     assert cells(words(why(RunState(), None, None, brief=True))) <= 35, "it is not cut at 80 columns"
     assert "not measured yet" in price.conclusion(found)
@@ -172,8 +172,8 @@ def test_forwards_times_their_mean_is_the_time_of_drafting():
     found, m = of(run), run.metrics
     assert found.forward * price.seen(run.rounds).forwards == pytest.approx(m.draft_seconds)
     assert found.dear == pytest.approx(found.forward / (m.verify_scale * CURVE.at(1)))
-    each = f"passes of {found.forward * 1000:.2f} ms ({price.share(found.dear)}"
-    assert each in panel_of(run)._drafting(found)
+    each = f"passes of {found.forward * 1000:.2f} ms ({price.percent(found.dear)}"
+    assert any(each in row for row in flat(panel_of(run).rows(116, 38)))
 
 
 def test_a_draft_model_costs_a_forward_a_token_and_a_tree_a_wide_one_a_level():
@@ -210,7 +210,7 @@ def test_the_conclusion_names_what_is_best_by_the_same_numbers():
     assert f"Forecast: best are drafts of {f.best} levels, {f.speed_up(f.best):.2f}x" in said
     assert f"The published size, 5, would give {f.speed_up(5):.2f}x" in said
     assert ("nothing so deep" in said) == (f.best > len(f.chances))
-    assert "no drafts at all" in price.conclusion(found, 0.01)
+    assert "drafting does not pay" in price.conclusion(found, 0.01)
     assert price.conclusion(found, 0.9).startswith("Forecast at 90 % acceptance per level")
 
 
@@ -288,8 +288,7 @@ def test_expected_speed_is_to_scale_from_zero_with_a_line_at_one(width):
 def panel_of(run: RunState, found: price.SpeedEstimate | None = None,
              baseline: RunState | None = None) -> PricePanel:
     panel = PricePanel()
-    panel._run, panel._curve, panel._seen = run, price.curve(run, READY), price.seen(run.rounds)
-    panel._outlook, panel._baseline = found or of(run), baseline
+    panel.show_price(run, -1, price.curve(run, READY), found or of(run), baseline)
     return panel
 
 
@@ -374,7 +373,7 @@ def test_telemetry_has_the_verdict_in_sixty_columns():
 def test_the_budget_is_told_in_tree_and_inspector():
     run = run_of()
     panel = TreePanel()
-    panel._run, panel._index = run, len(run.rounds) - 1
+    panel.show_round(run, -1)
     assert "expected" not in flat(panel.rows(49, 12))[-1]  # the first look
     panel.detailed = True
     foot = flat(panel.rows(49, 12))[-2:]

@@ -171,7 +171,7 @@ async def test_a_race_stopped_before_any_lane_ran_has_nothing_to_show():
         r.client.race_on()
         await r.settle()
         assert not r.controller.running and not r.controller.finished and r.controller.replay is None
-        assert "stopped before anything was complete" in r.said and r.screen.has_class("before")
+        assert "stopped before any run was complete" in r.said and r.screen.has_class("before")
         assert "earlier in the prompt" in " ".join(r.rows("#race-lanes"))  # what the lanes are, as before
         await r.press("enter")
         assert r.controller.running
@@ -643,7 +643,7 @@ async def test_a_live_race_and_one_without_an_end_are_not_kept(tmp_path):
 
 
 @pytest.mark.parametrize("name, words, lanes", [
-    ("rest-trie", "rest-trie: its rows, on the datastores", 2), ("rest-draft-size", "6 of 7 rows", 6),
+    ("rest-trie", "rest-trie: its rows, with the chosen datastores", 2), ("rest-draft-size", "6 of 7 rows", 6),
     ("admg-xsum", "cannot be run here", 0), ("dresd-explained", "too few of its rows", 0),
 ])
 async def test_rows_of_a_papers_table_become_lanes(name, words, lanes):

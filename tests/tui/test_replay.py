@@ -49,7 +49,7 @@ async def playing(trace: Trace, speed: float = math.inf, size=(120, 40)):
 def cells(session: Session, *names: str) -> list:
     """Every segment of these widgets, text and style; of the transcript beyond what fits on the screen too."""
     transcript = session.chat.transcript
-    out = [transcript._strip(y, 60, None)._segments for y in range(len(transcript._wrap.lines))]
+    out = [transcript._strip(y, 60, None)._segments for y in range(len(transcript.wrapped.lines))]
     for name in names:
         widget = session.chat.query_one(name)
         out += [strip._segments for strip in (widget.render_line(y) for y in range(widget.size.height))]

@@ -107,7 +107,7 @@ def test_a_run_that_is_cut_off_is_shown_and_counts_nowhere():
     holed = Trace(tuple(e for e in SHIPPED["pld"].events if not (isinstance(e, Round) and e.index == 2)))
     race = recorded_race([RecordedRun("autoregressive", SHIPPED["autoregressive"]), RecordedRun("holed", holed)])
     assert not race.result.pairs and not race.comparable
-    assert any("of 2 pld rounds are missing" in note for note in race.notes())
+    assert any("rounds of 2 pld are missing" in note for note in race.notes())
     with pytest.raises(UsageProblem, match="none of these runs"):
         recorded_race([RecordedRun("torn", Trace(torn))])
 

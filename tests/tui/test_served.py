@@ -176,7 +176,7 @@ async def test_a_server_without_a_clock_of_its_own_has_no_price(session):
     async with session(client=Measuring(ready=replace(SERVED, backend="vLLM 0.32.0"))) as s:
         await s.pilot.press("escape", "p", "enter")
         await s.settle()
-        assert s.client.asked == 0 and "vLLM 0.32.0 tells no times of its own" in screen_text(s)
+        assert s.client.asked == 0 and "vLLM 0.32.0 reports no times of its own" in screen_text(s)
 
 
 def answer(*rounds: Round, arrival: bool = False, round_trip: float | None = 0.0004):

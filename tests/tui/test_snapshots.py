@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from engines.datastores.storage import catalog as places
-from engines.heads.shape import HEADS
+from engines.heads.head_config import HEADS
 from engines.report.events import LoadedHead
 from engines.request import Request
 from spec_tui.session.engine_commands import LoadRequest

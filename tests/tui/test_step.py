@@ -213,7 +213,7 @@ async def test_a_second_run_that_does_not_end_is_told(session, how):
         s.client.feed(4)
         await s.settle()
         if how == "fail":
-            s.client._script.clear()
+            s.client.pending.clear()
             s.client.say(Failed("the model failed", "try again"))
         elif how == "die":
             s.client.die()

@@ -78,7 +78,7 @@ def cpu_of(pid: int) -> float:
 
 if __name__ == "__main__":
     from spec_tui.tui.app import SpecTui
-    from spec_tui.tui.own_terminal import restored
+    from spec_tui.tui.terminal_restore import restored
 
     pipe, other = int(sys.argv[1]), sys.argv[2:]
     with restored():  # and the application ends where its terminal does

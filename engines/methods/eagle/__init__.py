@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engines.core.tree import depths
-from engines.heads.shape import EAGLE_HEAD
+from engines.heads.head_config import EAGLE_HEAD
 from engines.methods import counterparts as other
 from engines.methods.options import Option
 from engines.methods.origins import DRAFT

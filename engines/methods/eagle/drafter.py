@@ -6,7 +6,7 @@ from typing import Any
 
 from engines.core.outcome import Outcome
 from engines.errors import UsageProblem
-from engines.heads.shape import EAGLE_HEAD
+from engines.heads.head_config import EAGLE_HEAD
 from engines.methods.drafter import Resources
 from engines.methods.shared.predictor_drafter import PredictorDrafter
 

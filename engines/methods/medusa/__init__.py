@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engines.core.tree import depths
-from engines.heads.shape import MEDUSA_HEADS
+from engines.heads.head_config import MEDUSA_HEADS
 from engines.methods import counterparts as other
 from engines.methods import note_of
 from engines.methods.notes import Note, labelled

@@ -15,7 +15,7 @@ from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.cost.budget import LEVELS
 from engines.errors import UsageProblem
-from engines.heads.shape import MEDUSA_HEADS
+from engines.heads.head_config import MEDUSA_HEADS
 from engines.methods.drafter import Drafter, Resources, chosen_row
 from engines.methods.medusa import MedusaNote
 from engines.methods.origins import DRAFT
@@ -49,7 +49,7 @@ class Medusa(Drafter):
         self.medusa: Any = resources.heads[MEDUSA_HEADS]
         self.price = resources.head_prices.get(MEDUSA_HEADS)
         self.features, self.reads = self.medusa.request, self.medusa.reads
-        self.heads, self.top_k, self.nodes = min(heads, self.medusa.shape.heads), top_k, nodes
+        self.heads, self.top_k, self.nodes = min(heads, self.medusa.config.heads), top_k, nodes
         self._state: torch.Tensor | None = None
 
     def start(self, outcome: Outcome) -> None:

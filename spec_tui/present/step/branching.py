@@ -37,7 +37,7 @@ def going_on(asked: Request, run: RunState, number: int, changed: Request) -> Re
     )
 
 
-def verdict(asked: Request, changed: Request, a: RunState, b: RunState) -> tuple[str, bool | None]:
+def same_text(asked: Request, changed: Request, a: RunState, b: RunState) -> tuple[str, bool | None]:
     """What the two texts say about each other, in a sentence; True: alike as they must be, False: a BUG or a tie, None:
     nothing to expect."""
     at = first_difference(a, b)

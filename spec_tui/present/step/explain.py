@@ -71,7 +71,7 @@ def _prefill(run: RunState, phase: Phase, deep: bool) -> list[str]:
         return ["The beginning of this run is missing."] if phase == "context" else []
     first = quoted(made.first.piece)
     if phase == "context":
-        words = ["How many tokens the prompt has, the server does not say."]
+        words = ["The server does not say how many tokens the prompt has."]
         if made.prompt_tokens is not None:
             words = [f"The prompt has {tokens(made.prompt_tokens)}."]
         if made.reused:

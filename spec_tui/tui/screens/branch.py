@@ -13,11 +13,11 @@ from engines.methods import find
 from engines.report.run_state import RunState, first_difference
 from engines.request import Request
 from spec_tui.present.on_screen import on_screen
-from spec_tui.present.step.branching import differences, future, verdict
+from spec_tui.present.step.branching import differences, future, same_text
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, FAILED, spans
 from spec_tui.session.chat_session import ChatSession, Turn
-from spec_tui.tui import chat_words as words
+from spec_tui.tui import chat_text as words
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.step_panels import BLANK, visible_text
@@ -130,7 +130,7 @@ class BranchScreen(HasActions, Backdrop):
         for panel, title, run in zip(self.query("#branch-body Lines").results(Lines), titles, (a, b)):
             panel.show(*future_rows(title, run, at, top, *panel.size))
         both = self.query_one("#both", Lines)
-        both.show(*table_rows(a, b, *verdict(self.asked, changed, a, b), both.size.width))
+        both.show(*table_rows(a, b, *same_text(self.asked, changed, a, b), both.size.width))
         self.query_one("#branch-said", SplitLine).show(self._said())
 
     def _said(self) -> Row:

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 INTERVAL = 0.1  # seconds between two checks for changes
 FIELDS = (
     Option("name", "", "Name: a-z, 0-9, - and _."),
-    Option("from", "", "Files and folders, separated by blanks (in 'quotes' where a name has blanks), python-stdlib, "
+    Option("from", "", "Files and folders, separated by spaces ('quote' names that have spaces), python-stdlib, "
            "hf:DATASET[:SPLIT][:COLUMN], or model-answers: the model's answers to your prompts."),
     Option("kind", "sparse", "sparse: exact matches, for rest; dense: hidden states of the model, for dresd; both.",
            choices=("sparse", "dense", "both")),
-    Option("limit", 0, "Stop after so many tokens; 0 takes all.", 0),
+    Option("limit", 0, "Maximum number of tokens; 0: all.", 0),
 )  # fmt: skip
 ANSWER_FIELDS = (
     Option("prompts", "", "A file of prompts: one per line, or lines of JSON with a \"prompt\"."),
     Option("answers", 1, "Answers to each prompt; more than one needs a temperature.", 1),
     Option("temperature", 0.0, "Temperature of the answers; 0 is greedy.", 0, 100),
-    Option("max_new_tokens", 256, "Longest answer, in tokens.", 1),
+    Option("max_new_tokens", 256, "Maximum length of an answer, in tokens.", 1),
 )
 WIDE = ("name", "from", "prompts")
 
@@ -114,7 +114,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         try:
             sources = tuple(shlex.split(str(self._value("from"))))
         except ValueError:
-            raise UsageProblem("a quotation mark is missing its partner", "close it, or put \\ before it") from None
+            raise UsageProblem("a quotation mark is not closed", "close it, or put \\ before it") from None
         given = {"limit": self._value("limit") or None}
         if self.has_class("answered"):
             given |= {name.name: self._value(name.name) for name in ANSWER_FIELDS}

@@ -15,8 +15,8 @@ from engines.methods import drafts_itself, find
 from engines.report.run_state import RunState
 from engines.report.wording import counted
 from spec_tui.learn.glossary_entries import word_of
-from spec_tui.present import audit_words as verdict
-from spec_tui.present import price_words as price
+from spec_tui.present import audit_text as verdict
+from spec_tui.present import price_text as price
 from spec_tui.present import token_styles as marks
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.served_price import ServedPrice, served_price
@@ -27,7 +27,7 @@ from spec_tui.session.history import Entry
 from spec_tui.session.host_access import HostAccess
 from spec_tui.session.jobs import SessionChange
 from spec_tui.session.settings import ChatSettings, to_build
-from spec_tui.tui import chat_words as words
+from spec_tui.tui import chat_text as words
 from spec_tui.tui import layers_view as layers
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
@@ -239,7 +239,7 @@ class ChatScreen(HasActions, Backdrop):
         if happened & {"dead", "failed", "broke", "finished"}:
             self._message = self.session.unsaved
             last = self.session.last if "finished" in happened else None  # None too where nothing was said
-            if last is not None and (said := self.session.cautions(last.run)):
+            if last is not None and (said := self.session.caveats(last.run)):
                 self._message = said[0].brief
         if "audited" in happened:
             self._close(self.session.audited)
@@ -299,7 +299,7 @@ class ChatScreen(HasActions, Backdrop):
             self.query_one(LargeNumbers).show(*words.figures(run, baseline))
         panel = self.query_one(SpeedPanel)
         panel.measures = session.client.capabilities.baseline
-        panel.show_run(run, baseline, limit, title, outlook, session.cautions(run))
+        panel.show_run(run, baseline, limit, title, outlook, session.caveats(run))
         lines = self.query_one("#telemetry", Lines)
         if lines.is_on_screen_tree:
             lines.show(*telemetry(run, baseline, limit, lines.size.width, outlook))
@@ -634,25 +634,10 @@ class ChatScreen(HasActions, Backdrop):
             self.call_after_refresh(self._save, form)  # the dialog shall not be in the picture
 
     def _save(self, form: str) -> None:
-        from spec_tui.export.svg import portable
-        from spec_tui.tui.screens import export
+        from spec_tui.tui.screens.export import deliver
 
-        try:
-            if form == export.PICTURE:
-                picture = portable(self.app.export_screenshot(title="spec-tui"))
-                what, data, ending = "screen", picture.encode(), form
-            else:
-                what, (data, ending) = "answer", export.document(
-                    self.turn.run, form, self.session.baseline(self.turn.run))
-            if HostAccess.here().whole:
-                self.say(f"saved the {what} as {export.save(data, ending)}")
-            else:
-                self.app.copy_to_clipboard(data.decode())
-                self.say(f"copied the {what}: paste it into a file that ends in .{ending}")
-        except OSError as error:
-            self.say(f"could not save it: {error.strerror or error}")
-        except SpecError as error:
-            self.say(failure(error))
+        run = self.turn.run if self.turn is not None else RunState()
+        self.say(deliver(self.app, form, run, self.session.baseline(run)))
 
     def action_engine(self) -> None:
         from spec_tui.tui.screens.engine import EngineScreen
@@ -888,20 +873,8 @@ class ChatScreen(HasActions, Backdrop):
 
     def action_rule(self, name: str, step: int) -> None:
         """Another threshold, interval or number of last layers for the next answer."""
-        settings, engine = self.session.settings, self.session.settings.resolved(self.session.ready)
-        if not layers.has_rules(engine):
-            self.say(layers.no_rules(engine))
-            return
-        value = settings.options(engine)[name]
-        value = layers.stepped(value, step) if name == "alpha" else value + step
-        try:
-            new = settings.with_option(engine, name, value)
-        except UsageProblem as error:
-            self.say(failure(error))
-            return
-        off = {"alpha": "cosine", "m": "interval"}.get(name, "")
-        rule_off = off and not settings.options(engine)[off]
-        self._chosen(new, f"{name} belongs to a rule that is off: /set {off}=true" if rule_off else "")
+        new, said = layers.with_rule(self.session.settings, self.session.ready, name, step)
+        self._chosen(new, said) if new is not None else self.say(said)
 
     def action_measure_layers(self) -> None:
         """The cosines of a prompt, without an answer."""

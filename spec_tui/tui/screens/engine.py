@@ -15,7 +15,7 @@ from engines.errors import UsageProblem
 from engines.methods import MethodSpec, find, specs
 from engines.methods.options import Option
 from engines.report.events import Ready
-from spec_tui.present import price_words as price
+from spec_tui.present import price_text as price
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import LOSSY, one_line
 from spec_tui.session.settings import SAMPLING, ChatSettings, stores, to_build, unavailable
@@ -69,7 +69,7 @@ class EngineScreen(SpecModal[ChatSettings]):
         chosen = " ".join(self.settings.datastores)
         offered = tuple(dict.fromkeys([DEFAULT_ONES, *stores(self.ready), *filter(None, [chosen])]))
         searched = ", ".join(replace(self.settings, datastores=()).searched(self.ready)) or "none"
-        words = f"What engines with retrieval search. Default ones: {searched}. Several: on the Data screen (d)."
+        words = f"Searched by engines with retrieval. Default: {searched}. Choose several on the Data screen (d)."
         return Field(Option("datastores", DEFAULT_ONES, words, choices=offered), chosen or DEFAULT_ONES,
                      classes="wide datastores")
 
@@ -78,7 +78,7 @@ class EngineScreen(SpecModal[ChatSettings]):
         for option in SAMPLING:
             yield Field(option, getattr(self.settings, option.name), classes="sampling")
         if self.SYSTEM:
-            yield Field(Option("system", "", "What the model is told before the conversation."), self.settings.system,
+            yield Field(Option("system", "", "Instructions before the conversation."), self.settings.system,
                         classes="wide system")
 
     async def on_mount(self) -> None:

@@ -21,7 +21,7 @@ from engines.wire import Event
 from spec_tui.export import advice_report
 from spec_tui.export.advice_report import Advice
 from spec_tui.export.report import text
-from spec_tui.present.advice_words import planned
+from spec_tui.present.advice_text import planned
 from spec_tui.present.on_screen import failure
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.rows import bar
@@ -41,8 +41,8 @@ from spec_tui.tui.widgets.strip_panel import SplitLine
 _MINUTES = (1, 2, 3, 5, 10, 20, 30, 60)
 _TIMED, _RESTING = 1.0, 0.1  # seconds between two looks, while lanes are timed and else
 _RUNNING, _IDLE, _ADVISED = attrgetter("running"), attrgetter("idle"), attrgetter("advised")
-_KEYS = """enter starts it, + and - change the time, i names a file of prompts: lines of text or of JSON, or a chat \
-log. Without one our own prompts are asked. Nothing else can be asked meanwhile, and other programs disturb it."""
+_KEYS = """enter starts, + and - change the time, i selects a file of prompts: lines of text or JSON, or a chat log; \
+without one it uses our own. You cannot ask anything else meanwhile, and other programs disturb the measurement."""
 
 
 class EvaluateScreen(HasActions, Screen[None]):
@@ -60,7 +60,7 @@ class EvaluateScreen(HasActions, Screen[None]):
     PALETTE: ClassVar = "Evaluate: "
     ACTIONS = (
         Action(id="evaluate.stop", run="stop", keys="escape", label="Stop", footer=True, when=_RUNNING,
-               help="Stop; what is known so far is said"),
+               help="Stop, and report what is known so far"),
         Action(id="evaluate.leave", run="leave", keys="escape", label="Back", footer=True, when=_IDLE,
                help="Leave the file's name; then go back to the chat"),
         Action(id="evaluate.go", run="go", keys="enter", label="Start", footer=True, when=_IDLE,
@@ -70,9 +70,9 @@ class EvaluateScreen(HasActions, Screen[None]):
         Action(id="evaluate.less", run="minutes(-1)", keys="minus", label="Less", footer=True, when=_IDLE,
                help="Less time"),
         Action(id="evaluate.file", run="file", keys="i", label="Prompts", footer=True, when=_IDLE,
-               help="Name a file of prompts"),
+               help="Select a file of prompts"),
         Action(id="evaluate.use", run="use", keys="u", label="Use it", footer=True, when=_ADVISED,
-               help="Use what is advised from now on with this model; spec-tui advise --undo forgets it"),
+               help="Use the advice from now on with this model; spec-tui advise --undo removes it"),
         Action(id="evaluate.copy", run="copy", keys="c", label="Copy", footer=True, when=_ADVISED,
                help="Copy the settings for spec-tui, vLLM, llama.cpp and transformers"),
         Action(id="evaluate.up", run="scroll(-1)", keys="pageup,up", label="Up", palette="", help="Scroll up"),
@@ -204,7 +204,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         """What it will do, in which order."""
         session = self.session
         if session.ready is None:
-            return "What will be tried is known when the model is loaded."
+            return "The plan is shown when the model is loaded."
         try:
             asked = self._prompts()
             request = session.settings.request((("user", "x"),), session.ready)

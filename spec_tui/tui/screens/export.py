@@ -7,12 +7,16 @@ import os
 from datetime import datetime
 from pathlib import Path
 
+from textual.app import App
 from textual.content import Content
 
+from engines.errors import SpecError
 from engines.folders import write_whole
 from engines.report.run_state import RunState
 from engines.report.traces import Trace, written
 from spec_tui.export.formats import FORMATS, ExportOptions
+from spec_tui.export.svg import portable
+from spec_tui.present.on_screen import failure
 from spec_tui.session.host_access import HostAccess
 from spec_tui.tui.screens.modal import ListScreen
 
@@ -43,6 +47,24 @@ class ExportScreen(ListScreen[str]):
 
     def chosen(self, number: int) -> None:
         self.dismiss(self._names[number])
+
+
+def deliver(app: App, form: str, run: RunState, baseline: RunState | None) -> str:
+    """Save an answer, or the screen, in a form of ``CHOICES``; copy it where no file can be written. Returns what there
+    is to say."""
+    try:
+        if form == PICTURE:
+            what, data, ending = "screen", portable(app.export_screenshot(title="spec-tui")).encode(), form
+        else:
+            what, (data, ending) = "answer", document(run, form, baseline)
+        if HostAccess.here().whole:
+            return f"saved the {what} as {save(data, ending)}"
+    except OSError as error:
+        return f"could not save it: {error.strerror or error}"
+    except SpecError as error:
+        return failure(error)
+    app.copy_to_clipboard(data.decode())
+    return f"copied the {what}: paste it into a file that ends in .{ending}"
 
 
 def document(run: RunState, name: str, baseline: RunState | None = None) -> tuple[bytes, str]:

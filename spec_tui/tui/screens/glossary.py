@@ -62,7 +62,7 @@ class GlossaryScreen(SpecModal[None]):
         scroll.scroll_relative(y=step * max(1, scroll.size.height - 2), animate=False)
 
 
-def found(wanted: str) -> Mapping[str, str]:
+def search(wanted: str) -> Mapping[str, str]:
     """The words and marks of the glossary, the engines and their options in which this occurs: first the one that is
     called so, then those whose name begins with it."""
     wanted = wanted.strip().lower()
@@ -81,7 +81,7 @@ def found(wanted: str) -> Mapping[str, str]:
 
 def glossary_text(wanted: str, width: int) -> Content:
     """The entries that are wanted, wrapped to a width."""
-    entries = found(wanted)
+    entries = search(wanted)
     if not entries:
         return Content(f"Nothing here is called ‹{one_line(wanted, 40)}›.")
     return Content("\n").join(map(partial(row, total=width), entries, entries.values()))

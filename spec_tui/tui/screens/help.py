@@ -22,7 +22,7 @@ MARKS = (
     ("accepted", "$tok-accept", "drafted, and accepted by the target"),
     ("corrected", "bold underline $tok-fixed", "the draft was rejected here; this is the target's own token"),
     ("bonus", "bold uu $tok-bonus", "the whole draft was accepted; one more token, from the same forward pass"),
-    ("rejected", "strike $tok-ghost", "drafted, not accepted; after the text as it is written, and kept in it by v"),
+    ("rejected", "strike $tok-ghost", "drafted, not accepted; shown after the text while it is written, v keeps it"),
 )
 GLYPHS = ("● accepted   ✗ rejected   ○ not reached   ◐ what the target chose   ◌ the tree's root   "
           "✂ retrieved, but pruned")
@@ -31,7 +31,7 @@ LAYERS = ("■ drafts run it   ▣ one of the last n   left out: c cosine, i int
 NUMBERS = (
     ("M", "tokens per verify step: what a forward pass of the target gives on average; without drafts exactly 1"),
     ("accepted", "share of the drafted tokens that were kept"),
-    ("tokens/s", "by the engine's own clock, without the prefill; drawing is not in it"),
+    ("tokens/s", "by the engine's own clock, without the prefill and without drawing"),
     ("✓ ≈ ✗", "what an audit (a) found: every token is the target's own choice; a tie within rounding; a BUG"),
     ("t(n)", "time of a forward pass over n tokens, measured when the model is loaded"),
     ("break-even", "tokens that a verify step must give on average to be as fast as autoregressive decoding"),

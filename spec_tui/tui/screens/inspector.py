@@ -12,7 +12,7 @@ from engines.laws import LawSpec, trying
 from engines.report.events import Choice, Round, Trial
 from engines.report.run_state import RunState, TokenState
 from spec_tui.learn.glossary_entries import word_of
-from spec_tui.present import audit_words as verdict
+from spec_tui.present import audit_text as verdict
 from spec_tui.present.step.nodes import origins_of
 from spec_tui.present.text import sanitise, visible
 from spec_tui.present.token_facts import facts, fate

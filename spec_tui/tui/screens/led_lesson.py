@@ -15,7 +15,7 @@ from engines.core.tree import depths
 from engines.report.events import Round
 from engines.report.wording import counted
 from spec_tui.learn.class_room import MOST
-from spec_tui.learn.walk import Walk
+from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.present.rows import Row, bar
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
 from spec_tui.present.step.player import StepPlayer
@@ -111,7 +111,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
     """A lesson that a class goes through.
 
     Args:
-        walk: the lesson and its runs, the same in all sessions.
+        progress: the lesson and its runs, the same in all sessions.
         leads: whether this is the teacher's session.
         tell: takes what this session says to the server.
     """
@@ -126,8 +126,8 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
     )
     CSS_PATH: ClassVar = LessonScreen.CSS_PATH
 
-    def __init__(self, walk: Walk, leads: bool, tell: Tell) -> None:
-        super().__init__(walk)
+    def __init__(self, progress: LessonProgress, leads: bool, tell: Tell) -> None:
+        super().__init__(progress)
         self.leads, self.tell = leads, tell
         self.stage, self.led, self.mine = "page", 0, None
         self.counts: tuple[int, ...] = ()
@@ -144,7 +144,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
     @property
     def drafted(self) -> Round | None:
         """The round of the page where its draft can be voted on."""
-        view = self.walk.view()
+        view = self.progress.view()
         event = event_of(view.run, view.place.round)
         return event if view.figure is None and not view.options and event and event.draft.tokens else None
 
@@ -158,7 +158,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
 
     def _ballot(self) -> Ballot | None:
         event = self.drafted
-        if self.stage == "page" or event is None or self.walk.at != self.led or not self.counts:
+        if self.stage == "page" or event is None or self.progress.at != self.led or not self.counts:
             return None
         came = min(len(event.path), len(self.counts) - 1) if self.stage == "shown" else None
         drafted, deepest = len(event.draft.tokens), max(depths(event.draft.parents))
@@ -178,12 +178,12 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         """The page and the stage that the class has come to; a student who reads elsewhere is called back to it."""
         moved, was = at != self.led or stage != self.stage, self.stage
         self.led, self.stage = at, stage
-        if moved and at < self.walk.length:
+        if moved and at < self.progress.length:
             self._staged(at, was)
         self.draw()
 
     def _staged(self, at: int, was: str) -> None:
-        self.walk.at = at
+        self.progress.at = at
         if self.stage == "page" or was == "page":
             self.mine = None
             super().turned()
@@ -195,7 +195,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
                 self.set_timer(0.01 + number * _STEP, lambda phase=phase: self._shows(at, phase))
 
     def _shows(self, at: int, phase: str) -> None:
-        if self.stage == "shown" and self.walk.at == at:
+        if self.stage == "shown" and self.progress.at == at:
             self.player.place = StepPosition(self.player.place.round, phase)
             self.draw()
 
@@ -203,14 +203,14 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
     def turned(self) -> None:
         super().turned()
         if self.leads:
-            self.led, self.stage, self.counts = self.walk.at, "page", ()
+            self.led, self.stage, self.counts = self.progress.at, "page", ()
             self._lead(0)
-        elif self.stage == "vote" and self.walk.at == self.led:
+        elif self.stage == "vote" and self.progress.at == self.led:
             self._hides_round()
         self.draw()
 
     def _hides_round(self) -> None:
-        self.player.place = StepPosition(self.walk.view().place.round, "tree")
+        self.player.place = StepPosition(self.progress.view().place.round, "tree")
 
     def _lead(self, most: int) -> None:
         self.tell({"type": "page", "at": self.led, "stage": self.stage, "most": most})
@@ -220,7 +220,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         most, was = min(MOST, max(depths(self.drafted.draft.parents))), self.stage
         self.stage = "shown" if was == "vote" else "vote"
         self.counts = self.counts if self.stage == "shown" else (0,) * (most + 1)
-        self._staged(self.walk.at, was)
+        self._staged(self.progress.at, was)
         self._lead(most)
         self.draw()
 
@@ -235,7 +235,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
             super().on_timeline_picked(event)
 
     def action_next(self) -> None:
-        if self.walk.at + 1 < self.walk.length or self.walk.view().asks:
+        if self.progress.at + 1 < self.progress.length or self.progress.view().asks:
             super().action_next()
         else:
             self.say("The end.")  # esc ends the session
@@ -245,7 +245,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         self.draw()
 
     def action_digit(self, digit: int) -> None:
-        if self.stage != "vote" or self.leads or self.walk.at != self.led:
+        if self.stage != "vote" or self.leads or self.progress.at != self.led:
             super().action_digit(digit)
         elif digit < len(self.counts):
             self.mine = digit

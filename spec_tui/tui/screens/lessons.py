@@ -14,8 +14,8 @@ from textual.content import Content
 from engines.report.wording import counted
 from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import Lesson, find, names, recorded
+from spec_tui.learn.lesson_progress import LessonProgress, View
 from spec_tui.learn.sources import named_in, sources
-from spec_tui.learn.walk import View, Walk
 from spec_tui.present.rows import Row
 from spec_tui.present.step.player import StepPlayer
 from spec_tui.session import kept_settings
@@ -34,7 +34,7 @@ class LessonsScreen(ListScreen[None]):
     """The list: enter begins a lesson, and after its end the next one is offered.
 
     Args:
-        walk: a lesson, or a path through several, to open at once.
+        progress: a lesson, or a path through several, to open at once.
     """
 
     CSS_PATH: ClassVar = ["modal.tcss", "lessons.tcss"]
@@ -42,23 +42,23 @@ class LessonsScreen(ListScreen[None]):
                Action(id="lessons.papers", run="papers", keys="L", label="Papers", help=_TABLES))
     word_here = "lesson"
 
-    def __init__(self, walk: Walk | None = None) -> None:
+    def __init__(self, progress: LessonProgress | None = None) -> None:
         self.lessons = [find(name) for name in names()]
-        self._walk, finished = walk, kept_settings.finished_lessons()
+        self._progress, finished = progress, kept_settings.finished_lessons()
         lines = [_line(number, one, one.name in finished) for number, one in enumerate(self.lessons, 1)]
-        begun = walk is not None and walk.lesson.name in names()
+        begun = progress is not None and progress.lesson.name in names()
         super().__init__(
             "lessons", "enter begins · L papers' tables · esc closes", lines, list(map(_about, self.lessons)),
-            names().index(walk.lesson.name) if begun else 0)
+            names().index(progress.lesson.name) if begun else 0)
 
     def on_mount(self) -> None:
         super().on_mount()
-        if self._walk is not None:
-            self.call_after_refresh(self._open, self._walk)
+        if self._progress is not None:
+            self.call_after_refresh(self._open, self._progress)
 
     def chosen(self, number: int) -> None:
         lesson = self.lessons[number]
-        self._open(Walk(lesson, recorded(lesson)))
+        self._open(LessonProgress(lesson, recorded(lesson)))
 
     def action_begin(self) -> None:
         self.chosen(self.options.highlighted or 0)
@@ -66,8 +66,8 @@ class LessonsScreen(ListScreen[None]):
     def action_papers(self) -> None:
         self.app.show_papers(self.lessons[self.options.highlighted or 0].tables[:1])
 
-    def _open(self, walk: Walk) -> None:
-        self.app.push_screen(LessonScreen(walk), lambda went_on: self._done(walk.lesson.name, went_on))
+    def _open(self, progress: LessonProgress) -> None:
+        self.app.push_screen(LessonScreen(progress), lambda went_on: self._done(progress.lesson.name, went_on))
 
     def _done(self, name: str, went_on: bool | None) -> None:
         if went_on is False or name not in names():
@@ -95,21 +95,21 @@ def _about(lesson: Lesson) -> Content:
 
 
 class LessonText(StepPanel):
-    """The page where a walk is; ``scrolled`` rows of it are scrolled away.
+    """The page where a progress is; ``scrolled`` rows of it are scrolled away.
 
     Attributes:
         shows: the page's "text", its "words" explained, or its "notes" for the presenter.
     """
 
-    walk: Walk | None = None
+    progress: LessonProgress | None = None
     shows = "text"
     scrolled = 0
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
-        if self.walk is None:
+        if self.progress is None:
             return []
-        view = self.walk.view()
-        where = f"{self.walk.at + 1} of {self.walk.length}"
+        view = self.progress.view()
+        where = f"{self.progress.at + 1} of {self.progress.length}"
         head: list[Row] = [title_row(width, view.title, where)]
         room = max(1, height - len(head))
         lines = {"text": body, "words": _words, "notes": _notes}[self.shows](view, width, room)
@@ -120,16 +120,16 @@ class LessonText(StepPanel):
         return [*head, *shown]
 
     def needed(self, player: StepPlayer, width: int) -> int:
-        return 2 + len(body(self.walk.view(), width)) if self.walk is not None else 1  # a blank row at the end
+        return 2 + len(body(self.progress.view(), width)) if self.progress is not None else 1  # a blank row at the end
 
 
 class FigurePanel(StripPanel):
     """The figure of the page, where it has one."""
 
-    walk: Walk | None = None
+    progress: LessonProgress | None = None
 
     def rows(self, width: int, height: int) -> list[Row]:
-        figure = self.walk.view().figure if self.walk is not None else None
+        figure = self.progress.view().figure if self.progress is not None else None
         if figure is None:
             return []
         keys = [f"↑ ↓ {figure.moves}"] * bool(figure.moves) + [f"space: {figure.draws}"] * bool(figure.draws)
@@ -207,16 +207,16 @@ def _notes(view: View, width: int, room: int) -> list[Row]:
 
 def _free(lesson: LessonScreen) -> bool:
     """Whether the run may be looked at freely: while a question is asked, it would give the answer away."""
-    return not lesson.walk.view().asks and lesson.walk.view().figure is None
+    return not lesson.progress.view().asks and lesson.progress.view().figure is None
 
 
 def _moves(lesson: LessonScreen) -> bool:
-    figure = lesson.walk.view().figure
+    figure = lesson.progress.view().figure
     return figure is not None and bool(figure.moves)
 
 
 def _draws(lesson: LessonScreen) -> bool:
-    figure = lesson.walk.view().figure
+    figure = lesson.progress.view().figure
     return figure is not None and bool(figure.draws)
 
 
@@ -224,7 +224,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     """Goes through a lesson. Gives back True to go on after its end, None where it was left there, False before.
 
     Args:
-        walk: the lesson and its runs.
+        progress: the lesson and its runs.
     """
 
     CSS_PATH: ClassVar = ["step.tcss", "lessons.tcss"]
@@ -239,7 +239,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
                help="Move in the figure, or in a table that is longer than its panel"),
         Action(id="lesson.down", run="move(-1)", keys="down", label="Move down", help="The other way"),
         Action(id="lesson.draw", run="draw_figure", keys="space", label="Draw", footer=True, when=_draws,
-               help="Do what stands below the figure after space"),
+               help="Do what the line below the figure says"),
         Action(id="lesson.phase", run="phase(1)", keys="full_stop", label="Phase", footer=True, when=_free,
                help="The next phase of the run; turning the page returns to its own"),
         Action(id="lesson.phase-back", run="phase(-1)", keys="comma", label="Phase before", when=_free,
@@ -259,11 +259,11 @@ class LessonScreen(StepScreen, inherit_bindings=False):
                help="Answers the question with this choice"),
     )
 
-    def __init__(self, walk: Walk) -> None:
-        view = walk.view()
-        super().__init__(view.run, walk.lesson.title, place=view.place)
+    def __init__(self, progress: LessonProgress) -> None:
+        view = progress.view()
+        super().__init__(view.run, progress.lesson.title, place=view.place)
         self.add_class("lesson")  # its style sheet goes before that of the step screen
-        self.walk = walk
+        self.progress = progress
 
     def teaching(self) -> ComposeResult:
         yield LessonText(id="lesson")
@@ -271,12 +271,12 @@ class LessonScreen(StepScreen, inherit_bindings=False):
 
     @property
     def word_here(self) -> str:
-        return next(iter(self.walk.view().terms), "")
+        return next(iter(self.progress.view().terms), "")
 
     @property
     def active_bindings(self) -> dict[str, ActiveBinding]:
         """The keys; space is called what it does to this figure."""
-        found, figure = super().active_bindings, self.walk.view().figure
+        found, figure = super().active_bindings, self.progress.view().figure
         if figure is not None and "space" in found:
             node, binding, *rest = found["space"]
             found["space"] = ActiveBinding(node, replace(binding, description=figure.verb), *rest)
@@ -285,7 +285,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     @property
     def hiding(self) -> bool:
         """Whether what becomes of the round is still hidden."""
-        return self.walk.view().asks
+        return self.progress.view().asks
 
     def picture(self) -> ComposeResult:
         yield FigurePanel(id="figure")
@@ -294,10 +294,10 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     # -- drawing ----------------------------------------------------------------------------------
     def draw(self) -> None:
         """Draw the page and its place."""
-        view, figure = self.walk.view(), self.query_one(FigurePanel)
+        view, figure = self.progress.view(), self.query_one(FigurePanel)
         self.player.run, self.player.guessing = view.run, self.hiding
         self.set_class(view.figure is not None, "figured")
-        self.query_one(LessonText).walk = figure.walk = self.walk
+        self.query_one(LessonText).progress = figure.progress = self.progress
         self.set_class(tree_first(self.player), "tree-first")
         super().draw()
         figure.update_rows()
@@ -305,20 +305,20 @@ class LessonScreen(StepScreen, inherit_bindings=False):
             panel.refresh(layout=True)  # as high as what it shows now
 
     def _draw_top(self) -> None:
-        view, number = self.walk.view(), self.player.place.round
+        view, number = self.progress.view(), self.player.place.round
         here = "" if view.figure is not None else f" · round {number}" if number else " · prefill"
         left = [(" spec-tui ", "title"), (" lesson ", "strong"), (self.run_title, "text")]
         self.query_one("#step-top", SplitLine).show(left, [(f"{view.name}{here} ", "muted")])
 
     @property
     def _at_end(self) -> bool:
-        return self.walk.at + 1 == self.walk.length and not self.walk.view().asks
+        return self.progress.at + 1 == self.progress.length and not self.progress.view().asks
 
     def turned(self) -> None:
         """Another page, or an answer: the step view goes where it points; what a question asks for is hidden."""
-        view, text = self.walk.view(), self.query_one(LessonText)
+        view, text = self.progress.view(), self.query_one(LessonText)
         self.player.run, self.player.place = view.run, view.place
-        self.message = "" if not self._at_end else _END if self.walk.lesson.name in names() else "The end."
+        self.message = "" if not self._at_end else _END if self.progress.lesson.name in names() else "The end."
         text.scrolled, text.shows = 0, "text"
         self.query_one(LessonExplaining).scrolled = self.query_one(Doing).scrolled = 0
         self.refresh_bindings()
@@ -326,41 +326,41 @@ class LessonScreen(StepScreen, inherit_bindings=False):
 
     # -- keys -------------------------------------------------------------------------------------
     def action_next(self) -> None:
-        if self.walk.forward():
+        if self.progress.forward():
             self.turned()
-        elif self.walk.view().asks:
+        elif self.progress.view().asks:
             self.say(self._how_to_answer())
         else:
             self.dismiss(True)
 
     def action_back(self) -> None:
-        before = self.walk.at
-        self.walk.back()
-        if self.walk.at != before:
+        before = self.progress.at
+        self.progress.back()
+        if self.progress.at != before:
             self.turned()
         else:
             self.say("This is the beginning.")
 
     def action_digit(self, digit: int) -> None:
-        view = self.walk.view()
+        view = self.progress.view()
         if not view.options:
             self.say("Nothing is asked on this page.")
         elif view.verdict:
             self.say("It is answered: → goes on.")
-        elif self.walk.answer(digit):
+        elif self.progress.answer(digit):
             self.turned()
         else:
             self.say(self._how_to_answer())
 
     def action_move(self, step: int) -> None:
-        if (figure := self.walk.view().figure) is not None:
+        if (figure := self.progress.view().figure) is not None:
             figure.move(step)
             self.query_one(FigurePanel).update_rows()
         else:
             self.query_one(Doing).scroll(-step)
 
     def action_draw_figure(self) -> None:
-        if (figure := self.walk.view().figure) is not None:
+        if (figure := self.progress.view().figure) is not None:
             figure.draw()
             self.query_one(FigurePanel).update_rows()
 
@@ -382,11 +382,11 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     def action_sources(self) -> None:
         from spec_tui.tui.screens.lesson_sources import SourcesScreen
 
-        if listed := sources(self.walk.lesson):
-            self.app.push_screen(SourcesScreen(listed, next(iter(named_in(self.walk.view().see)), None)))
+        if listed := sources(self.progress.lesson):
+            self.app.push_screen(SourcesScreen(listed, next(iter(named_in(self.progress.view().see)), None)))
 
     def action_papers(self) -> None:
-        self.app.show_papers(self.walk.lesson.tables[:1])
+        self.app.show_papers(self.progress.lesson.tables[:1])
 
     def action_leave(self) -> None:
         """Undo one thing: what covers the text, presenter mode; else leave."""
@@ -403,4 +403,4 @@ class LessonScreen(StepScreen, inherit_bindings=False):
             self.draw()
 
     def _how_to_answer(self) -> str:
-        return f"Press 1 to {len(self.walk.view().options)}; a guess is enough."
+        return f"Press 1 to {len(self.progress.view().options)}; a guess is enough."

@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 
 from engines.errors import SpecError
 from engines.folders import same_place
-from engines.heads.at_hand import AUTO
+from engines.heads.local_heads import AUTO
 from engines.hub.download_progress import in_bytes
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.text import one_line
@@ -24,7 +24,7 @@ from spec_tui.present.token_styles import ABSENT, PRESENT
 from spec_tui.session import model_choices
 from spec_tui.session.model_choices import ModelChoice
 from spec_tui.tui.actions import Action
-from spec_tui.tui.chat_words import count
+from spec_tui.tui.chat_text import count
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.path_input import PathInput
 
@@ -38,7 +38,7 @@ ANOTHER: dict[Role, str] = {
     role: f"another {title}: a folder{'' if role == 'head' else ', a GGUF file'} or a hub id (owner/name)"
     for role, title in TITLES.items()
 }
-LOOKING = "looking at the models at hand …"
+LOOKING = "looking for models on this machine …"
 JUDGING = "comparing their tokens …"
 KEYS = "enter loads · space marks · tab another · d datastores · esc closes"
 OTHER = "another"

@@ -42,9 +42,9 @@ class OfferedDatastore(SpecModal["BuildSpec"]):
         self._spec, self._drawn = BuildSpec(name, (name,)), -1
 
     def compose(self) -> ComposeResult:
-        with Box("build it now?", "enter builds it · esc doesn't"):
+        with Box("build it now?", "enter builds it · esc skips it"):
             yield Static(f"{self._engine} searches a datastore, and none fits this model. {self._spec.name} can be "
-                         "built at once, of the standard library of your own Python.\n", markup=False)
+                         f"built at once, from the standard library of your Python.\n", markup=False)
             yield Static("", id="takes", markup=False)
 
     def on_mount(self) -> None:

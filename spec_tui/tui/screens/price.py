@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 
 from engines.cost.curve import CostCurve
 from engines.report.run_state import RunState
-from spec_tui.present.price_words import SpeedEstimate
+from spec_tui.present.price_text import SpeedEstimate
 from spec_tui.present.served_price import ServedPrice
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal

@@ -19,8 +19,8 @@ from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.history import Entry
 from spec_tui.session.race_state import RaceState
-from spec_tui.tui import chat_words as words
-from spec_tui.tui import race_words
+from spec_tui.tui import chat_text as words
+from spec_tui.tui import race_view
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.race_controller import REPEATS, RaceController
 from spec_tui.tui.widgets.footer import Footer
@@ -70,7 +70,7 @@ class RaceScreen(HasActions, Backdrop):
                help="Add a lane: an engine with its options"),
         Action(id="race.remove", run="remove", keys="minus", label="Remove", when=_IDLE, help="Remove the lane"),
         Action(id="race.diff", run="diff", keys="D", label="Diff", footer=True, when=_FINISHED,
-               help="To the first token in which two lanes differ; again: the next pair"),
+               help="Go to the first token at which two lanes differ; again: the next pair"),
         Action(id="race.sort", run="sort", keys="S", label="Sort", footer=True, when=_FINISHED,
                help="Sort the table by the next column"),
         Action(id="race.numbers", run="numbers", keys="m", label="Numbers", footer=True, when=_FINISHED,
@@ -107,7 +107,7 @@ class RaceScreen(HasActions, Backdrop):
         Action(id="race.help", run="app.help", keys="f1", label="Help", footer=True, palette="",
                help="All keys"),
         Action(id="race.lane", run="lane", digits=range(1, 10), label="Lane", palette="",
-               help="The lane of this number"),
+               help="Go to the lane with this number"),
     )
 
     def __init__(
@@ -196,18 +196,18 @@ class RaceScreen(HasActions, Backdrop):
         order = tuple(f.lane for f in ranked(race.figures(), self.sort)) if controller.finished else ()
         at = race.at if controller.running else None  # its text is the one to follow
         self.query_one(RaceLanes).show(
-            race_words.lane_views(controller), at.lane if at else self.lane, self.view, order, self.back)
+            race_view.lane_views(controller), at.lane if at else self.lane, self.view, order, self.back)
         series = controller.series()
         ends = [points[-1] for _, points in series if points]
         right = replay.clock.end if replay is not None else max((x for x, _ in ends), default=0.0)
         most = replay.most if replay is not None else max((y for _, y in ends), default=0)
-        self.query_one(RacePlot).show(series, right, most, race_words.plot_state(controller))
+        self.query_one(RacePlot).show(series, right, most, race_view.plot_state(controller))
         self.query_one(RaceTable).show(race if race is not None and race.result.complete else None, self.sort)
-        self.query_one("#race-top", SplitLine).show(*race_words.top(controller))
+        self.query_one("#race-top", SplitLine).show(*race_view.top(controller))
 
     def _draw_status(self) -> None:
         status = self.query_one("#race-said", Lines)
-        rows = race_words.status(self.controller, self.message, self.size.width)
+        rows = race_view.status(self.controller, self.message, self.size.width)
         if status.styles.height is None or status.styles.height.value != len(rows):
             status.styles.height = len(rows)
         status.show(*rows)
@@ -330,7 +330,7 @@ class RaceScreen(HasActions, Backdrop):
             self.set_up("enter starts")
         elif text.startswith("/") and not text.startswith("//"):
             self.say("The commands here are /lanes and /max: /lanes autoregressive,pld,draft:shape=tree sets the "
-                     "lanes, /max 64 how long answers are.")
+                     "lanes, /max 64 the length of answers.")
         elif self.controller.running:
             self.say("The race is still running: esc stops it.")
         else:
@@ -340,7 +340,7 @@ class RaceScreen(HasActions, Backdrop):
         from engines import methods
 
         if not text.startswith("/lanes "):
-            commands = {"/lanes ": "the engines of the race, between commas", "/max ": "new tokens of an answer"}
+            commands = {"/lanes ": "the engines of the race, separated by commas", "/max ": "new tokens of an answer"}
             return {name: words for name, words in commands.items() if text and name.startswith(text) and name != text}
         before, comma, last = text.removeprefix("/lanes ").rpartition(",")
         start = f"/lanes {before}{comma}"
@@ -396,9 +396,9 @@ class RaceScreen(HasActions, Backdrop):
         pair, self.back = self.controller.next_difference(), 0
         if pair is not None:
             self.lane = pair.second
-            self.changed(race_words.difference(self.controller, pair))
+            self.changed(race_view.difference(self.controller, pair))
         else:
-            self.changed(race_words.no_difference(self.controller.race))
+            self.changed(race_view.no_difference(self.controller.race))
 
     def action_sort(self) -> None:
         self.sort = (self.sort + 1) % len(SORTS)

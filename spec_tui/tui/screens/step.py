@@ -22,7 +22,7 @@ from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, OUTCOME, REJECTED_KEPT, spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
-from spec_tui.tui import chat_words as words
+from spec_tui.tui import chat_text as words
 from spec_tui.tui.actions import Action, HasActions, can
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.large_numbers import LargeNumbers
@@ -75,12 +75,12 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.simpler", run="deeper(False)", keys="X", label="Simpler", help="Explain more simply"),
         Action(id="step.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the explanation"),
         Action(id="step.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
-        Action(id="step.up", run="move(1)", keys="up", label="Table up", help="Rows of a long table that are above"),
+        Action(id="step.up", run="move(1)", keys="up", label="Table up", help="Scroll a long table up"),
         Action(id="step.down", run="move(-1)", keys="down", label="Table down", help="Its further rows"),
         Action(id="step.predict", run="predict", keys="G", label="Guess", footer=True,
                help="Guess how many tokens will be accepted before it is shown; digits answer"),
         Action(id="step.mark", run="mark", keys="k", label="Bookmark",
-               help="Set or take away a bookmark at this round"),
+               help="Set or remove a bookmark at this round"),
         Action(id="step.next-mark", run="next_mark(1)", keys="shift+right", label="Next mark",
                help="To the next bookmark"),
         Action(id="step.mark-before", run="next_mark(-1)", keys="shift+left", label="Mark before",

@@ -38,8 +38,8 @@ class LayersPanel(HasActions, StripPanel, can_focus=True):
     """Draws a ``LayersView``; its keys move the rules of the next answer."""
 
     word_here = "sublayer"
-    HELP = ("One cell per sublayer: ■ drafting runs it, ▣ one of the last n, which stay; left out: c for its cosine, "
-            "i as one of every m-th, b for both, s as set. The next answer: + will run it, capitals leave it out.")
+    HELP = ("One cell per sublayer: ■ drafts run it, ▣ one of the last n, which always run; skipped: c by its cosine, "
+            "i as one of every m-th, b by both, s as set. The next answer: + runs it, capitals skip it.")
     ACTIONS = (
         Action(id="layers.alpha-less", run="screen.rule('alpha', -1)", keys="left", label="α",
                help="Lower the threshold α: the next answer drafts with fewer attention sublayers"),
@@ -327,8 +327,8 @@ def verdict(look: LayersView, width: int) -> Row:
     if p is None:
         words = ["an answer measures whether this is faster", "not measured yet"]
     else:
-        needs = "slower even with all accepted" if p.needed is None else f"break-even {share(p.needed)}"
-        has, judged = f"agreement {share(p.agreement)}, {needs}", found.noise is not None
+        needs = "slower even with all accepted" if p.needed is None else f"break-even {two_digits(p.needed)}"
+        has, judged = f"agreement {two_digits(p.agreement)}, {needs}", found.noise is not None
         words = [f"{found.words}: {has}", found.words, found.brief] if judged else [f"{has} (forecast)", has]
         if found.speed is Speed.SLOWER and p.best:
             words.insert(0, f"{words[0]}, forecast: faster with drafts of {p.best}")
@@ -340,8 +340,8 @@ def scale(p: Payoff | None, width: int) -> list[Row]:
     """A draft forward pass, agreement and break-even as shares of 1, on one scale."""
     names = ("draft pass", "agreement", "break-even")
     words = ["—"] * 3 if p is None else [
-        f"{share(p.fraction)} of a whole", f"{share(p.agreement)} of {p.judged} judged",
-        "> 1, never" if p.needed is None else f"{share(p.needed)} agreement"]
+        f"{two_digits(p.fraction)} of a whole", f"{two_digits(p.agreement)} of {p.judged} judged",
+        "> 1, never" if p.needed is None else f"{two_digits(p.needed)} agreement"]
     words = [f"  {text}" if text.startswith(".") else f" {text}" for text in words]
     room = max(8, width - NAME - max(17, *map(len, words)))
     if p is None:
@@ -372,7 +372,7 @@ def _break_even(at: int | None, room: int) -> Row:
     return [("─" * at, "rule"), ("┃", "strong"), ("─" * (room - at - 1), "rule")]
 
 
-def share(value: float) -> str:
+def two_digits(value: float) -> str:
     """A share as .71; 1.0 and above with a digit before the point."""
     text = f"{value:.2f}"
     return text[1:] if text.startswith("0.") else text

@@ -12,7 +12,7 @@ from engines.laws import spec_of
 from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import RunState
-from spec_tui.present.price_words import SpeedEstimate, conclusion, off, seen, share, why
+from spec_tui.present.price_text import SpeedEstimate, conclusion, off, percent, seen, why
 from spec_tui.present.served_price import ServedPrice
 from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import one_line
@@ -110,7 +110,7 @@ class PricePanel(StripPanel, can_focus=True):
     def _why_nothing(self) -> str:
         started = self._run.started
         if self._curve is not None and started is not None and drafts_nothing(started.engine):
-            return "Nothing is drafted here: autoregressive decoding is what the other engines are compared with."
+            return "Autoregressive decoding drafts nothing: it is the baseline of all other engines."
         if self._curve is not None:
             return "How long drafting with a part of the target takes is not known yet: the first answer measures it."
         return "The cost of a pass, t(n), is measured when a model is loaded; for this one it is not known."
@@ -155,7 +155,7 @@ class PricePanel(StripPanel, can_focus=True):
                      ("   not measured yet: → assumes an acceptance", "muted")]
             return [clip(title, width), *needed_plot(found, f, width, height)]
         which = ("acceptance as measured", "muted") if self.assumed is None else (
-            f"with {share(self.assumed)} acceptance", "warn")
+            f"with {percent(self.assumed)} acceptance", "warn")
         title = [("forecast speed-up", "title"), (f" by {found.unit}s drafted   ", "text"), which]
         return [clip(title, width), *speed_plot(found, f, width, height)]
 
@@ -168,7 +168,7 @@ class PricePanel(StripPanel, can_focus=True):
         judged = [tried[n - 1] if n <= len(tried) else 0 for n in sizes]
         kept = [m.depth_accepted[n - 1] if n <= len(m.depth_accepted) else 0 for n in sizes]
         lines: list[tuple[str, str, list[str]]] = [
-            ("acceptance", "text", [share(k / j) if j else "—" for k, j in zip(kept, judged)]),
+            ("acceptance", "text", [percent(k / j) if j else "—" for k, j in zip(kept, judged)]),
             ("  of tokens judged", "muted", [str(j) if j else "—" for j in judged]),
             ("ms per round", "text", [f"{f.seconds(n) * 1000:.1f}" for n in sizes]),
             ("break-even tokens", "text", [f"{f.needs(n):.2f}" for n in sizes]),
@@ -208,7 +208,7 @@ class PricePanel(StripPanel, can_focus=True):
         each = "not measured yet" if not rounds or took is None else f"{took / rounds * 1000:.2f} ms per round"
         if found.dear is None:
             return f"looked up, without a model; {each}"
-        dear = f"({share(found.dear)} of the target's)"
+        dear = f"({percent(found.dear)} of the target's)"
         if not self._seen.forwards:
             return f"a pass of the draft model takes {found.forward * 1000:.2f} ms {dear}"
         forwards = f"{self._seen.forwards / rounds:.1f} passes of {found.forward * 1000:.2f} ms"
@@ -216,7 +216,7 @@ class PricePanel(StripPanel, can_focus=True):
 
 
 def _needed(chance: float | None) -> str:
-    return "never" if chance is None else share(chance)
+    return "never" if chance is None else percent(chance)
 
 
 def _sizes(most: int, count: int, always: set[int]) -> list[int]:

@@ -96,7 +96,7 @@ class RaceTable(StripPanel):
         if race is None:
             return []
         rows = table(race, self.sort, width)
-        pairs, depths = same_text(race), by_depth(race, width)
+        pairs, depths = pair_rows(race), by_depth(race, width)
         beside = size(pairs[0]) + 2 + 30 <= width if pairs else False
         if beside and depths:
             left = size(pairs[0]) + 2
@@ -133,7 +133,7 @@ def table(race: RaceState, sorted_by: int, width: int) -> list[Row]:
     return rows
 
 
-def same_text(race: RaceState) -> list[Row]:
+def pair_rows(race: RaceState) -> list[Row]:
     """Every pair: how their texts compare, and at which token they part."""
     found = {(p.first, p.second): p for p in race.result.pairs}
     if not found:

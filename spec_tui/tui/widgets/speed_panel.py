@@ -8,8 +8,8 @@ from textwrap import wrap
 from engines.methods import origin_kind, origins, who_proposes
 from engines.report.run_state import RunState, rate_now, rates
 from engines.report.wording import times_of
-from spec_tui.present.cautions import Caution
-from spec_tui.present.price_words import SpeedEstimate, why
+from spec_tui.present.price_text import SpeedEstimate, why
+from spec_tui.present.speed_caveats import Caveat
 from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
 from spec_tui.present.tables import milliseconds
 from spec_tui.present.text import LOSSY, lossy
@@ -45,24 +45,24 @@ class SpeedPanel(StripPanel, can_focus=True):
         self._limit = 0
         self._title = ""
         self._outlook: SpeedEstimate | None = None
-        self._cautions: Sequence[Caution] = ()
+        self._caveats: Sequence[Caveat] = ()
         self._top = 0.0
 
     def show_run(self, run: RunState, baseline: RunState | None, limit: int | None, title: str = "",
-                 outlook: SpeedEstimate | None = None, cautions: Sequence[Caution] = ()) -> None:
+                 outlook: SpeedEstimate | None = None, caveats: Sequence[Caveat] = ()) -> None:
         """Show this run against that baseline; ``limit`` is the model's context length, ``outlook`` what its engine's
-        drafts may bring, ``cautions`` why its speed says little."""
+        drafts may bring, ``caveats`` why its speed says little."""
         if self._run.started is not run.started:
             self._top = 0.0
         self._run, self._baseline, self._limit, self._title = run, baseline, limit or 0, title
-        self._outlook, self._cautions = outlook, cautions
+        self._outlook, self._caveats = outlook, caveats
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
         head = [title_row(width, "speed", self._title or ("this run" if self._run.started else "")),
                 *(clip(row, width) for row in self._headline()),
-                *([(line, "warn")] for caution in self._cautions
-                  for line in wrap(f"! {caution.words}", max(20, width - 1)))]
+                *([(line, "warn")] for caveat in self._caveats
+                  for line in wrap(f"! {caveat.words}", max(20, width - 1)))]
         if not self.detailed:
             return [*head, *(self._plot(width, min(height - len(head), 10)) if height > len(head) else ())]
         gap = [[("", "text")]] if height >= 32 else []

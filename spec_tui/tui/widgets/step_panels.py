@@ -439,8 +439,8 @@ def _keep(run: RunState, place: StepPosition, event: Round, width: int, height: 
         signs = [*signs[: max(0, width - 13)], ("…", "muted")]
     forgotten = len(nodes) - len(kept)
     rows: list[Row] = [
-        named("before", f"{known(rows_before(run, place.round))} KV rows"), [*named("new rows", ""), *signs],
-        named("after", f"{known(event.cache_length)} KV rows: {len(kept)} kept, {forgotten} forgotten"),
+        named("before", f"{count_or_dash(rows_before(run, place.round))} KV rows"), [*named("new rows", ""), *signs],
+        named("after", f"{count_or_dash(event.cache_length)} KV rows: {len(kept)} kept, {forgotten} forgotten"),
     ]
     total, gained = seconds_of(event), len(event.emitted)
     times = [(name, seconds) for name, seconds in times_of(event) if seconds is not None]
@@ -462,9 +462,9 @@ def _prefill(run: RunState, phase: Phase, width: int) -> list[Row]:
     if phase == "correct":
         return _distribution(made.first, "target", width)
     if phase == "keep":
-        return [named("KV cache", f"{known(made.cache_length)} rows, one per token of the prompt")]
-    return [named("prompt", f"{known(made.prompt_tokens)} tokens"),
-            named("in cache", f"{known(made.reused)} from before"),
+        return [named("KV cache", f"{count_or_dash(made.cache_length)} rows, one per token of the prompt")]
+    return [named("prompt", f"{count_or_dash(made.prompt_tokens)} tokens"),
+            named("in cache", f"{count_or_dash(made.reused)} from before"),
             named("prefill", f"{made.seconds * 1000:.1f} ms"), *_layers(run, width)]
 
 
@@ -485,7 +485,7 @@ def _context(run: RunState, place: StepPosition, event: Round, width: int, heigh
     prompt = prompt_length(run)
     return [named("context", f"{event.position} tokens: {prompt} prompt, {event.position - prompt} answer"),
             [*named("root", _quoted(_root_piece(run, place)), "strong"), ("  last token, not read yet", "muted")],
-            named("KV cache", f"{known(rows_before(run, place.round))} rows")]
+            named("KV cache", f"{count_or_dash(rows_before(run, place.round))} rows")]
 
 
 def _reading(event: Round, first: Sequence[int] = ()) -> list[TreeNode]:
@@ -550,6 +550,6 @@ _ROUND: dict[Phase, Callable[[RunState, StepPosition, Round, int, int], list[Row
 }
 
 
-def known(count: int | None) -> str:
+def count_or_dash(count: int | None) -> str:
     """A count, or a dash where it is not known."""
     return "—" if count is None else str(count)

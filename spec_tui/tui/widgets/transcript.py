@@ -99,7 +99,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         self.view = marks.OUTCOME
         self.show_ghosts = True
         self.cursor: tuple[int, int] | None = None
-        self._wrap = Wrapper(80)
+        self.wrapped = Wrapper(80)
         self._strips: dict[int, Strip] = {}
         self._width = 0
         self._count = 0
@@ -126,7 +126,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     def begin(self, block: Block) -> None:
         """A new turn at the end; the view follows it."""
         if not self.blocks:
-            self._wrap.lines.clear()
+            self.wrapped.lines.clear()
         self.blocks.append(block)
         self.cursor, self.following = None, True
         self._changed(self._open(len(self.blocks) - 1))
@@ -140,8 +140,8 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
             self.rewrap()
         if foot:
             block.foot, block.bad = foot, bad
-        first = self._wrap.drop_tail()
-        start = len(self._wrap.lines) - 1 if first is None else first
+        first = self.wrapped.drop_tail()
+        start = len(self.wrapped.lines) - 1 if first is None else first
         added = len(run.tokens) > block.shown or (foot and not block.closed)
         self._extend(len(self.blocks) - 1)
         tail = ghosts(run) if self.show_ghosts and not foot and self.view != marks.REJECTED_KEPT else []
@@ -152,7 +152,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         elif tail and self.view != "plain":
             self.seen.add(GHOST)
         if tail and block.shown:
-            self._wrap.put_tail(Tok(one_line(piece), GHOST) for piece in tail)
+            self.wrapped.put_tail(Tok(one_line(piece), GHOST) for piece in tail)
         if added or tail != self._tail:
             self._tail = tail
             self._changed(self._recoloured(start))
@@ -160,8 +160,8 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     def _recoloured(self, row: int) -> int:
         """The first row that looks different when this one goes on: what ends here may be emphasis or code."""
         reach = LONGEST_SPAN if self.view == "plain" else 0
-        while reach > 0 and self._wrap.lines[row].soft is not None:
-            row, reach = row - 1, reach - self._wrap.width
+        while reach > 0 and self.wrapped.lines[row].soft is not None:
+            row, reach = row - 1, reach - self.wrapped.width
         return row
 
     def set_foot(self, number: int, foot: str, badge: tuple[str, str] | None = None) -> None:
@@ -195,12 +195,12 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         """Lay everything out anew, for a new width."""
         if not self._width:
             return
-        self._wrap = Wrapper(self._width - GUTTER - 1)
+        self.wrapped = Wrapper(self._width - GUTTER - 1)
         self._strips.clear()
         self.seen.clear()
         if not self.blocks:
-            self._wrap.start_line(copied=False)
-            self._wrap.push(Tok(word, "muted") for word in _words(self._welcome))
+            self.wrapped.start_line(copied=False)
+            self.wrapped.push(Tok(word, "muted") for word in _words(self._welcome))
         for number, block in enumerate(self.blocks):
             block.shown, block.closed = 0, False
             self._open(number)
@@ -212,7 +212,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         """The prompt and the line above the answer; returns the first line that is new."""
         if not self._width:
             return 0
-        block, wrap, first = self.blocks[number], self._wrap, len(self._wrap.lines)
+        block, wrap, first = self.blocks[number], self.wrapped, len(self.wrapped.lines)
         if number:
             wrap.start_line(copied=False)
         wrap.start_line("bar", (number, -1))
@@ -225,7 +225,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
 
     def _extend(self, number: int) -> None:
         """Place the tokens that are new, and the closing line."""
-        block, wrap = self.blocks[number], self._wrap
+        block, wrap = self.blocks[number], self.wrapped
         if not self._width:
             return
         tokens = block.run.tokens
@@ -257,7 +257,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         """Lines from this one on are to be drawn again; keep to the end if the view is there."""
         if not self._width:
             return
-        count = len(self._wrap.lines)
+        count = len(self.wrapped.lines)
         for y in range(first, count):
             self._strips.pop(y, None)
         height = count
@@ -307,13 +307,13 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         top, height = round(self.scroll_offset.y), self.size.height
         if self.cursor is not None and 0 <= (row := self._line_of(self.cursor) - top) < height:
             return self.cursor, row
-        for row, line in enumerate(self._wrap.lines[top : top + height]):
+        for row, line in enumerate(self.wrapped.lines[top : top + height]):
             if first := next(((tok.turn, tok.index) for tok in line.toks if tok.style is None), None):
                 return first, row
-        return (self._wrap.lines[top].at if top < len(self._wrap.lines) else (0, 0)), 0
+        return (self.wrapped.lines[top].at if top < len(self.wrapped.lines) else (0, 0)), 0
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        width, top, count = self.size.width, self.scroll_offset.y, len(self._wrap.lines)
+        width, top, count = self.size.width, self.scroll_offset.y, len(self.wrapped.lines)
         blank = Strip.blank(width, self.style_of("text"))
         lines, selection = range(crop.y + top, crop.bottom + top), self.text_selection
         out = [self._strip(y, width, selection) if y < count else blank for y in lines]
@@ -324,7 +324,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     def _strip(self, y: int, width: int, selection: Selection | None) -> Strip:
         if selection is None and (strip := self._strips.get(y)) is not None:
             return strip
-        line = self._wrap.lines[y]
+        line = self.wrapped.lines[y]
         strip = Strip(self._segments(line)).adjust_cell_length(width, self.style_of("text") + self._back_of(line))
         if selection is not None and (span := selection.get_span(y)):
             strip = self._mark_selection(strip, *span)
@@ -383,7 +383,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         self.post_message(self.Selected(cursor))
 
     def _line_of(self, cursor: tuple[int, int]) -> int:
-        lines = self._wrap.lines
+        lines = self.wrapped.lines
         return max(0, bisect_right(lines, cursor, key=lambda line: line.at) - 1)
 
     def _scroll_to_line(self, y: int) -> None:
@@ -427,13 +427,13 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
             return
         y = self._line_of(self.cursor)
         column = 0
-        for tok in self._wrap.lines[y].toks:
+        for tok in self.wrapped.lines[y].toks:
             if (tok.turn, tok.index) == self.cursor:
                 break
             column += cells(tok.text)
         y += step
-        while 0 <= y < len(self._wrap.lines):
-            if target := self._token_in(self._wrap.lines[y], column):
+        while 0 <= y < len(self.wrapped.lines):
+            if target := self._token_in(self.wrapped.lines[y], column):
                 self.select(target)
                 return
             y += step
@@ -465,10 +465,10 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
 
     def on_click(self, event: Click) -> None:
         y = event.y + self.scroll_offset.y
-        if self.text_selection is not None or not 0 <= y < len(self._wrap.lines):
+        if self.text_selection is not None or not 0 <= y < len(self.wrapped.lines):
             return
         column = event.x - GUTTER
-        for tok in self._wrap.lines[y].toks:
+        for tok in self.wrapped.lines[y].toks:
             width = cells(tok.text)
             if 0 <= column < width and tok.index >= 0:  # a rejected token tells of what came instead
                 self.select((tok.turn, tok.index))
@@ -480,7 +480,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The selected text without gutter, ghosts, headings, and the line breaks of the wrap."""
         out: list[str] = []
-        for y, line in enumerate(self._wrap.lines):
+        for y, line in enumerate(self.wrapped.lines):
             if not line.copied or (span := selection.get_span(y)) is None:
                 continue
             start, end = span

@@ -76,7 +76,7 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
         drafted, (verified, expected) = len(event.draft.tokens), budget_words(event.budget)
         rests = event.budget is not None and event.budget.rests
         words = f"{drafted:>3} drafted  {len(event.path):>2} accepted" if drafted else (
-            "nothing drafted: it did not pay, so it rests" if rests else "nothing drafted in this round")
+            "nothing drafted: drafting did not pay, so it rests" if rests else "nothing drafted in this round")
         if event.known != "all":
             accepted = f"{len(event.path):>2}" if event.known == "accepted" else " —"
             words = f"  — drafted  {accepted} accepted (not disclosed)"

@@ -20,7 +20,7 @@ from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans
 from spec_tui.session.race_state import RaceState, timeline
 from spec_tui.session.settings import changed
-from spec_tui.tui import chat_words as words
+from spec_tui.tui import chat_text as words
 from spec_tui.tui.race_controller import RaceController, missing
 from spec_tui.tui.widgets.race_lanes import LaneView, filled
 from spec_tui.tui.widgets.strip_panel import Row
@@ -78,7 +78,7 @@ def _about(controller: RaceController, lane: Lane, number: int) -> tuple[str, ..
         failed = [run.failed for run in race.result.runs.values() if run.lane == number and run.failed]
         return tuple(f"{marks.FAILED} {one_line(failure_sentences(f))}" for f in failed[:1])
     if race is not None and not race.running and race.result.complete:
-        return ("no run of it is complete",)
+        return ("no complete run of this lane",)
     reason = missing(lane, controller.session.ready, controller.session.settings)
     parts = [spec.title, *([" · ".join(changed(lane.engine, spec.parse(lane.options)))]), spec.summary]
     if lane.draft_model:
@@ -142,7 +142,7 @@ def no_difference(race: RaceState) -> str:
     if pairs:
         return "These were all pairs that differ." if differ else "All lanes write the same text, token for token."
     if len(lanes) < 2:
-        return "No two lanes are complete."
+        return "Fewer than two lanes are complete."
     return "The texts were not compared: the race did not finish."
 
 
@@ -198,7 +198,7 @@ def _resting(controller: RaceController) -> Row:
     if controller.replay is not None:
         return _clock(controller)
     if controller.race is not None:
-        return [("   ", "muted"), ("stopped before anything was complete", "text"),
+        return [("   ", "muted"), ("stopped before any run was complete", "text"),
                 ("  enter starts again", "muted")]
     seconds = controller.seconds
     takes = f", about {in_time(seconds)}" if seconds is not None and seconds >= 5 else ""

@@ -9,7 +9,7 @@ import pytest
 from engines.bench.prompt_files import open_prompts
 from engines.report.events import Ready
 from engines.request import Request
-from spec_tui.present.advice_words import planned
+from spec_tui.present.advice_text import planned
 from spec_tui.session.advice_setup import foresee
 
 # Qwen2.5-Coder 1.5B with its 0.5B on two cores.
@@ -40,6 +40,6 @@ def test_what_will_be_done_is_said(suite):
     short, long = (planned(foresee(PAIR, suite, REQUEST, 60 * minutes)) for minutes in (3, 30))
     assert short.startswith("First autoregressive and the methods that are likeliest to gain answer the same prompts,")
     assert "draft" in short and "(forecast 1." in short
-    assert "recycling" in short.partition("there is no time")[0].rpartition("For")[2]
-    assert "with their defaults: " in long and "Then the 3 fastest by longer answers" in long
+    assert "recycling" in short.partition("There is no time for")[2].partition(":")[0]
+    assert "with their defaults: " in long and "Then the 3 fastest with longer answers" in long
     assert "no time" not in long and "all their settings" in long

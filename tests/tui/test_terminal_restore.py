@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from spec_tui.tui.own_terminal import TerminalOutput
+from spec_tui.tui.terminal_restore import TerminalOutput
 
 
 def test_drawing_on_a_closed_terminal_is_lost_and_no_error():

@@ -29,7 +29,7 @@ class _Cancelled(Exception):
     """Nobody waits for it any more."""
 
 
-def price_from_outside(
+def measure_remote_cost(
     ask: Ask, tokens: Sequence[int], limit: int, cancelled: Callable[[], bool], progress: Callable[[float], None]
 ) -> PriceMeasured | None:
     """t(n) for about two seconds, or three slow requests; None where it was cancelled.

@@ -17,28 +17,28 @@ _HELD, _ENOUGH = 0.5, 16  # share of an answer that comes from one document, and
 
 
 @dataclass(frozen=True, slots=True)
-class Caution:
+class Caveat:
     """A sentence without a full stop: ``brief`` for a line of 76 columns, ``words`` with what was found."""
 
     brief: str
     words: str
 
 
-def cautions(run: RunState, disturbed: Disturbance | None = None) -> list[Caution]:
+def speed_caveats(run: RunState, disturbed: Disturbance | None = None) -> list[Caveat]:
     """What to be careful of, the gravest first; nothing where the speed may be believed."""
     found = []
     if (period := loop_length([token.emitted.token for token in run.tokens])) is not None:
         again = f"{period} token{'s' * (period > 1)} over and over"
-        found.append(Caution(
+        found.append(Caveat(
             "the answer repeats itself, which is easy to draft: its speed says little",
             f"the answer repeats itself ({again}): that is easy to draft, so its speed says little"))
     if (held := copied_from(run)) is not None:
         where = "the datastore already holds this answer" if held.datastore else "a past answer already holds this one"
-        found.append(Caution(
+        found.append(Caveat(
             f"{where}: its speed says little",
             f"{where} ({one_line(held.document, 40)}): its speed says little about other prompts"))
     if disturbed is not None and (sentence := disturbance_sentence(disturbed)):
-        found.append(Caution("other programs kept the machine busy: this speed is less certain", sentence))
+        found.append(Caveat("other programs kept the machine busy: this speed is less certain", sentence))
     return found
 
 

@@ -15,7 +15,7 @@ _FEWEST = 8  # timed rounds that say what a drafted token costs
 
 
 @dataclass(frozen=True, slots=True)
-class ServedDrafts:
+class ServerAcceptance:
     """What is known of a server's drafts.
 
     Attributes:
@@ -34,7 +34,7 @@ class ServedDrafts:
     row: float | None
 
     @classmethod
-    def of(cls, runs: Iterable[Sequence[RunEvent]]) -> ServedDrafts:
+    def of(cls, runs: Iterable[Sequence[RunEvent]]) -> ServerAcceptance:
         """By the events of its answers."""
         runs = list(runs)
         metrics = together(measure(events) for events in runs)

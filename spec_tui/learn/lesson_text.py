@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import names
+from spec_tui.learn.lesson_progress import LessonProgress, View
 from spec_tui.learn.pictures import MARKS, READING, caption, picture
 from spec_tui.learn.sources import sources
-from spec_tui.learn.walk import View, Walk
 from spec_tui.present.narration import round_words
 from spec_tui.present.rows import words_of
 from spec_tui.present.step.phases import event_of, title_of
@@ -16,18 +16,20 @@ from spec_tui.present.step.phases import event_of, title_of
 WIDE, HIGH = 76, 12  # of a picture in text
 
 
-def told(walk: Walk, asks: Callable[[str], str] | None = None, notes: bool = False) -> Iterator[str]:
+def lesson_lines(
+    progress: LessonProgress, asks: Callable[[str], str] | None = None, notes: bool = False
+) -> Iterator[str]:
     """The whole lesson, line by line. With ``asks`` the learner answers each question where it stands; without, the
     questions stand in the text and their answers after the last page. ``notes`` adds the presenter's."""
-    number = names().index(walk.lesson.name) + 1 if walk.lesson.name in names() else 0
-    yield f"Lesson {number}: {walk.lesson.title}" if number else walk.lesson.title
+    number = names().index(progress.lesson.name) + 1 if progress.lesson.name in names() else 0
+    yield f"Lesson {number}: {progress.lesson.title}" if number else progress.lesson.title
     yield from (*READING, MARKS)
     answers: list[int] = []
     seen: set[str] = set()
-    for at in range(walk.length):
-        walk.at = at
-        view = walk.view()
-        yield from ("", f"{walk.at + 1} of {walk.length}: {view.title}", *_shown(view, seen), *view.paragraphs)
+    for at in range(progress.length):
+        progress.at = at
+        view = progress.view()
+        yield from ("", f"{progress.at + 1} of {progress.length}: {view.title}", *_shown(view, seen), *view.paragraphs)
         if view.terms:
             yield "Words: " + " ".join(f"{term}: {explained(term)}" for term in view.terms)
         yield from ([f"Presenter: {view.note}"] if notes and view.note else [])
@@ -35,18 +37,18 @@ def told(walk: Walk, asks: Callable[[str], str] | None = None, notes: bool = Fal
         if not view.options:
             continue
         yield from (f"  {n}: {words}" for n, words in enumerate(view.options, 1))
-        if asks is not None and _asked(walk, view, asks):
-            done = walk.view()
+        if asks is not None and _asked(progress, view, asks):
+            done = progress.view()
             yield from ("Right." if done.verdict else "Not so.", *done.paragraphs)
         else:
-            answers.append(walk.at)
+            answers.append(progress.at)
     if answers:
         yield from ("", "Answers")
     for at in answers:
-        page = walk.pages[at]
-        right = walk.right(page)
-        yield f"{at + 1}, {page.title}: {right}. {walk.filled(page, page.choices[right - 1].why)}"
-    if cited := sources(walk.lesson):
+        page = progress.pages[at]
+        right = progress.right(page)
+        yield f"{at + 1}, {page.title}: {right}. {progress.filled(page, page.choices[right - 1].why)}"
+    if cited := sources(progress.lesson):
         yield from ("", "Sources", *(one.words for one in cited))
 
 
@@ -62,10 +64,10 @@ def _shown(view: View, seen: set[str]) -> Iterator[str]:
     yield from (words_of(row) for row in picture(view, WIDE, HIGH))
 
 
-def _asked(walk: Walk, view: View, asks: Callable[[str], str]) -> bool:
+def _asked(progress: LessonProgress, view: View, asks: Callable[[str], str]) -> bool:
     """Ask until there is an answer; False where the learner passes."""
     most = len(view.options)
     line = asks(f"Your answer, 1 to {most} (enter passes): ").strip()
-    while line and not (line.isdecimal() and len(line) < 9 and walk.answer(int(line))):
+    while line and not (line.isdecimal() and len(line) < 9 and progress.answer(int(line))):
         line = asks(f"A number from 1 to {most}, please: ").strip()
     return bool(line)

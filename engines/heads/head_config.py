@@ -19,7 +19,7 @@ PLAIN_ROPE = 10_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadShape:
+class HeadConfig:
     """A head of the EAGLE family.
 
     Attributes:
@@ -68,7 +68,7 @@ class HeadShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MedusaShape:
+class MedusaConfig:
     """Medusa heads (Cai et al. 2024), all of a file: each drafts for one place, from the same hidden state.
 
     Attributes:
@@ -76,7 +76,7 @@ class MedusaShape:
     blocks: residual blocks of each.
     width: of the hidden states, the target's too.
     bias: the blocks have biases.
-    vocabulary, draft_vocabulary: as of ``HeadShape``.
+    vocabulary, draft_vocabulary: as of ``HeadConfig``.
     """
 
     heads: int

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 _WINDOW, _STEP = 16, 8  # tokens
 
 
-def known_to(stores: Sequence[Lookup]) -> Callable[[Sequence[int]], bool]:
+def leak_check(stores: Sequence[Lookup]) -> Callable[[Sequence[int]], bool]:
     """Whether at least half of an answer's passages of 16 tokens occur in these datastores; shorter answers are not
     told apart from what anybody would write."""
 
-    def known(tokens: Sequence[int]) -> bool:
+    def leaked(tokens: Sequence[int]) -> bool:
         ends = range(_WINDOW, len(tokens) + 1, _STEP)
         found = sum(any(store.longest(tokens[:end], _WINDOW, _WINDOW) is not None for store in stores) for end in ends)
         return len(ends) > 0 and 2 * found >= len(ends)
 
-    return known
+    return leaked

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from engines.folders import data, sample_heads, typed_path
-from engines.heads.shape import EAGLE, EAGLE3, EAGLE_HEAD, MEDUSA, MEDUSA_HEADS
+from engines.heads.head_config import EAGLE, EAGLE3, EAGLE_HEAD, MEDUSA, MEDUSA_HEADS
 from engines.hub import gguf_config, gguf_file
-from engines.hub.safetensors_headers import names, stored
+from engines.hub.safetensors_headers import stored, tensor_names
 from engines.hub.untrusted_json import is_count, object_in, read_object
 
 AUTO, NONE = "auto", "none"
@@ -27,12 +27,12 @@ MEDUSA_BLOCK = re.compile(r"(?:medusa_head\.)?(\d+)\.(\d+)\.linear\.(weight|bias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeadAtHand:
+class LocalHead:
     """A head in a folder of ours.
 
     Attributes:
         name: of its folder.
-        family, kind: of ``shape``.
+        family, kind: of ``config``.
         ships: it comes with the program.
         target_fingerprint, target: the model that it was trained for, by its weights and by name.
         width, vocabulary: sizes of that model's hidden states and vocabulary; None where its file does not say.
@@ -73,7 +73,7 @@ def trained_heads() -> Path:
     return data() / "heads"
 
 
-def at_hand() -> list[HeadAtHand]:
+def local_heads() -> list[LocalHead]:
     """The heads that were trained here, then those that ship, by name."""
     found = []
     for home, ships in ((trained_heads(), False), (sample_heads(), True)):
@@ -85,7 +85,7 @@ def at_hand() -> list[HeadAtHand]:
             inner = object_in(config, "transformer_layer_config") or config
             verifier = object_in(object_in(config, "speculators_config"), "verifier")
             target = verifier.get("name_or_path") or config.get("base_model_name_or_path", "")
-            found.append(HeadAtHand(
+            found.append(LocalHead(
                 name=folder.name, family=family, folder=folder, ships=ships, target=str(target), stored=counts,
                 target_fingerprint=str(object_in(config, OWN).get("target_fingerprint", "")),
                 width=_count(config, "target_hidden_size") or _count(inner, "hidden_size"),
@@ -96,7 +96,7 @@ def at_hand() -> list[HeadAtHand]:
 
 def place_of(name: str) -> Path | None:
     """Where the head of this name lies: one at hand, or a folder; None where it may only be on the hub."""
-    ours = next((head.folder for head in at_hand() if head.name == name), None)
+    ours = next((head.folder for head in local_heads() if head.name == name), None)
     return ours or (path if (path := typed_path(name)).is_dir() else None)
 
 
@@ -107,7 +107,7 @@ def may_be_on_hub(name: str) -> bool:
 
 def family_of_head(folder: Path) -> str:
     """The family of a head in safetensors, by the names of its tensors alone. Raises OSError, ValueError."""
-    tensors = tuple(names(folder / WEIGHTS))
+    tensors = tuple(tensor_names(folder / WEIGHTS))
     if is_medusa(tensors):
         return MEDUSA
     return EAGLE3 if any(name.endswith("hidden_norm.weight") for name in tensors) else EAGLE

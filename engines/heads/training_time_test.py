@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from engines.heads.head_config import HeadConfig
+from engines.heads.hidden_state_cache import TappedText
 from engines.heads.network import HeadNetwork, Rotation
-from engines.heads.shape import HeadShape
-from engines.heads.tap_cache import TappedText
 from engines.heads.training import Batch, Student, TargetParts
 
 _FIT = 16_384  # columns that the first ``fc`` is fitted on
@@ -34,11 +34,11 @@ class EagleStudent(Student):
         embeddings: [vocabulary, width], which stay as they are.
     """
 
-    def __init__(self, shape: HeadShape, embeddings: torch.Tensor) -> None:
+    def __init__(self, config: HeadConfig, embeddings: torch.Tensor) -> None:
         super().__init__()
-        self.network, self._embeddings = HeadNetwork(shape), embeddings
-        self._rotation = Rotation(shape.rope_theta, shape.head_dim, embeddings)
-        self.register_buffer("scale", torch.ones(max(1, len(shape.layers)) * shape.target_width))
+        self.network, self._embeddings = HeadNetwork(config), embeddings
+        self._rotation = Rotation(config.rope_theta, config.head_dim, embeddings)
+        self.register_buffer("scale", torch.ones(max(1, len(config.layers)) * config.target_width))
         if self.network.fc.bias is not None:  # vLLM's head of EAGLE-1 and 2 has none
             self.network.fc.bias.requires_grad_(False)
 
@@ -53,7 +53,7 @@ class EagleStudent(Student):
         sampled = texts[:: max(1, sum(map(len, texts)) // _FIT)]
         read = torch.cat([self._features(text)[:-1] for text in sampled])
         states = torch.cat([text.final[1:] for text in sampled]).float()
-        if network.shape.layers:
+        if network.config.layers:
             network.norm.copy_(parts.norm)
             states /= parts.norm
             self.scale.copy_(read.square().mean(0).sqrt().clamp_min(1e-6))
@@ -74,13 +74,13 @@ class EagleStudent(Student):
 
     def weights(self) -> dict[str, torch.Tensor]:
         found = super().weights()
-        if self.network.shape.layers:
+        if self.network.config.layers:
             found["fc.weight"] /= self.scale
         return found
 
     def _features(self, text: TappedText) -> torch.Tensor:
         """What the head reads of the target, [tokens, taps * width]."""
-        return (text.taps if self.network.shape.layers else text.final).float()
+        return (text.taps if self.network.config.layers else text.final).float()
 
 
 def unrolled(
@@ -94,8 +94,8 @@ def unrolled(
             of t + 1, t + 2 and so on.
         first: outputs are of columns from this one on; columns before it are only attended to.
     """
-    columns, groups = taps.shape[1], network.shape.heads // network.shape.kv_heads
-    scale = network.shape.head_dim**-0.5
+    columns, groups = taps.shape[1], network.config.heads // network.config.kv_heads
+    scale = network.config.head_dim**-0.5
     features = network.fused(taps).to(taps.dtype)  # products may be bfloat16
     read, residual = network.entry(embedded[:, 1 : columns + 1], features)
     queries, true_keys, true_values = _wide(network.heads(read, rotation.at(range(columns))), groups)

@@ -42,7 +42,7 @@ _FETCH = "fetch it first: spec-tui run Hello --model {}"
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/dri", "/dev/kfd", "/dev/dxg")
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class SessionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What each session shows.
 
     Attributes:
@@ -79,7 +79,7 @@ class Confinement(msgspec.Struct, frozen=True):
     port: int | None
 
 
-def found(load: LoadRequest) -> LoadRequest:
+def on_this_machine(load: LoadRequest) -> LoadRequest:
     """The request with the models where they are on this machine: a session fetches nothing, and starts elsewhere.
     Raises ModelUnavailable: one is not here whole."""
     from engines.hub.model_source import locate
@@ -105,27 +105,27 @@ def found(load: LoadRequest) -> LoadRequest:
     return replace(load, **names)
 
 
-def confinement(offer: Offer, folder: Path) -> Confinement:
+def confinement(policy: SessionPolicy, folder: Path) -> Confinement:
     """What a session may open: the program, the system's libraries, the models, and a folder of its own."""
     root = Path(engines.__file__).resolve().parent.parent
     program = (Path(engines.__file__).parent, Path(spec_tui.__file__).parent, *root.glob("sample_*"), root / "docs")
     libraries = [entry for entry in _modules() if Path(entry).resolve() != root or root.name.endswith("-packages")]
     interpreter = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent)}
-    read = {*_SYSTEM, *interpreter, *libraries, *map(str, program), *_places(offer)}
+    read = {*_SYSTEM, *interpreter, *libraries, *map(str, program), *_places(policy)}
     write = {str(folder), *_DEVICES, *map(str, Path("/dev").glob("nvidia*"))}
-    return Confinement(tuple(sorted(read)), (str(root),), tuple(sorted(write)), _port(offer.load.server))
+    return Confinement(tuple(sorted(read)), (str(root),), tuple(sorted(write)), _port(policy.load.server))
 
 
-def _places(offer: Offer) -> Iterator[str]:
+def _places(policy: SessionPolicy) -> Iterator[str]:
     """Files and folders that are shown, or that models are read from."""
-    if offer.shows != "chat":
-        yield from offer.names if offer.shows != "lessons" else ()
+    if policy.shows != "chat":
+        yield from policy.names if policy.shows != "lessons" else ()
         return
-    for name in (offer.load.model, offer.load.draft_model, offer.load.head):
+    for name in (policy.load.model, policy.load.draft_model, policy.load.head):
         if name:
             place = Path(resolve(name)).expanduser()
             yield str(place.resolve() if place.exists() else hub_cache.repository(name.partition(":")[0]))
-            if name == offer.load.model and (draft := draft_beside(place)) is not None:
+            if name == policy.load.model and (draft := draft_beside(place)) is not None:
                 yield str(draft.resolve())
 
 
@@ -146,11 +146,11 @@ def _modules() -> list[str]:
     return [entry for entry in sys.path if entry and (os.path.realpath(entry) != here or here == root)]
 
 
-def variables(offer: Offer, folder: Path) -> dict[str, str]:
+def variables(policy: SessionPolicy, folder: Path) -> dict[str, str]:
     """The environment of a session, whose home is ``folder``: made of a list of what is allowed."""
     every = child_environment()
-    kept = {name: every[name] for name in (*_KEPT, offer.load.api_key_env or "") if name in every}
-    return kept | offer.access.variables | {
+    kept = {name: every[name] for name in (*_KEPT, policy.load.api_key_env or "") if name in every}
+    return kept | policy.access.variables | {
         "HOME": str(folder), "USERPROFILE": str(folder), "USER": "visitor", "LOGNAME": "visitor",
         "TMPDIR": str(folder / "tmp"), "TEMP": str(folder / "tmp"), "TMP": str(folder / "tmp"),
         "SPEC_TUI_DATA_DIR": str(folder / "data"), "SPEC_TUI_CACHE_DIR": str(folder / "cache"),

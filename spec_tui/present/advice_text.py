@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from engines import methods
+from engines.advice.evaluation_plan import EvaluationPlan
 from engines.advice.findings import BASELINE, Findings, RoundCosts, Screening
-from engines.advice.foreseen import Foreseen
 from engines.advice.halving import FINALISTS, Stage
 from engines.advice.paired_ratio import PairedRatio
 from engines.report.wording import counted
@@ -129,7 +129,7 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
                 f"±{found.noise:.2f}.")
     if found.speed is Speed.SAME:
         more = " More time would tell." if found.vague else ""
-        return (f"A tie with no drafts at all: the fastest, {label}, cannot be told from {base} decoding on {prompts} "
+        return (f"A tie: the fastest, {label}, cannot be distinguished from {base} decoding on {prompts} "
                 f"({found.ratio:.2f}x ±{found.noise:.2f}).{more}")
     return (f"Use no drafts ({methods.baseline().id}): everything else is slower here on {prompts}, the least slow "
             f"being {label}: {found.ratio:.2f}x (±{found.noise:.2f}).")
@@ -138,7 +138,7 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
 def _tied(screening: Screening) -> list[str]:
     first, labels = ranked(screening)[0], screening.asked.labels
     tied = [f"{labels[lane]} ({judge(screening.ratio(lane, first)).brief} its speed)" for lane in ties(screening)]
-    return [f"A tie: {_list(tied)} cannot be told from it."] if tied else []
+    return [f"A tie: {_list(tied)} cannot be distinguished from it."] if tied else []
 
 
 def _prompts(screening: Screening, first: int, found: SpeedVerdict) -> list[str]:
@@ -159,7 +159,7 @@ def _kinds(screening: Screening, first: int) -> list[str]:
     for kind, found in sorted(known.items(), key=lambda item: -item[1].ratio):
         (vague if found.vague else gains if found.speed is Speed.FASTER else losses).append(f"{kind} ({found.brief})")
     said = [f"gains on {_list(gains)}"] * bool(gains) + [f"does not gain on {_list(losses)}"] * bool(losses)
-    said += [f"is not told from no drafts, with so few answers, on {_list(vague)}"] * bool(vague)
+    said += [f"cannot be distinguished from the baseline, with so few answers, on {_list(vague)}"] * bool(vague)
     return [f"By kind of prompt: {screening.asked.labels[first]} {'; '.join(said)}."]
 
 
@@ -189,11 +189,11 @@ def _next_best(screening: Screening, first: int, found: SpeedVerdict) -> list[st
         said.append(f"If verifying a draft took no longer than a pass over one token, {wins}: {name} at {free:.2f}x, "
                     f"{rival} at {theirs:.2f}x.")
     if mine.draft > _WORTH * mine.seconds:
-        said.append(f"If drafting took it no time, {name} would be at {mine.free_drafts() / alone.rate:.2f}x.")
+        said.append(f"If its drafting took no time, {name} would be at {mine.free_drafts() / alone.rate:.2f}x.")
     return [" ".join(said)] if said else []
 
 
-def planned(found: Foreseen) -> str:
+def planned(found: EvaluationPlan) -> str:
     """What an evaluation will do, in which order, before it begins."""
     base, stages = methods.baseline().id, found.plan.stages
     first = {Stage.METHODS: "with their defaults", Stage.SETTINGS: "with all their settings",
@@ -201,16 +201,16 @@ def planned(found: Foreseen) -> str:
     said = [f"First {base} and the methods that are likeliest to gain answer the same prompts, {first[stages[0]]}: "
             f"{'; '.join(_forecasts(found))}."]
     said += ["Then the faster half of them with all their settings."] * (Stage.SETTINGS in stages[1:])
-    said += [f"Then the {FINALISTS} fastest by longer answers, which get half of the time; the verdict is made of "
-             "these."] * (len(stages) > 1)
+    said += [f"Then the {FINALISTS} fastest with longer answers, which take half of the time and alone decide the "
+             f"verdict."] * (len(stages) > 1)
     left = [engine for engine, draft in found.likeliest if (engine, draft) not in found.plan.methods]
-    said += [f"For {_list(left)} there is no time: more minutes try them, too."] * bool(left)
-    said += ["A forecast is what t(n), the cost of drafting and the usual acceptance come to; the clock checks it."
+    said += [f"There is no time for {_list(left)}: give more minutes to try them."] * bool(left)
+    said += ["A forecast follows from t(n), the cost of drafting and the usual acceptance; the clock checks it."
              ] * bool(found.forecasts)
     return " ".join(said)
 
 
-def _forecasts(found: Foreseen) -> list[str]:
+def _forecasts(found: EvaluationPlan) -> list[str]:
     """The methods that take part, the likeliest first; those with the same forecast together."""
     groups: dict[str, list[str]] = {}
     for engine, draft in found.plan.methods:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from engines.errors import UsageProblem
 from engines.folders import open_input
-from engines.heads.tap_cache import Text
+from engines.heads.hidden_state_cache import Text
 from engines.request import Request
 from engines.tokenization import encode
 
@@ -29,7 +29,7 @@ class Answering(Protocol):
         """One run as events, the last of which has the answer's ``tokens``."""
 
 
-def own_answers(
+def generate_answers(
     model: Answering, prompts: Sequence[str], file: Path, engine: str, max_new_tokens: int,
     progress: Callable[[int, int], None], stop: Callable[[], bool] = lambda: False,
 ) -> list[Text]:

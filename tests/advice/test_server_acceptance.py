@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from engines.advice.served_drafts import ServedDrafts
+from engines.advice.server_acceptance import ServerAcceptance
 from engines.bench.suite import Case, Suite
 from engines.report.events import UNDISCLOSED, Draft, Emitted, Finished, Origin, Prefilled, Round
 from engines.request import Request
@@ -24,11 +24,11 @@ def step(number: int, drafted: int, accepted: int, seconds: float) -> Round:
     return Round(number, number, draft, tuple(range(accepted)), emitted, None, seconds, None, None)
 
 
-def answers(row: float, sizes=(0, 4)) -> ServedDrafts:
+def answers(row: float, sizes=(0, 4)) -> ServerAcceptance:
     """Drafts of 4 tokens of which 4, 2, 1 and 0 are accepted in turns, and steps without a draft."""
     rounds = [step(n, size, (4, 2, 1, 0)[n % 4] if size else 0, 0.01 * (1 + row * size))
               for size in sizes for n in range(8)]
-    return ServedDrafts.of([[Prefilled(3, 0, 0.1, OUT, 3), *rounds, Finished("stop", (), "")]])
+    return ServerAcceptance.of([[Prefilled(3, 0, 0.1, OUT, 3), *rounds, Finished("stop", (), "")]])
 
 
 def test_the_size_is_the_one_with_the_most_tokens_for_its_time():
@@ -47,7 +47,7 @@ def test_the_size_is_the_one_with_the_most_tokens_for_its_time():
 
 def test_what_was_not_seen_is_not_made_up():
     one_size = answers(0.1, sizes=(4,))
-    assert one_size.row is one_size.best is None and "was not seen" in report(one_size, "").notes[-1]
+    assert one_size.row is one_size.best is None and "is not known: all drafts" in report(one_size, "").notes[-1]
     nothing = answers(0.1, sizes=(0,))
     assert not nothing.accepted and nothing.best is None and "drafted nothing" in report(nothing, "").notes[-1]
 

@@ -52,7 +52,7 @@ class View:
         return None if self.said is None else self.said == self.right
 
 
-class Walk:
+class LessonProgress:
     """A lesson over runs, and where the learner is in it.
 
     Args:

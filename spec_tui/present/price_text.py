@@ -151,7 +151,7 @@ def _most(size: Option | None, options: Mapping[str, Any]) -> int:
     return max(int(size.default), int(size.paper or 0), int(options.get(size.name, 0)))
 
 
-def share(value: float) -> str:
+def percent(value: float) -> str:
     """A share in words."""
     return f"{value * 100:.0f} %"
 
@@ -161,17 +161,17 @@ def conclusion(found: SpeedEstimate, assumed: float | None = None) -> str:
     f = found.forecast if assumed is None else found.forecast.assuming(assumed)
     least, unit = found.forecast.pays_from, found.unit
     if least is None:
-        dear = f" A draft forward pass takes {share(found.dear)} of the time of the target's." if found.dear else ""
+        dear = f" A draft forward pass takes {percent(found.dear)} of the time of the target's." if found.dear else ""
         return (f"Forecast: slower at any acceptance; with every token accepted drafting would reach "
                 f"{found.forecast.at_best:.2f}x.{dear}")
     if not f.chances:
         return (f"Acceptance is not measured yet. Forecast from the times measured at load: drafting is faster from "
-                f"{share(least)} acceptance per {unit}.")
-    given = "Forecast: best are" if assumed is None else f"Forecast at {share(assumed)} acceptance per {unit}: best are"
+                f"{percent(least)} acceptance per {unit}.")
+    given = "Forecast" if assumed is None else f"Forecast at {percent(assumed)} acceptance per {unit}"
     if not f.best:
-        return f"{given} no drafts at all; drafting is faster from {share(least)} acceptance per {unit}."
+        return f"{given}: drafting does not pay; it is faster from {percent(least)} acceptance per {unit}."
     thin = "" if assumed is not None or f.best <= len(f.chances) else ", though nothing so deep has been verified yet"
-    text = f"{given} drafts of {f.best} {unit}{'s' * (f.best > 1)}, {f.speed_up(f.best):.2f}x{thin}."
+    text = f"{given}: best are drafts of {f.best} {unit}{'s' * (f.best > 1)}, {f.speed_up(f.best):.2f}x{thin}."
     if found.paper and found.published is not found.forecast:
         text += f" The published tree, {found.paper} levels of {found.published.rows:.0f} nodes, needs " \
                 f"{found.published.needs(found.paper):.2f} tokens per round to break even."
@@ -240,4 +240,4 @@ def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, b
         most = f", at most {found.forecast.at_best:.2f}x" + " with all accepted" * (not brief)
         return [("forecast: ", "muted"), ("slower", "bad"), (most, "muted")]
     rest = " accepted" if brief else f" acceptance per {found.unit}"
-    return [("forecast: faster from ", "muted"), (share(least), "strong"), (rest, "muted")]
+    return [("forecast: faster from ", "muted"), (percent(least), "strong"), (rest, "muted")]

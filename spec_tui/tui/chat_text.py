@@ -12,7 +12,7 @@ from engines.methods import find
 from engines.report.events import Loading, Prefilling
 from engines.report.run_state import RunState
 from engines.request import Request
-from spec_tui.present import audit_words as verdict
+from spec_tui.present import audit_text as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.playback import speed_words

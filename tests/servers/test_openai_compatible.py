@@ -1,4 +1,4 @@
-"""Servers of OpenAI's form: vLLM by what vLLM 0.32 answered (``--per-request-spec-decode-metrics detailed``, an n-gram
+"""OpenAI-compatible servers: vLLM by what vLLM 0.32 answered (``--per-request-spec-decode-metrics detailed``, an n-gram
 drafter of 4 tokens, the sample model; recorded, shortened), and another that sends text."""
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_its_price_cannot_be_measured_from_outside_and_no_prompt_is_sent_for_it(
     from spec_tui.cli import call
 
     assert call(["price", "--server", server.url]) == 2
-    assert "vLLM 0.32.0 tells no times of its own" in capsys.readouterr().err
+    assert "vLLM 0.32.0 reports no times of its own" in capsys.readouterr().err
     assert "/v1/completions" not in [path for path, _ in server.asked]
 
 
@@ -198,7 +198,7 @@ def test_sglang_says_at_the_end_of_an_answer_what_was_drafted(server):
 @pytest.mark.parametrize(("parts", "words"), [
     ([ANSWER[0], ANSWER[1]], "broke off"), ([last(), END], "broke off"),
     ([ANSWER[0], b'data: {"error": {"message": "Token id 9 is out of vocabulary"}}\n\n', END], "out of vocabulary"),
-    ([chunk((1, "a"))[:-9]], "else than JSON"),
+    ([chunk((1, "a"))[:-9]], "other than JSON"),
 ])
 def test_an_answer_that_breaks(server, parts, words):
     server.wrong["/v1/completions"] = (200, {}, parts)
@@ -230,7 +230,8 @@ def test_a_server_that_goes_on_after_the_limit_is_left(server):
 
 def test_what_a_refusal_means(server):
     wrong = {"error": {"message": "The model `x` does not exist.", "code": 404}}
-    for answer, words in (((404, {}, wrong), "does not exist"), ((401, {}, {"error": "Unauthorized"}), "wants a key"),
+    for answer, words in (((404, {}, wrong), "does not exist"),
+                          ((401, {}, {"error": "Unauthorized"}), "requires a key"),
                           ((429, {}, b"too many"), "busy")):
         server.wrong["/v1/completions"] = answer
         with pytest.raises(RunFailed, match=words):
@@ -247,7 +248,7 @@ def test_advise_reads_what_the_server_accepts(server, capsys, tmp_path):
     asked = ["advise", "--server", server.url, "--prompts", str(tmp_path / "prompts")]
     assert call(asked) == 0
     said = capsys.readouterr().out
-    assert said.startswith("2 answers, 2.33 tokens a step") and "was not seen" in said
+    assert said.startswith("2 answers, 2.33 tokens a step") and "is not known: all drafts" in said
     assert "(num_speculative_tokens in --speculative-config)" in said
     assert call([*asked, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""Servers of OpenAI's form: vLLM, SGLang, Ollama, LM Studio and others.
+"""OpenAI-compatible servers: vLLM, SGLang, Ollama, LM Studio and others.
 
 Of vLLM a message is one verification step, whose tokens are the accepted ones and one more (measured with vLLM 0.32,
 ``return_token_ids``); how many drafted tokens were rejected it says at the end of an answer, where it was started with
@@ -93,8 +93,8 @@ class _Written:
     totals: ServerTotals = field(default_factory=ServerTotals)
 
 
-class OpenAIFormModel(ServedModel):
-    """A model on a server of OpenAI's form.
+class OpenAICompatibleModel(ServedModel):
+    """A model on an OpenAI-compatible server.
 
     Args:
         model: which, where the server has several.
@@ -112,7 +112,7 @@ class OpenAIFormModel(ServedModel):
         super().__init__(connection, spec, options)
         found = self._chosen(model)
         self._name = found.id
-        program = _OWNERS.get(found.owned_by or "", "OpenAI's form")
+        program = _OWNERS.get(found.owned_by or "", "OpenAI-compatible")
         self._counts = self._speculative = None
         self._counted_by_answer = False
         self._exact = self.token_ids = program == "vLLM"
@@ -122,7 +122,7 @@ class OpenAIFormModel(ServedModel):
             program += f" {connection.get('/version', Version).version}".rstrip()
             self._counts = self._metrics()
             self._speculative = self._counts is None or _DRAFTED in self._counts
-        told = (f"vLLM counts rejected drafts by answer where it was started with {_FLAG}",)
+        told = (f"vLLM counts rejected drafts by answer if it was started with {_FLAG}",)
         self.ready = Ready(
             model=self._name, dtype="not disclosed", device=connection.address, parameters=None, vocab_size=None,
             context_limit=found.max_model_len, chat_template=True, threads=None, backend=program,
@@ -232,7 +232,7 @@ class OpenAIFormModel(ServedModel):
                 so_far.reason = "length"
                 break
         if so_far.first and not cancelled() and so_far.reason:
-            raise RunFailed("the server answered with nothing", "ask again, or otherwise")
+            raise RunFailed("the server answered with nothing", "ask again, or differently")
         if not so_far.reason and not cancelled():
             raise self._broken_off()
         told = self._exact or self._tells

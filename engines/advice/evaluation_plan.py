@@ -9,7 +9,7 @@ from engines.race.lanes import Lane
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class EvaluationPlan:
     """What an evaluation will do.
 
     Attributes:

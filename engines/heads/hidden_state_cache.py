@@ -65,7 +65,7 @@ def size_on_disk(tokens: int, taps: int, width: int) -> int:
     return tokens * _BYTES * width * (taps + 1)
 
 
-class TapCache:
+class HiddenStateCache:
     """Shards in a folder, for one target, one choice of layers and one list of texts.
 
     Raises:
@@ -84,7 +84,7 @@ class TapCache:
                 write_json(note, identity)
             elif read_object(note) != identity:
                 raise UsageProblem(
-                    f"{folder} was begun with other texts, layers or another target", "choose another --work folder"
+                    f"{folder} was started with other texts, layers or another target", "choose another --work folder"
                 )
         except (OSError, ValueError) as error:
             raise UsageProblem(f"{folder} cannot be used: {error}", "choose another --work folder") from None
@@ -159,6 +159,6 @@ def _texts_of(file: Path) -> Iterator[TappedText]:
         sizes = held["lengths"][:, 0].tolist()
         parts = [held[name].split(sizes) for name in ("tokens", "taps", "final")]
     except (SafetensorError, OSError, KeyError, RuntimeError) as error:
-        raise UsageProblem(f"{file} is damaged: {error}", "remove it: it is made again") from None
+        raise UsageProblem(f"{file} is damaged: {error}", "remove it; it will be made again") from None
     for (_, start, greedy), tokens, taps, final in zip(held["lengths"].tolist(), *parts):
         yield TappedText(tokens.long(), start, bool(greedy), taps, final)

@@ -10,7 +10,7 @@ from engines.race.result import Disturbance
 from engines.report.events import Draft, Emitted, Finished, Origin, Prefilled, Round
 from engines.report.run_state import RunState, fold_all
 from engines.request import Request
-from spec_tui.present.cautions import cautions, loop_length
+from spec_tui.present.speed_caveats import loop_length, speed_caveats
 from tests.tui.fakes import script
 
 
@@ -38,18 +38,18 @@ def a_run(
 
 
 def test_an_answer_that_the_datastore_holds_is_told():
-    assert [found.words for found in cautions(a_run("answers/7.txt"))] == [
+    assert [found.words for found in speed_caveats(a_run("answers/7.txt"))] == [
         "the datastore already holds this answer (answers/7.txt): its speed says little about other prompts"]
-    assert [found.words for found in cautions(a_run("answer 3", source="history"))] == [
+    assert [found.words for found in speed_caveats(a_run("answer 3", source="history"))] == [
         "a past answer already holds this one (answer 3): its speed says little about other prompts"]
-    assert not cautions(a_run(None)) and not cautions(a_run("answers/7.txt", tokens=9)) and not cautions(RunState())
+    assert not any(map(speed_caveats, (a_run(None), a_run("answers/7.txt", tokens=9), RunState())))
 
 
 def test_a_busy_machine_is_told():
-    assert "other programs kept 1.2 of 2 cores busy" in cautions(RunState(), Disturbance(1.2, None, 2))[0].words
-    assert not cautions(RunState(), Disturbance(0.1, None, 2))
+    assert "other programs kept 1.2 of 2 cores busy" in speed_caveats(RunState(), Disturbance(1.2, None, 2))[0].words
+    assert not speed_caveats(RunState(), Disturbance(0.1, None, 2))
 
 
 def test_on_the_status_line_a_caution_takes_one_row_of_eighty_columns():
-    found = cautions(a_run("answers/7.txt", 60, token=9), Disturbance(1.2, 0.3, 16))
-    assert len(found) == 3 and all(len(caution.brief) <= 76 and caution.brief != caution.words for caution in found)
+    found = speed_caveats(a_run("answers/7.txt", 60, token=9), Disturbance(1.2, 0.3, 16))
+    assert len(found) == 3 and all(len(caveat.brief) <= 76 and caveat.brief != caveat.words for caveat in found)

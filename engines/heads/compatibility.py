@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from engines.errors import UsageProblem
+from engines.heads.head_config import EAGLE, MEDUSA
 from engines.heads.head_file import HeadFile
-from engines.heads.shape import EAGLE, MEDUSA
 from engines.libraries.hf import text_config
 from engines.model.causal_model import CausalModel
 from engines.model.native.native_linear import make_native
@@ -17,16 +17,16 @@ from engines.model.quantise import PLAIN, quantise_drafting
 from engines.report.events import HeadReads
 
 
-def check_fit(file: HeadFile, target: CausalModel) -> None:
+def check_compatible(file: HeadFile, target: CausalModel) -> None:
     """Raises UsageProblem: the head is of another target; the message says what differs."""
-    shape, found = file.shape, None
-    if shape.vocabulary and shape.vocabulary != target.vocab_size:
-        found = f"its vocabulary has {shape.vocabulary:,} tokens, that of {target.name} {target.vocab_size:,}"
-    elif file.embeddings is not None and tuple(file.embeddings.shape) != (target.vocab_size, shape.width):
+    config, found = file.config, None
+    if config.vocabulary and config.vocabulary != target.vocab_size:
+        found = f"its vocabulary has {config.vocabulary:,} tokens, that of {target.name} {target.vocab_size:,}"
+    elif file.embeddings is not None and tuple(file.embeddings.shape) != (target.vocab_size, config.width):
         found = f"its embeddings are {' x '.join(map(str, file.embeddings.shape))}"
-    elif file.embeddings is None and shape.width != shape.target_width:
-        found = f"its width is {shape.width}, that of {target.name} {shape.target_width}, and it has no embeddings"
-    elif file.rows is None and shape.family != EAGLE and target.model.get_output_embeddings() is None:
+    elif file.embeddings is None and config.width != config.target_width:
+        found = f"its width is {config.width}, that of {target.name} {config.target_width}, and it has no embeddings"
+    elif file.rows is None and config.family != EAGLE and target.model.get_output_embeddings() is None:
         found = f"{target.name} has no language modelling head"
     if found:
         raise UsageProblem(f"the head {file.name} does not fit {target.name}: {found}",
@@ -36,7 +36,7 @@ def check_fit(file: HeadFile, target: CausalModel) -> None:
 def reads_of(file: HeadFile, target: CausalModel) -> HeadReads:
     """What the head reads of the target."""
     layers = text_config(target.model.config).num_hidden_layers
-    return HeadReads(file.shape.title, file.shape.layers, layers, not file.shape.layers)
+    return HeadReads(file.config.title, file.config.layers, layers, not file.config.layers)
 
 
 def rows_for(file: HeadFile, target: CausalModel) -> torch.Tensor:
@@ -51,17 +51,17 @@ def standing_alone(file: HeadFile, target: CausalModel) -> HeadFile:
     """The head with what it shares with the target: the rows of the language modelling head (vLLM takes the target's,
     all of them, for a head of EAGLE-1 and 2), of EAGLE the embeddings too. Medusa heads get a row for every token,
     zero for those that they don't draft: vLLM (0.32) loads no ``token_map``."""
-    rows, embeddings = None if file.shape.family == EAGLE else rows_for(file, target), file.embeddings
-    if file.shape.family == MEDUSA:
+    rows, embeddings = None if file.config.family == EAGLE else rows_for(file, target), file.embeddings
+    if file.config.family == MEDUSA:
         if file.ids is None:
             return replace(file, rows=rows)
-        whole = rows.new_zeros(*rows.shape[:-2], file.shape.vocabulary, rows.shape[-1])
+        whole = rows.new_zeros(*rows.shape[:-2], file.config.vocabulary, rows.shape[-1])
         whole[..., file.ids, :] = rows
-        return replace(file, rows=whole, ids=None, shape=replace(file.shape, draft_vocabulary=file.shape.vocabulary))
+        return replace(file, rows=whole, ids=None, config=replace(file.config, draft_vocabulary=file.config.vocabulary))
     if embeddings is None:
         embeddings = target.model.get_input_embeddings().weight.detach()
-    if file.shape.family == EAGLE:
-        file = replace(file, ids=None, shape=replace(file.shape, draft_vocabulary=file.shape.vocabulary))
+    if file.config.family == EAGLE:
+        file = replace(file, ids=None, config=replace(file.config, draft_vocabulary=file.config.vocabulary))
     return replace(file, rows=rows, embeddings=embeddings)
 
 
