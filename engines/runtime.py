@@ -46,11 +46,8 @@ from engines.model.loading import (
     load_models,
     native_here,
     no_draft_fits,
-    resolve_device,
-    resolve_dtype,
 )
 from engines.model.penalties import Penalties
-from engines.model.quantise import check_arithmetic, check_choice
 from engines.model.thread_governor import ThreadGovernor
 from engines.report.answer import Answer
 from engines.report.events import (
@@ -172,26 +169,18 @@ class Runtime:
 
         Raises:
             ModelUnavailable: a model is missing or unusable.
-            UsageProblem: an unknown dtype, device, quantisation or arithmetic, more threads than processors, or a
-                draft model that shares no token with the target.
+            UsageProblem: as ``LoadOptions.check``; an unknown dtype or device; a draft model that shares no token with
+                the target.
         """
-        clock, threads = perf_counter(), options.threads
-        if threads and threads > (most := os.cpu_count() or 1):
-            raise UsageProblem(f"{threads} threads are more than the {most} processors here", f"give at most {most}")
-        where = resolve_device(options.device)
-        dtype = resolve_dtype(options.dtype, where)
-        check_choice(options.quantize)
-        check_choice(options.draft_quantize)
-        check_arithmetic(options.arithmetic)
-        target, tokenizer, draft, warnings = load_models(options, dtype, where, progress)
+        clock = perf_counter()
+        target, tokenizer, draft, warnings = load_models(options, progress)
         found, said = heads_for(options.head, target, options.allow_pickle, progress)
         runtime = cls(
             target, tokenizer, draft.model if draft else None, warnings=warnings + said, progress=progress, heads=found,
             translation=draft.translation if draft else None,
-            load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, options=options, dtype=dtype,
-                               device=where),
+            load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, options=options),
         )
-        runtime._said = native_here(options.native, where)[1] + said
+        runtime._said = native_here(options.native, target.device)[1] + said
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
         return runtime

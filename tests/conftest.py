@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from engines.hub.known_models import KNOWN
+from engines.model.load_options import LoadOptions
 
 # The user's own, which `make test` fetches; processes of the tests inherit where it is.
 SMOLLM2 = Path(os.environ.setdefault("SPEC_TUI_TESTS_SMOLLM2", str(KNOWN["smollm2"].path)))
@@ -36,6 +37,7 @@ Path(OWN["SPEC_TUI_CACHE_DIR"], "native").symlink_to(_NATIVE)
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
+ONE = LoadOptions(device="cpu", threads=1)
 SPECIAL = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}<|end|>\n{% endfor %}"

@@ -9,30 +9,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from engines.errors import UsageProblem
 from engines.libraries.hf import PreTrainedModel
 from engines.model.fused_layers import is_unread, stored_names
 from engines.model.native.native_linear import GROUP, NativeEmbedding, NativeLinear, StoredRows, stored_bytes
 from engines.model.native.weight_grid import quantised
-from engines.model.quantize_choices import ARITHMETICS, AUTO, CHOICES, INT4, INT8, NONE, STORED
+from engines.model.quantize_choices import AUTO, INT4, INT8, NONE, STORED
 
 if TYPE_CHECKING:
     from engines.model.gguf_weights import StoredGrids
 
 PLAIN = "plain"
 _FEW = 4  # bits: fewer do not gain enough
-
-
-def check_choice(choice: str) -> None:
-    """Raises UsageProblem: there is no such choice."""
-    if choice not in CHOICES:
-        raise UsageProblem(f"there is no quantisation {choice!r}", "choices are: " + ", ".join(CHOICES))
-
-
-def check_arithmetic(choice: str) -> None:
-    """Raises UsageProblem: there is no such choice."""
-    if choice not in ARITHMETICS:
-        raise UsageProblem(f"there is no arithmetic {choice!r}", "choices are: " + ", ".join(ARITHMETICS))
 
 
 @torch.inference_mode()

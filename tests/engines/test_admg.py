@@ -27,7 +27,7 @@ from engines.model.loading import wrap
 from engines.report.events import Layers, Origin, Prefilled, Round
 from engines.runtime import Runtime
 from spec_tui.learn.showcase_prompts import SHOWCASES
-from tests.conftest import make_llama, make_tokenizer
+from tests.conftest import ONE, make_llama, make_tokenizer
 from tests.engines.test_laws import target_distribution
 from tests.engines.test_sublayers import CLEAR, UNCLEAR, wrapped
 from tests.engines.toys import ToyModel, answer, enumerate_outcomes, outcome
@@ -175,7 +175,7 @@ def deep() -> Runtime:
                 weight *= 0.15
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runtime, "price", lambda model, fresh, beside: CostCurve(((1, 1.0), (64, 1.5))))
-        found = Runtime(wrap(model, "deep", 1), TOKENIZER)
+        found = Runtime(wrap(model, "deep", ONE), TOKENIZER)
     found.end_tokens = frozenset()
     return found
 

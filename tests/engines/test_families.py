@@ -18,7 +18,7 @@ from engines.model.forward import GenericForward
 from engines.model.loading import wrap
 from engines.report.events import Prefilled, Round
 from engines.runtime import Runtime
-from tests.conftest import make_tokenizer
+from tests.conftest import ONE, make_tokenizer
 from tests.engines.families import CHAINS, NAMED, REFUSED, TREES, WINDOW, as_on_a_gpu, make
 from tests.tiers import FAMILIES, families, some
 
@@ -46,14 +46,14 @@ def plain(name):
 
 @cache
 def wrapped(name) -> CausalModel:
-    return wrap(make(*ANY[name]), name, 1)
+    return wrap(make(*ANY[name]), name, ONE)
 
 
 @cache
 def pair(name) -> Runtime:
     """A target and a draft model of the same family that agrees with it now and then; answers have no end."""
     model_type, changes = ANY[name]
-    draft = wrap(make(model_type, changes, noise=0.06), "draft", 1)
+    draft = wrap(make(model_type, changes, noise=0.06), "draft", ONE)
     pair = Runtime(wrapped(name), make_tokenizer(), draft)
     pair.end_tokens = frozenset()
     return pair
@@ -136,14 +136,14 @@ def test_a_family_that_cannot_branch_verifies_chains(name):
 def test_what_cannot_be_decoded_with_is_refused_with_the_reason(name):
     *family, reason = REFUSED[name]
     with pytest.raises(ModelUnavailable, match=reason):
-        wrap(make(*family), name, 1)
+        wrap(make(*family), name, ONE)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_an_encoder_is_seen_through_the_rounding_of_half_precision(dtype):
     *family, reason = REFUSED["bert"]
     with pytest.raises(ModelUnavailable, match=reason):
-        wrap(make(*family).to(dtype), "bert", 1)
+        wrap(make(*family).to(dtype), "bert", ONE)
 
 
 @pytest.mark.parametrize(("name", "temperature"), some(

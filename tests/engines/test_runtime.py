@@ -18,7 +18,7 @@ from engines.model import thread_governor
 from engines.model.loading import load_model, resolve_device, resolve_dtype, wrap
 from engines.report.events import Finished, Prefilled, Prefilling, Started
 from engines.runtime import Runtime
-from tests.conftest import TURN, make_llama, make_tokenizer
+from tests.conftest import ONE, TURN, make_llama, make_tokenizer
 
 
 def make_bloom(seed: int):
@@ -133,7 +133,7 @@ def test_a_cache_folder_that_can_be_none_is_not_the_models_fault(saved, monkeypa
 def test_the_weights_are_counted_while_they_are_read(saved, monkeypatch):
     monkeypatch.setattr("engines.libraries.hf._REPORT_SECONDS", 0.0)
     told = []
-    load_model(str(saved), torch.float32, torch.device("cpu"), 1, progress=told.append)
+    load_model(str(saved), ONE, progress=told.append)
     assert len({event.done for event in told if event.stage == "loading the weights"}) > 5
 
 
