@@ -159,23 +159,20 @@ def tokenizer():
 def tiny():
     """A runtime on a tiny random target, a draft that agrees with it now and then (its first layers), and random
     heads. No clock decides what they draft."""
-    from engines import runtime
     from engines.cost.curve import CostCurve
     from engines.model.loading import wrap
-    from engines.runtime import Runtime
+    from engines.runtime import Prices, Runtime
     from tests.heads import make_head, make_medusa
 
     target = wrap(make_llama(1, layers=3), "tiny-target")
     draft = make_llama(1, layers=3)
     draft.model.layers = draft.model.layers[:2]
     draft.config.num_hidden_layers = 2
-    with pytest.MonkeyPatch.context() as patch:
-        cheap = CostCurve(((1, 0.1), (64, 0.2)))
-        prices = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": cheap, "tiny-head": cheap,
-                  "tiny-medusa": CostCurve(((1, 0.1), (4, 0.12)))}
-        patch.setattr(runtime, "price", lambda model, fresh, beside: prices[model.name])
-        heads = {head.shape.kind: head for head in (make_head(target), make_medusa(target))}
-        runtime = Runtime(target, make_tokenizer(), wrap(draft, "tiny-draft"), heads=heads)
+    cheap, head, medusa = CostCurve(((1, 0.1), (64, 0.2))), make_head(target), make_medusa(target)
+    prices = Prices(CostCurve(((1, 1.0), (64, 1.5))), cheap, {
+        head.shape.kind: cheap, medusa.shape.kind: CostCurve(((1, 0.1), (4, 0.12)))})
+    runtime = Runtime(target, make_tokenizer(), prices, draft=wrap(draft, "tiny-draft"),
+                      heads={found.shape.kind: found for found in (head, medusa)})
     add_datastores("tiny-texts", runtime)
     return runtime
 

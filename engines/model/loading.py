@@ -101,7 +101,7 @@ def load_models(
     options: LoadOptions, progress: Progress = lambda _: None
 ) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model. The target is strict or not: of drafts nothing depends
-    on the last bit. The last value that is returned is what the user should know of how the models were found.
+    on the last bit. The last value that is returned is what the user should know of how the draft model was found.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
@@ -111,7 +111,7 @@ def load_models(
     options.check()
     device, _ = _resolved(options)
     source = locate(options.model or default_model(), options.revision, options.terms, "target", progress)
-    _, remarks = native_here(options.native, device, progress)
+    native_here(options.native, device, progress)
     progress(Loading("loading the tokenizer", 0.1))
     load_config(source)
     tokenizer = load_tokenizer(source)
@@ -125,7 +125,7 @@ def load_models(
     draft = None
     if found is not None:
         draft = _read_draft(found, options, _part(progress, 0.65, 0.8, "draft model: "))
-    return target, tokenizer, draft, warnings + remarks
+    return target, tokenizer, draft, warnings
 
 
 def _resolved(options: LoadOptions) -> tuple[torch.device, torch.dtype]:

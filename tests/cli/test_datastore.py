@@ -212,7 +212,7 @@ def test_a_store_of_another_tokenizer_or_model_is_refused(model, cli, texts, tmp
     from engines.model.loading import wrap
     from engines.runtime import Runtime
 
-    other = Runtime(wrap(make_llama(7, layers=3), "another"), make_tokenizer())
+    other = Runtime.measured(wrap(make_llama(7, layers=3), "another"), make_tokenizer())
     monkeypatch.setattr(loader, "load_here", lambda *_: other)
     refused = cli("datastore", "probe", "The fox", "--datastore", "mine")
     assert refused.code == 3 and "hidden states of" in refused.err

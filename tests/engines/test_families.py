@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from engines import Request, measure, runtime
+from engines import Request, measure
 from engines.cost.curve import CostCurve
 from engines.errors import ModelUnavailable
 from engines.model import masks, selftest
@@ -17,7 +17,7 @@ from engines.model.causal_model import CausalModel
 from engines.model.forward import GenericForward
 from engines.model.loading import wrap
 from engines.report.events import Prefilled, Round
-from engines.runtime import Runtime
+from engines.runtime import Prices, Runtime
 from tests.conftest import ONE, make_tokenizer
 from tests.engines.families import CHAINS, NAMED, REFUSED, TREES, WINDOW, as_on_a_gpu, make
 from tests.tiers import FAMILIES, families, some
@@ -33,10 +33,7 @@ FIRST, SECOND = ("user", "abcabc, and abcabd?"), ("user", "abcabc again")
 ANY = NAMED | TREES | CHAINS
 
 
-@pytest.fixture(autouse=True)
-def steady(monkeypatch):
-    """No clock decides what is drafted."""
-    monkeypatch.setattr(runtime, "price", lambda model, fresh, beside: CostCurve(((1, 1.0), (64, 1.5))))
+STEADY = CostCurve(((1, 1.0), (64, 1.5)))  # no clock decides what is drafted
 
 
 @cache
@@ -54,7 +51,7 @@ def pair(name) -> Runtime:
     """A target and a draft model of the same family that agrees with it now and then; answers have no end."""
     model_type, changes = ANY[name]
     draft = wrap(make(model_type, changes, noise=0.06), "draft", ONE)
-    pair = Runtime(wrapped(name), make_tokenizer(), draft)
+    pair = Runtime(wrapped(name), make_tokenizer(), Prices(STEADY, STEADY), draft=draft)
     pair.end_tokens = frozenset()
     return pair
 

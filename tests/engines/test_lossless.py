@@ -173,7 +173,7 @@ def test_a_draft_identical_to_the_target_is_always_accepted(sample):
     from engines.runtime import Runtime
 
     twin = load_model(sample.ready.model, LoadOptions(device="cpu"))
-    runtime = Runtime(sample.target, sample.tokenizer, twin)
+    runtime = Runtime.measured(sample.target, sample.tokenizer, twin)
     for kw in ({}, {"temperature": 0.8}, {"temperature": 0.8, "law": "rejection"},
                {"temperature": 0.8, "law": "block"}):
         request = Request(TURNS["code"], "draft", {"confidence": 0.0}, max_new_tokens=60, **kw)

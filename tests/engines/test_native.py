@@ -267,7 +267,7 @@ def test_a_draft_model_with_a_large_vocabulary_drafts_its_first_tokens(monkeypat
     assert torch.equal(draft.extend(TEXT[:20]), whole.extend(TEXT[:20])[..., :100])
     assert torch.equal(draft.forward(*test_lean.TREE), whole.forward(*test_lean.TREE)[:, :100])
     assert "100 of its tokens" in draft.backend and draft.vocab_size == whole.vocab_size
-    runtime = Runtime(wrap(make(*FAMILIES["llama, tied"], noise=0.2), "target", ONE), make_tokenizer(), draft)
+    runtime = Runtime.measured(wrap(make(*FAMILIES["llama, tied"], noise=0.2), "target", ONE), make_tokenizer(), draft)
     for law in ("exact", "rejection"):
         requests = [Request((("user", "one two"),), engine=engine, law=law, temperature=0.0, max_new_tokens=24)
                     for engine in ("autoregressive", "draft")]
@@ -366,7 +366,7 @@ def runtime_of(how: str) -> Runtime:
     target = wrap(target, "native-target", ONE, quantising=quantising)
     assert target.rounds == (how == "rounded")
     heads = {head.shape.kind: head for head in (make_head(target), make_medusa(target))}
-    made = Runtime(target, make_tokenizer(), wrap(draft, "native-draft", ONE), heads=heads)
+    made = Runtime.measured(target, make_tokenizer(), wrap(draft, "native-draft", ONE), heads=heads)
     assert target.backend.startswith("native") and made.draft.backend.startswith("native")
     add_datastores(f"native-{how}", made)
     return made

@@ -193,4 +193,4 @@ def test_a_model_too_large_to_verify_with_is_a_sentence(monkeypatch):
 
     monkeypatch.setattr(pricing, "measure", measure)
     with pytest.raises(ModelUnavailable, match="fails when several tokens are verified: out of memory"):
-        Runtime(wrap(make_llama(11, layers=4), "large", ONE), make_tokenizer())
+        Runtime.measured(wrap(make_llama(11, layers=4), "large", ONE), make_tokenizer())

@@ -62,7 +62,7 @@ def test_a_file_s_own_numbers_are_multiplied_in_every_family(family, tmp_path):
 def tiny(choice: str) -> Runtime:
     """As the other dtypes are tested, with every linear layer quantised."""
     quantising = partial(quantise.quantise, choice=choice)
-    return Runtime(wrap(make_llama(1, layers=3), "tiny-target", ONE, quantising=quantising), make_tokenizer())
+    return Runtime.measured(wrap(make_llama(1, layers=3), "tiny-target", ONE, quantising=quantising), make_tokenizer())
 
 
 def events_of(runtime: Runtime, engine: str, options: dict, turn=TURN, **kw) -> list:
