@@ -22,12 +22,11 @@ from engines.model.causal_model import usable_context
 from engines.model.fused_layers import fuse
 from engines.model.gguf_weights import StoredGrids
 from engines.model.lean_forward import fits
-from engines.model.load_options import LoadOptions
+from engines.model.load_options import AUTO, CHOICES, STORED, LoadOptions
 from engines.model.loading import load_config, resolve_quantisation
 from engines.model.masks import FULL, spans
 from engines.model.native.native_code import obtainable
 from engines.model.quantise import bytes_laid_out
-from engines.model.quantize_choices import AUTO, CHOICES, STORED
 from engines.progress import Loading
 
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")

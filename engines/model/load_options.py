@@ -7,10 +7,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from engines.errors import UsageProblem
-from engines.model.quantize_choices import ARITHMETICS, AUTO, CHOICES
 
 if TYPE_CHECKING:
     from engines.hub.model_source import TrustPolicy
+
+AUTO, STORED, INT8, INT4, NONE, FLOAT32 = "auto", "stored", "int8", "int4", "none", "float32"
+CHOICES = (AUTO, STORED, INT8, INT4, NONE)
+"""Of ``--quantize``; ``auto`` and ``stored`` differ for a large draft model, which ``auto`` reads in 3 bits."""
+ARITHMETICS = (AUTO, FLOAT32, INT8)
+"""Of ``--arithmetic``."""
 
 
 def option(default: Any, said: str, **more: Any) -> Any:
@@ -37,7 +42,6 @@ class LoadOptions:
         head: a family is one of ``heads.shape.FAMILIES``.
         threads: for the whole process; a negative number leaves cores to a screen (``engines.model.tuning.tune``).
         strict: every engine writes the same text in half precision too (``CausalModel.be_strict``).
-        quantize, arithmetic: ``engines.model.quantize_choices``.
     """
 
     model: str | None = option(

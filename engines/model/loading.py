@@ -28,12 +28,11 @@ from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
 from engines.model.kept_selftest import test_once
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
-from engines.model.load_options import LoadOptions
+from engines.model.load_options import AUTO, INT8, NONE, STORED, LoadOptions
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward, takes
 from engines.model.native.native_linear import make_native, share_embedding, weight_bytes
 from engines.model.quantise import PLAIN, quantise
-from engines.model.quantize_choices import AUTO, INT8, NONE, STORED
 from engines.model.selftest import unfit
 from engines.model.tuning import tune_once
 from engines.progress import Loading

@@ -14,7 +14,7 @@ from typer import Argument, Context, Option, Typer
 from engines.errors import UsageProblem
 from engines.folders import typed_path
 from engines.hub.download_progress import in_bytes
-from engines.model.quantize_choices import AUTO
+from engines.model.load_options import AUTO
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, Without, command, complete_model
 from spec_tui.cli.output import Status, console, table

@@ -17,7 +17,7 @@ from engines.folders import sample_model
 from engines.hub import local_models as at_hand
 from engines.libraries import versions
 from engines.methods import of_other_programs, specs
-from engines.model.quantize_choices import CHOICES
+from engines.model.load_options import CHOICES
 from spec_tui.cli import library_probe as probe
 from spec_tui.cli.commands import app
 from spec_tui.session.engine_commands import LoadRequest

@@ -55,8 +55,8 @@ class NativeForward(LeanForward):
     def narrow(self, outputs: int) -> None:
         """Give logits of so many tokens from now on, the first ones: the head is read no further."""
         whole, self.outputs = self._head, outputs
-        self._head = native_code.NativeWeight(
-            whole.blocks, whole.bias, whole.inputs, outputs, whole.stored, whole.rounds)
+        self._head = native_code.NativeWeight.from_buffer_copy(whole)
+        self._head.outputs, self._head.next = outputs, None
         self._model.head = ctypes.addressof(self._head)
 
     def _native(self, layer: Layer) -> native_code.NativeLayer:
@@ -96,12 +96,12 @@ class NativeForward(LeanForward):
         for place, stream_there in states.items():
             watched[place] = stream_there.data_ptr()
         call = native_code.NativeRows(
-            count, cache.offset, ctypes.addressof(ids), ctypes.addressof(places), self._cos.data_ptr(),
-            self._sin.data_ptr(), stream.data_ptr(), last.data_ptr(), logits.data_ptr(), first_last, first_logits,
-            cache.pairs(self.kv_heads, self.head_dim, self.like).data_ptr(), cache.capacity,
-            masks and ctypes.addressof(masks), len(self._kinds), skipped and ctypes.addressof(skipped), None,
-            watched and ctypes.addressof(watched),
-        )
+            count=count, first=cache.offset, tokens=ctypes.addressof(ids), positions=ctypes.addressof(places),
+            cos=self._cos.data_ptr(), sin=self._sin.data_ptr(), stream=stream.data_ptr(), last=last.data_ptr(),
+            logits=logits.data_ptr(), first_last=first_last, first_logits=first_logits,
+            cache=cache.pairs(self.kv_heads, self.head_dim, self.like).data_ptr(), capacity=cache.capacity,
+            masks=masks and ctypes.addressof(masks), kinds=len(self._kinds),
+            skipped=skipped and ctypes.addressof(skipped), watched=watched and ctypes.addressof(watched))
         native_code.library().native_forward(ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads())
         self._tell(states)
         if observer is not None:
