@@ -80,7 +80,7 @@ class NativeLinear(nn.Module):
             self.words = str(numbers.dtype).removeprefix("torch.")
             blocks = _blocks(F.pad(numbers, (0, -self.in_features % GROUP))).view(torch.uint8)
             self._blocks = (blocks,)
-            self._natives = (NativeWeight(blocks=blocks.data_ptr(), inputs=blocks.shape[1], outputs=self.out_features,
+            self._natives = (NativeWeight(blocks=blocks, inputs=blocks.shape[1], outputs=self.out_features,
                                           stored=_KINDS.index(self.words)),)
         start = 0
         for native in self._natives:
@@ -180,6 +180,14 @@ class NativeEmbedding(nn.Module):
             ctypes.byref(native), count, ids.data_ptr(), out.data_ptr(), torch.get_num_threads())
         rows = out[:, : self.linear.in_features]
         return rows if self.scale == 1 else rows * self.scale
+
+
+def rows_of(embedding: nn.Module) -> tuple[dict[str, NativeWeight | torch.Tensor], float]:
+    """Where native code looks rows of an embedding up, as fields of ``NativeModel``, and by what they are
+    multiplied."""
+    if isinstance(embedding, NativeEmbedding):
+        return {"table": embedding.linear.native}, embedding.scale
+    return {"embedding": embedding.weight}, hf.embedding_scale(embedding)
 
 
 @torch.inference_mode()
