@@ -46,11 +46,8 @@ from engines.model.loading import (
     load_models,
     native_here,
     no_draft_fits,
-    resolve_device,
-    resolve_dtype,
 )
 from engines.model.penalties import Penalties
-from engines.model.quantise import check_arithmetic, check_choice
 from engines.model.thread_governor import ThreadGovernor
 from engines.report.answer import Answer
 from engines.report.events import (
@@ -117,6 +114,26 @@ def _measured(
         ) from error
 
 
+def measure_prices(
+    target: CausalModel, draft: CausalModel | None, heads: Mapping[str, Head], fresh: bool = False,
+    progress: Callable[[Loading], None] = lambda _: None,
+) -> tuple[Prices, Prices]:
+    """t(n) of all that is loaded, and the same for runs whose text depends on what is drafted: as it was kept, or
+    measured now; always if ``fresh``. Raises ModelUnavailable: one fails."""
+    models = {"verification": target, "the draft model": draft, **heads}
+    there = {name: model for name, model in models.items() if model is not None}
+    found: dict[str, tuple[CostCurve, CostCurve]] = {}
+    for number, (name, model) in enumerate(there.items()):
+        progress(Loading(f"measuring the cost of {name}", 0.8 + 0.2 * number / len(there)))
+        beside = None if model is target else (target, found["verification"][0])
+        found[name] = _measured(model, fresh, beside)
+    now, fixed = (
+        Prices(curves.pop("verification"), curves.pop("the draft model", None), curves)
+        for curves in ({name: pair[i] for name, pair in found.items()} for i in (0, 1))
+    )
+    return now, fixed
+
+
 class Runtime:
     """A target model, its tokenizer, a draft model and draft heads where there are some that fit.
 
@@ -129,18 +146,20 @@ class Runtime:
     """
 
     def __init__(
-        self, target: CausalModel, tokenizer: Tokenizer, draft: CausalModel | None = None,
-        seconds: float = 0.0, warnings: tuple[str, ...] = (), progress: Callable[[Loading], None] = lambda _: None,
-        heads: Mapping[str, Head] = MappingProxyType({}), translation: Translation | None = None,
+        self, target: CausalModel, tokenizer: Tokenizer, prices: Prices, fixed_prices: Prices | None = None, *,
+        draft: CausalModel | None = None, heads: Mapping[str, Head] = MappingProxyType({}),
+        translation: Translation | None = None, warnings: tuple[str, ...] = (), said: tuple[str, ...] = (),
         load_draft: Callable[..., tuple[LoadedDraft, tuple[str, ...]]] | None = None,
     ) -> None:
+        """``said``: warnings that stay with another draft model; ``fixed_prices`` are ``prices`` where none are
+        given."""
         self.target, self.tokenizer, self.draft, self.heads = target, tokenizer, draft, heads
-        self.translation, self._load_draft = translation, load_draft
-        self._said: tuple[str, ...] = ()  # warnings that are not of a draft model or a head
+        self.prices, self.fixed_prices = prices, fixed_prices or prices
+        self.translation, self._load_draft, self._said = translation, load_draft, said
+        warnings += said
         self._named: dict[str, NamedDraft] = {}
         self._free = Lock()
         self.words = Detokenizer(tokenizer)
-        self._set_prices(progress=progress)
         self._acceptance: dict[str, Acceptance] = {}
         self._memory: dict[Any, Any] = {}
         width = text_config(target.model.config).hidden_size
@@ -160,11 +179,22 @@ class Runtime:
             model=target.name, dtype=target.precision, device=str(target.device), parameters=_counted(target),
             vocab_size=target.vocab_size, context_limit=target.context_limit,
             chat_template=bool(tokenizer.chat_template), draft_model=draft.name if draft else None,
-            draft_parameters=_counted(draft) if draft else None, seconds=seconds, backend=target.backend,
+            draft_parameters=_counted(draft) if draft else None, seconds=0.0, backend=target.backend,
             threads=torch.get_num_threads(), warnings=warnings,
             datastores=self.open_datastores.searchable(), **self._points(),
             no_draft_model="" if draft else no_draft_fits(target.name),
         )
+
+    @classmethod
+    def measured(
+        cls, target: CausalModel, tokenizer: Tokenizer, draft: CausalModel | None = None,
+        heads: Mapping[str, Head] = MappingProxyType({}), progress: Callable[[Loading], None] = lambda _: None,
+        **more: Any,
+    ) -> Runtime:
+        """A runtime of models in memory, with their prices; ``more`` as the class takes it. Raises ModelUnavailable: a
+        model fails."""
+        prices = measure_prices(target, draft, heads, progress=progress)
+        return cls(target, tokenizer, *prices, draft=draft, heads=heads, **more)
 
     @classmethod
     def load(cls, options: LoadOptions, progress: Callable[[Loading], None] = lambda _: None) -> Runtime:
@@ -172,26 +202,18 @@ class Runtime:
 
         Raises:
             ModelUnavailable: a model is missing or unusable.
-            UsageProblem: an unknown dtype, device, quantisation or arithmetic, more threads than processors, or a
-                draft model that shares no token with the target.
+            UsageProblem: as ``LoadOptions.check``; an unknown dtype or device; a draft model that shares no token with
+                the target.
         """
-        clock, threads = perf_counter(), options.threads
-        if threads and threads > (most := os.cpu_count() or 1):
-            raise UsageProblem(f"{threads} threads are more than the {most} processors here", f"give at most {most}")
-        where = resolve_device(options.device)
-        dtype = resolve_dtype(options.dtype, where)
-        check_choice(options.quantize)
-        check_choice(options.draft_quantize)
-        check_arithmetic(options.arithmetic)
-        target, tokenizer, draft, warnings = load_models(options, dtype, where, progress)
+        clock = perf_counter()
+        target, tokenizer, draft, warnings = load_models(options, progress)
         found, said = heads_for(options.head, target, options.allow_pickle, progress)
-        runtime = cls(
-            target, tokenizer, draft.model if draft else None, warnings=warnings + said, progress=progress, heads=found,
+        runtime = cls.measured(
+            target, tokenizer, draft.model if draft else None, found, progress, warnings=warnings,
+            said=native_here(options.native, target.device)[1] + said,
             translation=draft.translation if draft else None,
-            load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, options=options, dtype=dtype,
-                               device=where),
+            load_draft=partial(load_draft, target=target.name, tokenizer=tokenizer, options=options),
         )
-        runtime._said = native_here(options.native, where)[1] + said
         runtime.ready = replace(runtime.ready, seconds=perf_counter() - clock)
         progress(Loading("ready", 1.0))
         return runtime
@@ -215,10 +237,9 @@ class Runtime:
             (model, translation), said = self._load_draft(
                 name, progress=lambda step: progress(Loading(f"draft model: {step.stage}", step.done, step.bytes)))
             self.target.truncate(0)
-        found = Runtime(
-            self.target, self.tokenizer, model, warnings=said + self._said, progress=progress, heads=self.heads,
+        found = Runtime.measured(
+            self.target, self.tokenizer, model, self.heads, progress, warnings=said, said=self._said,
             translation=translation, load_draft=self._load_draft)
-        found._said = self._said
         found.ready = replace(found.ready, seconds=perf_counter() - clock)
         return found
 
@@ -369,7 +390,7 @@ class Runtime:
         write, otherwise from then on. Raises UsageProblem while a run is going on."""
         with self._alone("a measurement"):
             self.forget()
-            self._set_prices(fresh=True)
+            self.prices, self.fixed_prices = measure_prices(self.target, self.draft, self.heads, fresh=True)
             for name, draft in self._named.items():
                 price, fixed = _measured(draft.model, True, (self.target, self.prices.target))
                 self._named[name] = draft._replace(price=price, fixed_price=fixed)
@@ -381,19 +402,6 @@ class Runtime:
         with self._alone("a measurement"):
             self.forget()
             return reading(self.target)
-
-    def _set_prices(self, fresh: bool = False, progress: Callable[[Loading], None] = lambda _: None) -> None:
-        models = {"verification": self.target, "the draft model": self.draft, **self.heads}
-        there = {name: model for name, model in models.items() if model is not None}
-        found: dict[str, tuple[CostCurve, CostCurve]] = {}
-        for number, (name, model) in enumerate(there.items()):
-            progress(Loading(f"measuring the cost of {name}", 0.8 + 0.2 * number / len(there)))
-            beside = None if model is self.target else (self.target, found["verification"][0])
-            found[name] = _measured(model, fresh, beside)
-        self.prices, self.fixed_prices = (
-            Prices(curves.pop("verification"), curves.pop("the draft model", None), curves)
-            for curves in ({name: pair[i] for name, pair in found.items()} for i in (0, 1))
-        )
 
     def _points(self) -> dict[str, Any]:
         """The prices as in ``Ready``."""

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from engines.hub.known_models import KNOWN
+from engines.model.load_options import LoadOptions
 
 # The user's own, which `make test` fetches; processes of the tests inherit where it is.
 SMOLLM2 = Path(os.environ.setdefault("SPEC_TUI_TESTS_SMOLLM2", str(KNOWN["smollm2"].path)))
@@ -36,6 +37,7 @@ Path(OWN["SPEC_TUI_CACHE_DIR"], "native").symlink_to(_NATIVE)
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
+ONE = LoadOptions(device="cpu", threads=1)
 SPECIAL = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
 TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}<|end|>\n{% endfor %}"
@@ -157,23 +159,20 @@ def tokenizer():
 def tiny():
     """A runtime on a tiny random target, a draft that agrees with it now and then (its first layers), and random
     heads. No clock decides what they draft."""
-    from engines import runtime
     from engines.cost.curve import CostCurve
     from engines.model.loading import wrap
-    from engines.runtime import Runtime
+    from engines.runtime import Prices, Runtime
     from tests.heads import make_head, make_medusa
 
     target = wrap(make_llama(1, layers=3), "tiny-target")
     draft = make_llama(1, layers=3)
     draft.model.layers = draft.model.layers[:2]
     draft.config.num_hidden_layers = 2
-    with pytest.MonkeyPatch.context() as patch:
-        cheap = CostCurve(((1, 0.1), (64, 0.2)))
-        prices = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5))), "tiny-draft": cheap, "tiny-head": cheap,
-                  "tiny-medusa": CostCurve(((1, 0.1), (4, 0.12)))}
-        patch.setattr(runtime, "price", lambda model, fresh, beside: prices[model.name])
-        heads = {head.config.kind: head for head in (make_head(target), make_medusa(target))}
-        runtime = Runtime(target, make_tokenizer(), wrap(draft, "tiny-draft"), heads=heads)
+    cheap, head, medusa = CostCurve(((1, 0.1), (64, 0.2))), make_head(target), make_medusa(target)
+    prices = Prices(CostCurve(((1, 1.0), (64, 1.5))), cheap, {
+        head.config.kind: cheap, medusa.config.kind: CostCurve(((1, 0.1), (4, 0.12)))})
+    runtime = Runtime(target, make_tokenizer(), prices, draft=wrap(draft, "tiny-draft"),
+                      heads={found.config.kind: found for found in (head, medusa)})
     add_datastores("tiny-texts", runtime)
     return runtime
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,10 @@ from engines.datastores.building.sparse_build import build_sparse
 from engines.hub import local_models
 from engines.hub.known_models import known_name, resolve
 from engines.hub.model_source import locate
-from engines.model.load_options import LoadOptions
 from engines.model.loading import load_models, load_tokenizer, read_model
 from spec_tui.session import model_choices
 from spec_tui.session.engine_commands import LoadRequest
+from tests.conftest import ONE
 from tests.sources.gguf_files import Tiny
 from tests.test_sample_models import ROOT
 
@@ -212,7 +213,7 @@ def test_a_target_takes_the_usual_draft_model_that_has_its_tokens(work, shipped,
     assert local_models.usual_draft(Path(sample)).title == "sample draft"
     found = {}
     for name in (target, sample):
-        *_, draft, warnings = load_models(LoadOptions(name, threads=1), torch.float32, torch.device("cpu"))
+        *_, draft, warnings = load_models(replace(ONE, model=name))
         found[name] = draft.model.name
         assert not warnings
     assert found == {target: str(file), sample: str(shipped / "draft")}

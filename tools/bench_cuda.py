@@ -22,6 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 from engines.core.sampling import to_numpy
 from engines.model.causal_model import CausalModel
 from engines.model.lean_forward import LeanForward
+from engines.model.load_options import LoadOptions
 from engines.model.loading import wrap
 
 SHARE, RATIO = 0.80, 1.2
@@ -58,7 +59,7 @@ def build(shape: str, dtype: torch.dtype, device: torch.device) -> CausalModel:
             model = SHAPES[shape]()
     finally:
         torch.set_default_dtype(before)
-    return wrap(model, f"{shape} shape", threads=torch.get_num_threads())
+    return wrap(model, f"{shape} shape", LoadOptions(threads=torch.get_num_threads()))
 
 
 def bandwidth(device: torch.device, repeats: int = 10) -> float:

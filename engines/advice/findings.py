@@ -12,8 +12,6 @@ from statistics import median
 from engines.advice.paired_ratio import Pace, PairedRatio
 from engines.advice.pass_times import Key, PassTimes
 from engines.bench.suite import Case, Suite
-from engines.cost.curve import CostCurve, Points
-from engines.cost.speedup_model import SpeedupModel, chances
 from engines.laws import spec_of
 from engines.race.lanes import Lane, Race
 from engines.race.result import RaceResult
@@ -227,27 +225,6 @@ class RoundCosts:
 def _scale(m: Metrics) -> float:
     """What a run's passes took over what t(n) says, or, where that is not known, what one took."""
     return m.verify_scale or (m.verify_seconds or m.decode_seconds) / m.target_forwards
-
-
-def size_model(metrics: Metrics, price: Points, alone: Metrics) -> SpeedupModel | None:
-    """A forecast for drafts of other depths, up to the deepest that was tried, from a lane's acceptance and times and
-    from t(n); None where too little is known. A drafter with at least as many passes as levels is taken to need one
-    pass for each level.
-
-    Args:
-        alone: the baseline.
-    """
-    base, verify, m = RoundCosts.of(alone), metrics.verify_seconds, metrics
-    if base is None or not price or not m.drafted or not verify or None in (m.draft_seconds, m.other_seconds):
-        return None
-    curve = CostCurve(price)
-    scale = verify / m.priced_by(curve)
-    stepwise = m.draft_forwards >= m.levels
-    each = m.draft_seconds / m.levels if stepwise else 0.0
-    return SpeedupModel(
-        curve, first=each if stepwise else m.draft_seconds / m.target_forwards, each=each, rows=m.drafted / m.levels,
-        most=len(m.depth_tried), scale=scale, other=m.other_seconds / m.target_forwards, alone=base.seconds,
-        chances=chances(m.depth_tried, m.depth_accepted))
 
 
 def reach(metrics: Metrics, share: float = 0.9) -> int:

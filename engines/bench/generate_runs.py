@@ -13,9 +13,10 @@ import torch
 
 from engines.bench.hf_generate import GenerateLane
 from engines.errors import RunFailed, UsageProblem, first_line
-from engines.hub.model_source import TrustPolicy, locate
+from engines.hub.model_source import locate
 from engines.libraries.hf import BaseStreamer, GenerationConfig, PreTrainedModel
 from engines.methods.spec import GenerateCall
+from engines.model.load_options import LoadOptions
 from engines.model.loading import read_model, resolve_device
 from engines.race.token_times import TokenTimes
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Ready, Round, RunEvent, Started
@@ -25,14 +26,14 @@ from engines.tokenization import encode
 
 
 def load(
-    ready: Ready, dtype: torch.dtype, draft: bool, revision: str | None = None, draft_revision: str | None = None,
-    terms: TrustPolicy | None = None,
+    ready: Ready, dtype: torch.dtype, draft: bool, options: LoadOptions = LoadOptions()
 ) -> tuple[PreTrainedModel, PreTrainedModel | None]:
     """The models of ``ready`` once more, as transformers loads them: ours may be laid out anew in memory, or quantised.
-    The draft model only where it is wanted. Raises ModelUnavailable."""
-    terms, device = terms or TrustPolicy(), resolve_device(ready.device)
-    names = [(ready.model, revision), *([(ready.draft_model, draft_revision)] if draft and ready.draft_model else [])]
-    models = [read_model(locate(name, at, terms), dtype, device).eval() for name, at in names]
+    The draft model only where it is wanted. Of the options revisions and trust count. Raises ModelUnavailable."""
+    device, names = resolve_device(ready.device), [(ready.model, options.revision)]
+    if draft and ready.draft_model:
+        names.append((ready.draft_model, options.draft_revision))
+    models = [read_model(locate(name, at, options.terms), dtype, device).eval() for name, at in names]
     return models[0], models[1] if len(models) > 1 else None
 
 

@@ -16,7 +16,7 @@ from engines.libraries import hf
 from engines.model.kv_buffer import KVBuffer
 from engines.model.native import native_code
 from engines.model.native.native_forward import LANES
-from engines.model.native.native_linear import GROUP, NativeEmbedding, NativeLinear
+from engines.model.native.native_linear import GROUP, NativeEmbedding, NativeLinear, rows_of
 
 _TABLE = 1024  # positions; tables of rotations grow in multiples of it
 
@@ -37,22 +37,20 @@ class NativeHead:
         norms = {name: _weight(getattr(network, module, None)) for name, module in (
             ("mlp_norm", "post_attention_layernorm"), ("norm", "norm"), ("embedding_norm", "input_layernorm"),
             ("feature_norm", "hidden_norm"))}
-        at = {name: None if norm is None else norm.data_ptr() for name, norm in norms.items()}
+        mlp_norm = norms.pop("mlp_norm")
         qkv, gate_up = joined(network.q_proj, network.k_proj, network.v_proj), joined(network.gate_proj,
                                                                                      network.up_proj)
         layer = native_code.NativeLayer(
-            qkv=qkv[0], output=network.o_proj.native, gate_up=gate_up[0], down=network.down_proj.native, norm=None,
-            mlp_norm=at.pop("mlp_norm"), rotated=True)
-        table = embedding.linear.native if isinstance(embedding, NativeEmbedding) else None
-        scale = hf.embedding_scale(embedding) if table is None else embedding.scale
+            qkv=qkv[0], output=network.o_proj.native, gate_up=gate_up[0], down=network.down_proj.native,
+            mlp_norm=mlp_norm, rotated=True)
+        table, scale = rows_of(embedding)
         self._model = native_code.NativeModel(
-            layers=ctypes.addressof(layer), head=ctypes.addressof(head.native), table=table and ctypes.addressof(table),
-            embedding=None if table else embedding.weight.data_ptr(), count=1, width=config.width, mlp=config.mlp,
+            layers=layer, head=head.native, **table, count=1, width=config.width, mlp=config.mlp,
             heads=config.heads, kv_heads=config.kv_heads, dim=config.head_dim, turned=config.head_dim, tables=1,
             eps=config.eps, score_scale=config.head_dim**-0.5, embedding_scale=scale, residual_scale=1.0,
-            logit_scale=1.0, entry=None if eagle3 else ctypes.addressof(network.fc.native),
-            normed_residual=config.norm_before_residual, **at)
-        self._held = network, embedding, head, norms, qkv, gate_up, layer  # the model points into them
+            logit_scale=1.0,
+            entry=None if eagle3 else network.fc.native, normed_residual=config.norm_before_residual, **norms)
+        self._held = network, embedding, head, norms, mlp_norm, qkv, gate_up, layer  # the model points into them
 
     def run(
         self, tokens: Sequence[int], features: torch.Tensor, positions: Sequence[int], mask: np.ndarray | None,
@@ -65,19 +63,15 @@ class NativeHead:
         first = count - 1 if last_only else 0
         if max(positions) >= len(self._cos):
             self._grow(max(positions) + 1)
-        ids, places = (ctypes.c_int64 * count)(*tokens), (ctypes.c_int64 * count)(*positions)
-        features = features.contiguous()
         stream, last = torch.empty(count, config.width), torch.empty(count - first, config.width)
         logits = torch.empty(count - first, self.outputs)
         unseen = None if mask is None else np.logical_not(mask).astype(np.float32)
         masks = None if unseen is None else (ctypes.c_void_p * 1)(unseen.ctypes.data)
-        call = native_code.NativeRows(
-            count=count, first=cache.offset, tokens=ctypes.addressof(ids), positions=ctypes.addressof(places),
-            cos=self._cos.data_ptr(), sin=self._sin.data_ptr(), stream=stream.data_ptr(), last=last.data_ptr(),
-            logits=logits.data_ptr(), first_last=first, first_logits=first,
-            cache=cache.pairs(config.kv_heads, config.head_dim, stream).data_ptr(), capacity=cache.capacity,
-            masks=masks and ctypes.addressof(masks), kinds=1, features=features.data_ptr())
-        native_code.library().native_forward(ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads())
+        native_code.forward(
+            self._model, tokens, positions, first=cache.offset, cos=self._cos, sin=self._sin, stream=stream, last=last,
+            logits=logits, first_last=first, first_logits=first, capacity=cache.capacity,
+            cache=cache.pairs(config.kv_heads, config.head_dim, stream), masks=masks, kinds=1,
+            features=features.contiguous())
         return last if config.norm_output else stream[first:], logits
 
     def _grow(self, positions: int) -> None:

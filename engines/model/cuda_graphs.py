@@ -102,10 +102,6 @@ class CudaGraphForward(LeanForward):
         self._positions = max(1, getattr(model.config, "max_position_embeddings", 0) or 0)
         self.vocab_size: int = model.config.vocab_size
 
-    @property
-    def remark(self) -> str:
-        return f"forwards are not recorded as CUDA graphs ({self.failure}), which is slower" if self.failure else ""
-
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
     ) -> torch.Tensor:

@@ -22,11 +22,11 @@ from engines.model.causal_model import usable_context
 from engines.model.fused_layers import fuse
 from engines.model.gguf_weights import StoredGrids
 from engines.model.lean_forward import fits
+from engines.model.load_options import AUTO, CHOICES, STORED, LoadOptions
 from engines.model.loading import load_config, resolve_quantisation
 from engines.model.masks import FULL, spans
 from engines.model.native.native_code import obtainable
 from engines.model.quantise import bytes_laid_out
-from engines.model.quantize_choices import AUTO, CHOICES, STORED
 from engines.progress import Loading
 
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
@@ -114,17 +114,17 @@ class ModelDescription:
 
 
 def describe(
-    name: str, revision: str | None = None, terms: TrustPolicy | None = None, draft_model: str | None = None,
-    draft_revision: str | None = None, progress: Progress = lambda _: None,
+    name: str, options: LoadOptions = LoadOptions(), progress: Progress = lambda _: None
 ) -> ModelDescription:
-    """Describe a model; of one that is on the hub only, configuration and tokenizer are downloaded, no weights. Raises
-    ModelUnavailable, UsageProblem: as ``engines.hub.model_source.locate``, also for ``draft_model``."""
-    terms = terms or TrustPolicy()
+    """Describe a model, of whose options revision, draft model and trust count; of one that is on the hub only,
+    configuration and tokenizer are downloaded, no weights. Raises ModelUnavailable, UsageProblem: as
+    ``engines.hub.model_source.locate``, also for the draft model."""
+    terms = options.terms
     looser = replace(terms, allow_pickle=True)  # what would be refused is described, too
-    source = locate(name, revision, looser, "target", progress, announce=False)
+    source = locate(name, options.revision, looser, "target", progress, announce=False)
     draft = None
-    if draft_model is not None:
-        draft = locate(draft_model, draft_revision, looser, "draft model", progress, announce=False)
+    if options.draft_model is not None:
+        draft = locate(options.draft_model, options.draft_revision, looser, "draft model", progress, announce=False)
     progress(Loading("reading the configuration"))
     config, problem, hint = _config(source, terms)
     try:
@@ -143,7 +143,7 @@ def describe(
         sizes = laid_out_memory(source, sizes, stored, room)
     return ModelDescription(
         name=name, title=(source.gguf and source.gguf.title) or name, where=where, folder=str(source.place),
-        revision=revision,
+        revision=options.revision,
         commit=None if where in ("folder", "file") else source.folder.name, problem=problem, hint=hint,
         drafts=verified if problem is None else None, remarks=(*remarks, *_warnings(source, config, shape)),
         shape=shape, parameters=parameters, stored=stored,

@@ -7,7 +7,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -60,26 +60,6 @@ def is_unread(weight: torch.Tensor) -> bool:
     return weight.dim() == 2 and weight.stride() == (0, 0) and weight.numel() > 1
 
 
-def room(
-    shapes: Mapping[str, tuple[int, ...]], model: nn.Module, dtype: torch.dtype
-) -> dict[str, torch.Tensor]:
-    """Memory for the weights of ``model`` (which may lie on the meta device) of these names and shapes, not written to.
-    Those that ``fuse`` joins lie one after the other: then it copies nothing."""
-    linear = {id(module.weight) for module in model.modules() if type(module) is nn.Linear}
-    linear = {name for name, weight in model.named_parameters(remove_duplicate=False) if id(weight) in linear}
-    found: dict[str, torch.Tensor] = {}
-    for name, shape in shapes.items():
-        if name in found:
-            continue
-        if name not in linear or len(shape) != 2:
-            found[name] = torch.empty(shape, dtype=dtype)
-            continue
-        parts = [part for part in joined_with(name) if shapes.get(part, ())[1:] == shape[1:]]
-        sizes = [shapes[part][0] for part in parts]
-        found |= zip(parts, torch.empty((sum(sizes), shape[1]), dtype=dtype).split(sizes))
-    return found
-
-
 def joined_with(name: str) -> list[str]:
     """The names of the weights that ``fuse`` joins with the one of this name, in its order."""
     owner, own, suffix = name.rsplit(".", 2) if name.count(".") > 1 else ("", "", "")
@@ -118,7 +98,11 @@ def fuse(model: PreTrainedModel) -> None:
 
 def _join(owner: nn.Module, name: str, names: tuple[str, ...]) -> None:
     linears = [getattr(owner, part) for part in names]
-    weight = _one_below_the_other([linear.weight.detach() for linear in linears])
+    weights = [linear.weight.detach() for linear in linears]
+    if all(map(is_unread, weights)):
+        weight = unread((sum(map(len, weights)), weights[0].shape[1]), weights[0].dtype)
+    else:
+        weight = torch.cat(weights)
     biases = [linear.bias for linear in linears]
     joined = nn.Linear(1, 1, bias=False, device="meta")
     joined.in_features, joined.out_features = weight.shape[1], weight.shape[0]
@@ -130,17 +114,3 @@ def _join(owner: nn.Module, name: str, names: tuple[str, ...]) -> None:
     for part, linear in zip(names, linears):
         setattr(owner, part, LinearSlice(owner, name, start, start + linear.out_features))
         start += linear.out_features
-
-
-def _one_below_the_other(weights: list[torch.Tensor]) -> torch.Tensor:
-    """Weights [out, in] as one, copied only where they don't lie so in memory already (``room``)."""
-    first = weights[0]
-    if all(map(is_unread, weights)):
-        return unread((sum(map(len, weights)), first.shape[1]), first.dtype)
-    at, base = first.storage_offset(), first.untyped_storage().data_ptr()
-    for weight in weights:
-        place = weight.storage_offset(), weight.untyped_storage().data_ptr(), weight.stride()
-        if place != (at, base, first.stride()):
-            return torch.cat(weights)
-        at += len(weight) * first.stride(0)
-    return first.as_strided((sum(map(len, weights)), first.shape[1]), first.stride())

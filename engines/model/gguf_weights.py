@@ -14,7 +14,7 @@ from engines.hub.gguf_config import family
 from engines.hub.gguf_file import GgufFile, GgufTensor
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
-from engines.model.fused_layers import joined_with, room, unread
+from engines.model.fused_layers import joined_with, unread
 from engines.model.native.native_linear import StoredRows
 
 _AT_ONCE = 1 << 19  # numbers that are unpacked together: so few that what is between stays in the processor's cache, so
@@ -26,9 +26,8 @@ def unpacked(
 ) -> dict[str, torch.Tensor]:
     """All weights by the names of ``model``'s parameters, which may lie on the meta device; its shapes are not checked.
 
-    Each is computed in float32 from the stored blocks, then rounded to ``dtype``. Those of linear layers lie in memory
-    as ``fused_layers.room`` says, so that joining them later copies nothing. Those whose names are ``left`` are not
-    read (``fused_layers.unread``).
+    Each is computed in float32 from the stored blocks, then rounded to ``dtype``. Those whose names are ``left`` are
+    not read (``fused_layers.unread``).
     """
     kind = family(file)
     content = file.content()
@@ -36,7 +35,7 @@ def unpacked(
     names = _names(file, model)
     tensors = {names[tensor.name]: tensor for tensor in file.tensors if tensor.name in names}
     not_read = {name: unread(tensors.pop(name).shape, dtype) for name in left if name in tensors}
-    found = room({name: tensor.shape for name, tensor in tensors.items()}, model, dtype)
+    found = {name: torch.empty(tensor.shape, dtype=dtype) for name, tensor in tensors.items()}
 
     def unpack(name: str) -> None:
         tensor = tensors[name]

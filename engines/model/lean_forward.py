@@ -95,11 +95,9 @@ class LeanForward:
 
     Attributes:
         like: an empty tensor of the model's dtype and on its device.
-        remark: what a user should know about it here, "" if nothing.
     """
 
     name = "lean"
-    remark = ""
     makes_masks = False
     causal = False
     host_masks = False

@@ -2,52 +2,107 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Self
 
-from engines.model.quantize_choices import AUTO
+from engines.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from engines.hub.model_source import TrustPolicy
+
+AUTO, STORED, INT8, INT4, NONE, FLOAT32 = "auto", "stored", "int8", "int4", "none", "float32"
+CHOICES = (AUTO, STORED, INT8, INT4, NONE)
+"""Of ``--quantize``; ``auto`` and ``stored`` differ for a large draft model, which ``auto`` reads in 3 bits."""
+ARITHMETICS = (AUTO, FLOAT32, INT8)
+"""Of ``--arithmetic``."""
+
+
+def option(default: Any, said: str, **more: Any) -> Any:
+    """A field of a dataclass that is a flag too: ``said`` is its help, ``more`` is ``metavar``, ``choices`` or
+    ``min``."""
+    return field(default=default, metadata={"help": said, **more})
+
+
+def flag(name: str) -> str:
+    """A field as it is typed on a command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+_MODEL = {"metavar": "DIR|HUB_ID"}
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """Models, folders or hub ids, and how they are computed.
+    """Models, folders or hub ids, and how they are computed. What a flag says of itself is its field's ``help``:
+    ``spec-tui run --help`` shows it. Besides:
 
     Attributes:
-        model: the target; None takes the one that ships.
-        draft_model: None takes the one that ships, or lies beside the target, where its vocabulary is the target's; a
-            named one may have another (``engines.vocabularies``).
-        head: a learned draft head, a folder, a hub id, the name of one at hand, or a family (``head_config.FAMILIES``:
-            the first of it at hand, if any); of kinds that it is not of, one at hand that was trained for the target is
-            taken. "none" takes none.
-        revision, draft_revision: branches, tags or commits of hub ids.
-        dtype: "float32", "bfloat16", "float16", or "auto": float32 on a CPU, bfloat16 elsewhere. In native code that of
-            the weights: sums are float32.
-        device: "cpu", "cuda", "mps", or "auto".
-        threads: of the CPU, for the whole process: so many, or None for what a short measurement on the target finds
-            best; a negative number leaves cores to a screen (``engines.model.tuning.tune``).
-        allow_pickle: weights are read from .bin files where there are no safetensors.
-        trust_remote_code: code that comes with a model is run.
-        strict: a token's logits are the same to the last bit however it was fed, so that in half precision too every
-            engine writes the same text (``CausalModel.be_strict``).
-        quantize: one of ``engines.model.quantize_choices``.
-        draft_quantize: the same for the draft model, on whose weights the distribution of the answers does not depend.
-        native: target and draft model are computed by native code (``engines.model.native``) where they can be, on the
-            CPU; the first time it is compiled, which takes seconds.
-        arithmetic: how native code multiplies weights that are whole numbers: one of
-            ``engines.model.quantize_choices.ARITHMETICS``.
+        draft_model: one that is named may have another vocabulary than the target (``engines.vocabularies``).
+        head: a family is one of ``heads.head_config.FAMILIES``.
+        threads: for the whole process; a negative number leaves cores to a screen (``engines.model.tuning.tune``).
+        strict: every engine writes the same text in half precision too (``CausalModel.be_strict``).
     """
 
-    model: str | None = None
-    draft_model: str | None = None
-    head: str | None = None
-    revision: str | None = None
-    draft_revision: str | None = None
-    dtype: str = AUTO
-    device: str = AUTO
-    threads: int | None = None
-    allow_pickle: bool = False
-    trust_remote_code: bool = False
-    strict: bool = False
-    quantize: str = AUTO
-    draft_quantize: str = AUTO
-    native: bool = True
-    arithmetic: str = AUTO
+    model: str | None = option(
+        None, "Target model: a folder, a GGUF file, a hub id or a known name. Default: the one that ships.", **_MODEL)
+    draft_model: str | None = option(
+        None, "Draft model, of any vocabulary. Default: the one that ships, if it has the target's.", **_MODEL)
+    head: str | None = option(
+        None, "Draft head, kept for the target; or eagle, eagle-3 or medusa: one of that family at hand; or none; or "
+              "auto, the default where none is kept: of each kind one at hand that was trained for it.", **_MODEL)
+    revision: str | None = option(
+        None, "Branch, tag or commit of the target on the hub. Default: main.", metavar="REV")
+    draft_revision: str | None = option(None, "The same for the draft model.", metavar="REV")
+    dtype: str = option(
+        AUTO, "float32, bfloat16, float16, or auto: float32 on a CPU. In native code that of the weights: sums are "
+              "float32.", metavar="D")
+    device: str = option(AUTO, "cpu, cuda, mps, or auto.", metavar="D")
+    strict: bool = option(
+        False, "Compute each token in the same way with and without drafts, to the last bit, so that ties cannot "
+               "differ. Without native code, and on GPUs, drafts cannot be faster then.")
+    quantize: str = option(
+        AUTO, "Weights of linear layers in native code: auto (as a GGUF file stores them; a large draft model in 3 "
+              "bits), stored, int8 or int4 (any model), none (unpacked to the dtype).", metavar="Q", choices=CHOICES)
+    draft_quantize: str = option(
+        AUTO, "The same for the draft model; the text is the same.", metavar="Q", choices=CHOICES)
+    native: bool = option(
+        True, "Run models on the CPU as native code, which comes compiled or which a C++ compiler makes here once, in "
+              "seconds.")
+    arithmetic: str = option(
+        AUTO, "How native code multiplies weights that are whole numbers: float32, int8 (inputs rounded to 8 bits, as "
+              "llama.cpp does it: faster, most of all for several tokens), or auto: int8 for what a GGUF file stores "
+              "so.", metavar="A", choices=ARITHMETICS)
+    threads: int | None = option(
+        None, "CPU threads of the models. Default: the fastest number, measured at loading.", metavar="N", min=1)
+    allow_pickle: bool = option(False, "Read .bin weights (pickles) where there are no safetensors.")
+    trust_remote_code: bool = option(False, "Run the Python code that comes with a model. Read it first.")
+
+    @property
+    def terms(self) -> TrustPolicy:
+        """What may be done with the files of these models."""
+        from engines.hub.model_source import TrustPolicy
+
+        return TrustPolicy(self.allow_pickle, self.trust_remote_code)
+
+    def check(self) -> None:
+        """Raises UsageProblem: a choice that there is not, more threads than processors, or the revision of no draft
+        model."""
+        for of in fields(self):
+            choices = of.metadata.get("choices")
+            if choices is not None and getattr(self, of.name) not in choices:
+                raise UsageProblem(f"{flag(of.name)} {getattr(self, of.name)!r} is unknown",
+                                   f"choices are: {', '.join(choices)}")
+        if self.threads and self.threads > (most := os.cpu_count() or 1):
+            raise UsageProblem(f"{self.threads} threads are more than the {most} processors here",
+                               f"give at most {most}")
+        if self.draft_revision is not None and self.draft_model is None:
+            raise UsageProblem("--draft-revision requires --draft-model", "give --draft-model with it")
+
+    def of_target(self) -> Self:
+        """The same target alone, with nothing named that drafts for it."""
+        return replace(self, **{of.name: of.default for of in fields(self) if of.name in DRAFTING})
+
+
+DRAFTING = ("draft_model", "draft_revision", "draft_quantize", "head")
+"""Options of what drafts."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from engines.errors import ModelUnavailable, SpecError, UsageProblem, first_line
 from engines.hub.known_models import default_model
 from engines.hub.local_models import usual_draft
 from engines.hub.model_checks import check_tokenizer, generation_problem, read_config
-from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, check_room, locate
+from engines.hub.model_source import ModelSource, Progress, auto_map, check_room, locate
 from engines.hub.other_kinds import check_weights
 from engines.libraries import hf, versions
 from engines.libraries.hf import PreTrainedConfig, PreTrainedModel, Tokenizer
@@ -27,12 +28,11 @@ from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
 from engines.model.kept_selftest import test_once
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
-from engines.model.load_options import LoadOptions
+from engines.model.load_options import AUTO, INT8, NONE, STORED, LoadOptions
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward, takes
 from engines.model.native.native_linear import make_native, share_embedding, weight_bytes
 from engines.model.quantise import PLAIN, quantise
-from engines.model.quantize_choices import AUTO, INT8, NONE, STORED
 from engines.model.selftest import unfit
 from engines.model.tuning import tune_once
 from engines.progress import Loading
@@ -97,41 +97,40 @@ def native_here(
 
 
 def load_models(
-    options: LoadOptions, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None,
+    options: LoadOptions, progress: Progress = lambda _: None
 ) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model. The target is strict or not: of drafts nothing depends
-    on the last bit. The last value that is returned is what the user should know of how the models were found.
-
-    Args:
-        dtype, device: what those of the options are here.
+    on the last bit. The last value that is returned is what the user should know of how the draft model was found.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
-        UsageProblem: a named draft model that shares no token with the target; a revision of what has none.
+        UsageProblem: as ``LoadOptions.check``; an unknown dtype or device; a named draft model that shares no token
+            with the target.
     """
-    source = locate(options.model or default_model(), options.revision, _terms(options), "target", progress)
-    _, remarks = native_here(options.native, device, progress)
+    options.check()
+    device, _ = _resolved(options)
+    source = locate(options.model or default_model(), options.revision, options.terms, "target", progress)
+    native_here(options.native, device, progress)
     progress(Loading("loading the tokenizer", 0.1))
     load_config(source)
     tokenizer = load_tokenizer(source)
-    if options.draft_revision is not None and options.draft_model is None:
-        raise UsageProblem("--draft-revision requires --draft-model", "give --draft-model with it")
     found, warnings = _find_draft(options.draft_model, options.draft_revision, source, tokenizer, progress)
     draft_source = found.source if found is not None else None
     check_room(source, draft_source)
     source.fetch_weights(progress)
     if draft_source is not None:
         draft_source.fetch_weights(progress)
-    target = load_model(source, dtype, device, options.threads, options.strict, _part(progress, 0.2, 0.65),
-                        options.quantize, options.native, options.arithmetic)
+    target = load_model(source, options, _part(progress, 0.2, 0.65))
     draft = None
     if found is not None:
-        draft = _read_draft(found, options, dtype, device, _part(progress, 0.65, 0.8, "draft model: "))
-    return target, tokenizer, draft, warnings + remarks
+        draft = _read_draft(found, options, _part(progress, 0.65, 0.8, "draft model: "))
+    return target, tokenizer, draft, warnings
 
 
-def _terms(options: LoadOptions) -> TrustPolicy:
-    return TrustPolicy(options.allow_pickle, options.trust_remote_code)
+def _resolved(options: LoadOptions) -> tuple[torch.device, torch.dtype]:
+    """Device and dtype of these options here. Raises UsageProblem: one is unknown."""
+    device = resolve_device(options.device)
+    return device, resolve_dtype(options.dtype, device)
 
 
 class LoadedDraft(NamedTuple):
@@ -149,25 +148,21 @@ class _FoundDraft(NamedTuple):
 
 
 def load_draft(
-    name: str, target: str, tokenizer: Tokenizer, options: LoadOptions, dtype: torch.dtype, device: torch.device,
-    progress: Progress = lambda _: None,
+    name: str, target: str, tokenizer: Tokenizer, options: LoadOptions, progress: Progress = lambda _: None
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
     """Another draft model for a target that was loaded with these options, and what is to be known of it. Raises as
     ``load_models``."""
-    source = locate(target, options.revision, _terms(options), "target")
+    source = locate(target, options.revision, options.terms, "target")
     found, warnings = _find_draft(name, None, source, tokenizer, progress)
     check_room(found.source)
     found.source.fetch_weights(progress)
-    return _read_draft(found, options, dtype, device, progress), warnings
+    return _read_draft(found, options, progress), warnings
 
 
-def _read_draft(
-    found: _FoundDraft, options: LoadOptions, dtype: torch.dtype, device: torch.device, progress: Progress,
-) -> LoadedDraft:
+def _read_draft(found: _FoundDraft, options: LoadOptions, progress: Progress) -> LoadedDraft:
     """A draft model whose weights are at hand, on as many threads as its target."""
-    model = load_model(found.source, dtype, device, torch.get_num_threads(), progress=progress,
-                       quantize=options.draft_quantize, native=options.native, arithmetic=options.arithmetic,
-                       drafts=True)
+    own = replace(options, quantize=options.draft_quantize, threads=torch.get_num_threads(), strict=False)
+    model = load_model(found.source, own, progress, drafts=True)
     if found.translation is None:
         _draft_frequent(model)
     return LoadedDraft(model, found.translation)
@@ -253,23 +248,22 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
 
 
 def load_model(
-    source: ModelSource | str, dtype: torch.dtype, device: torch.device, threads: int | None = None,
-    strict: bool = False, progress: Progress = lambda _: None, quantize: str = AUTO, native: bool = True,
-    arithmetic: str = AUTO, drafts: bool = False,
+    source: ModelSource | str, options: LoadOptions = LoadOptions(), progress: Progress = lambda _: None,
+    drafts: bool = False,
 ) -> CausalModel:
-    """A causal language model, tested and ready to decode with, on as many ``threads`` as ``tuning.tune`` says;
-    ``strict`` as ``CausalModel.be_strict``, ``quantize`` as in ``engines.model.quantise``. ``native`` code
-    is used where it can be, with this ``arithmetic`` (``quantize_choices``): then ``dtype`` is that of the weights, and
-    sums are float32. One that only ``drafts`` is read from memory in 3 bits where its file has more. ``progress`` is
-    told of reading, tuning and testing, 0..1.
+    """A causal language model, tested and ready to decode with, computed as the options say of the target. One that
+    only ``drafts`` is read from memory in 3 bits where its file has more. ``progress`` is told of reading, tuning and
+    testing, 0..1.
 
     Raises:
+        UsageProblem: an unknown dtype or device.
         ModelUnavailable: missing, unreadable, not a decoder-only language model, not in safetensors, or one that
             cannot verify several tokens at once; the message says which and what to do.
     """
     source = _located(source)
-    native, _ = native_here(native, device, progress)
-    quantize, said = resolve_quantisation(source, quantize, native)
+    device, dtype = _resolved(options)
+    native, _ = native_here(options.native, device, progress)
+    quantize, said = resolve_quantisation(source, options.quantize, native)
 
     def replaced(empty: PreTrainedModel) -> list[str]:
         return StoredGrids(source.gguf, empty).replacing(empty) if quantize in (AUTO, STORED) else []
@@ -278,10 +272,10 @@ def load_model(
     narrow = drafts and quantize == AUTO and model.num_parameters() >= _LARGE
     if quantize != NONE:
         stored = StoredGrids(source.gguf, model) if source.gguf is not None else None
-        rounds = arithmetic == INT8 or (arithmetic == AUTO and quantize in (AUTO, STORED))
+        rounds = options.arithmetic == INT8 or (options.arithmetic == AUTO and quantize in (AUTO, STORED))
         quantising = partial(quantise, choice=quantize, stored=stored, rounds=rounds, narrow=narrow)
     fingerprint = weights_fingerprint(model, stored)
-    causal = wrap(model, source.name, threads, strict, progress, quantising, native, fingerprint)
+    causal = wrap(model, source.name, options, progress, quantising, fingerprint)
     causal.remarks += source.remarks + ((said,) if said else ())
     if causal.quantised:
         numbers = "3-bit" if narrow else "" if quantize in (AUTO, STORED) else quantize
@@ -330,26 +324,25 @@ def _with_weights(
 
 
 def wrap(
-    model: PreTrainedModel, name: str, threads: int | None = None, strict: bool = False,
-    progress: Progress = lambda _: None, quantising: Callable[..., Counter[str]] | None = None,
-    native: bool = True, fingerprint: str | None = None,
+    model: PreTrainedModel, name: str, options: LoadOptions = LoadOptions(), progress: Progress = lambda _: None,
+    quantising: Callable[..., Counter[str]] | None = None, fingerprint: str | None = None,
 ) -> CausalModel:
-    """A transformers model already in memory as a tuned and tested ``CausalModel``; ``quantising`` is ``quantise``
-    with its arguments but the model, ``fingerprint`` what ``weights_fingerprint`` gives, if that is known. Raises
-    ModelUnavailable."""
+    """A transformers model already in memory as a tuned and tested ``CausalModel``, of the dtype and on the device that
+    it has; ``quantising`` is ``quantise`` with its arguments but the model, ``fingerprint`` what
+    ``weights_fingerprint`` gives, if that is known. Raises ModelUnavailable."""
     model = model.eval()
     reason = unfit(type(model), model.config)
-    native, _ = native_here(native, model.device, progress)
+    native, _ = native_here(options.native, model.device, progress)
     try:
         if not reason:
             known = {"parameters": model.num_parameters(), "fingerprint": fingerprint or weights_fingerprint(model)}
             half = model.dtype if model.dtype != torch.float32 else None
             words, remarks, forwards = _prepared(model, name, progress, quantising, native)
-            if strict:  # not all of its forwards are recorded, so bits might differ
+            if options.strict:  # not all of its forwards are recorded, so bits might differ
                 forwards = [kind for kind in forwards if kind is not CudaGraphForward]
             if model.device.type == "cpu":
                 facts = [forwards[0].name, weight_bytes(model)]
-                tune_once(model, lambda: _rows(forwards[0](model), model), facts, threads,
+                tune_once(model, lambda: _rows(forwards[0](model), model), facts, options.threads,
                           lambda done: progress(Loading("measuring threads", 0.6 + 0.25 * done)))
             progress(Loading("testing the model with drafts", 0.85))
             for compute in forwards:
@@ -362,7 +355,7 @@ def wrap(
             if native and half is not None:
                 rounded = str(half).removeprefix("torch.")
                 causal.weights = f"other weights in {rounded}" if words else f"{rounded} weights"
-            if strict and not reason:
+            if options.strict and not reason:
                 causal.be_strict()
     except SpecError:
         raise

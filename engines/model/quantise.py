@@ -9,30 +9,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from engines.errors import UsageProblem
 from engines.libraries.hf import PreTrainedModel
 from engines.model.fused_layers import is_unread, stored_names
-from engines.model.native.native_linear import GROUP, NativeEmbedding, NativeLinear, StoredRows, stored_bytes
+from engines.model.load_options import AUTO, INT4, INT8, NONE, STORED
+from engines.model.native.native_linear import GROUP, NativeEmbedding, NativeLinear, stored_bytes
 from engines.model.native.weight_grid import quantised
-from engines.model.quantize_choices import ARITHMETICS, AUTO, CHOICES, INT4, INT8, NONE, STORED
 
 if TYPE_CHECKING:
     from engines.model.gguf_weights import StoredGrids
 
 PLAIN = "plain"
 _FEW = 4  # bits: fewer do not gain enough
-
-
-def check_choice(choice: str) -> None:
-    """Raises UsageProblem: there is no such choice."""
-    if choice not in CHOICES:
-        raise UsageProblem(f"there is no quantisation {choice!r}", "choices are: " + ", ".join(CHOICES))
-
-
-def check_arithmetic(choice: str) -> None:
-    """Raises UsageProblem: there is no such choice."""
-    if choice not in ARITHMETICS:
-        raise UsageProblem(f"there is no arithmetic {choice!r}", "choices are: " + ", ".join(ARITHMETICS))
 
 
 @torch.inference_mode()
@@ -64,7 +51,7 @@ def quantise(
             return None
         if bits == own:
             return NativeLinear(linear, [stored.rows(part) for part in _parts(name, stored)], rounds, narrowed)
-        return NativeLinear(linear, _quantised(linear, bits), rounds)
+        return NativeLinear(linear, [quantised(linear.weight, bits)], rounds)
 
     if stored is not None:
         _keep_embedding(model, stored)
@@ -97,14 +84,9 @@ def quantise_drafting(module: nn.Module, plain: str, rounds: bool = False) -> Co
     def layer_for(linear: nn.Linear, name: str) -> NativeLinear | None:
         if linear.in_features % GROUP or name.rpartition(".")[2] == plain:
             return None
-        return NativeLinear(linear, _quantised(linear, _FEW), rounds)
+        return NativeLinear(linear, [quantised(linear.weight, _FEW)], rounds)
 
     return _replaced(module, layer_for)
-
-
-def _quantised(linear: nn.Linear, bits: int) -> list[StoredRows]:
-    """The weight of a layer in whole numbers of so many bits, as a file would store them."""
-    return [quantised(linear.weight, bits)]
 
 
 def _replaced(model: nn.Module, layer_for: Callable[[nn.Linear, str], NativeLinear | None]) -> Counter[str]:

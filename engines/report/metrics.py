@@ -11,7 +11,7 @@ from typing import Any
 
 from engines.core.tree import depths
 from engines.cost.curve import BreakEven, CostCurve
-from engines.cost.speedup_model import SpeedupModel
+from engines.cost.speedup_model import SpeedupModel, chances
 from engines.report.events import Finished, Prefilled, Round, RunEvent, ServerTotals, Started
 
 
@@ -29,7 +29,8 @@ class Metrics:
             ``drafting_rounds`` counts them, and ``levels`` sums these depths.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
             that something drafted at this depth was judged; rounds that accepted there.
-        rows: rounds by how many tokens they verified, the root counted; ``draft_forwards``: passes that drafted.
+        rows: rounds by how many tokens they verified, the root counted; ``draft_forwards``: passes that drafted, in
+            ``forward_rounds`` rounds.
         lookups: rounds that looked something up, and took ``lookup_seconds`` for it.
         sources: emitted tokens by who proposed them.
         matches: of retrieval by exact match: rounds by the length in tokens of the longest suffix that was found,
@@ -56,6 +57,7 @@ class Metrics:
     depth_accepted: tuple[int, ...] = ()
     rows: dict[int, int] = field(default_factory=dict)
     draft_forwards: int = 0
+    forward_rounds: int = 0
     lookups: int = 0
     lookup_seconds: float = 0.0
     sources: dict[str, int] = field(default_factory=dict)
@@ -124,6 +126,7 @@ class Metrics:
             depth_accepted=tuple(kept),
             rows=_count(self.rows, [1 + len(r.draft.tokens)] if whole else []),
             draft_forwards=self.draft_forwards + (r.draft_forwards or 0),
+            forward_rounds=self.forward_rounds + bool(r.draft_forwards),
             lookups=self.lookups + (r.retrieval is not None),
             lookup_seconds=self.lookup_seconds + (r.retrieval.seconds if r.retrieval is not None else 0.0),
             sources=_count(self.sources, who),
@@ -199,11 +202,38 @@ class Metrics:
     def break_even(self) -> BreakEven | None:
         """What a round of this run had to yield, and did: its mean time over that of a round with nothing drafted, one
         row at this run's own scale and the loop's other time."""
-        scale, rounds = self.verify_scale, self.target_forwards
-        if self.price is None or not scale or not rounds or self.other_seconds is None:
+        found = self.forecast(SpeedupModel(self.price)) if self.price is not None else None
+        if found is None:
             return None
-        plain = SpeedupModel(self.price, scale=scale, other=self.other_seconds / rounds)
-        return BreakEven(self.decode_seconds / rounds / plain.seconds(0), self.mean_generated_length or 0.0)
+        took = self.decode_seconds / self.target_forwards
+        return BreakEven(took / found.seconds(0), self.mean_generated_length or 0.0)
+
+    def forecast(self, known: SpeedupModel, passes: int | None = None) -> SpeedupModel | None:
+        """Rounds with drafts of other depths, by the times and the acceptance of this run; None where a time is not
+        known.
+
+        What drafts and has a price keeps the proportion of its first pass to further ones. Else passes are of equal
+        time, and at least as many as levels are one a level; with fewer, drafting takes the same at any depth.
+
+        Args:
+            known: what is known without a run: t(n), costs of drafting, the deepest draft, a baseline's time.
+            passes: that drafted, where not all rounds note it.
+        """
+        passes, rounds = self.draft_forwards if passes is None else passes, self.target_forwards
+        if not self.verify_seconds or not self.rows or None in (self.draft_seconds, self.other_seconds):
+            return None
+        if known.first:
+            foreseen = self.forward_rounds * known.first + (passes - self.forward_rounds) * known.each
+            slower = self.draft_seconds / foreseen if foreseen else 1.0
+            first, each = slower * known.first, slower * known.each
+        elif passes and passes >= self.levels:
+            first = each = self.draft_seconds / passes
+        else:
+            first, each = self.draft_seconds / rounds, 0.0
+        return replace(
+            known, first=first, each=each, rows=self.drafted / self.levels if self.levels else known.rows,
+            scale=self.verify_seconds / self.priced_by(known.price), other=self.other_seconds / rounds,
+            chances=chances(self.depth_tried, self.depth_accepted))
 
     @property
     def break_even_length(self) -> float | None:

@@ -15,7 +15,6 @@ from engines.bench.entrants import able, facts, fitting
 from engines.bench.hf_generate import generate_lanes
 from engines.bench.suite import Suite, by_name, parse, shipped
 from engines.errors import ModelUnavailable, SpecError, UsageProblem
-from engines.hub.model_source import TrustPolicy
 from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
 from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named, tell_addresses
@@ -110,9 +109,7 @@ def load_generator(decoder: Runtime, draft: bool, load: LoadRequest):
     """Who runs generate. Raises ModelUnavailable."""
     from engines.bench import generate_runs
 
-    terms = TrustPolicy(load.allow_pickle, load.trust_remote_code)
-    models = generate_runs.load(decoder.ready, decoder.target.dtype, draft, load.revision, load.draft_revision, terms)
-    return generate_runs.Generator(*models, decoder)
+    return generate_runs.Generator(*generate_runs.load(decoder.ready, decoder.target.dtype, draft, load), decoder)
 
 
 def _run(

@@ -300,10 +300,8 @@ def tokenizer_of(load: LoadRequest) -> Any:
     prepare_this_process()
     with Status() as status:
         from engines.datastores.building.build_spec import load_tokenizer_of
-        from engines.hub.model_source import TrustPolicy
 
-        terms = TrustPolicy(load.allow_pickle, load.trust_remote_code)
-        return load_tokenizer_of(load.model, load.revision, terms, status.show)
+        return load_tokenizer_of(load.model, load.revision, load.terms, status.show)
 
 
 def _print_estimate(estimate: BuildEstimate) -> None:

@@ -26,7 +26,6 @@ from spec_tui.cli.option_groups import (
     Only,
     OutputFormat,
     TargetOptions,
-    Without,
     command,
     complete_head,
 )
@@ -57,7 +56,6 @@ _CHECKED = 8  # prompts of the showcase
 _MEASURED = 4  # prompts that are answered for an estimate
 
 HeadName = Annotated[str, Argument(metavar="NAME", autocompletion=complete_head, help="A folder, hub id or name.")]
-WithoutHead = Annotated[ModelOptions, Without("head", "draft_model", "draft_revision", "draft_quantize")]
 
 
 @group.command("list", short_help="The local heads: trained here, or shipped.")
@@ -79,7 +77,7 @@ def list_(format: OutputFormat = Format.text) -> int:
 
 @group.command(short_help="Describe a head: sizes, the features it reads, how it was trained.")
 @command
-def info(name: HeadName, format: OutputFormat = Format.text, *, models: WithoutHead) -> int:
+def info(name: HeadName, format: OutputFormat = Format.text, *, models: TargetOptions) -> int:
     """Describe a head, and say whether it fits the model."""
     runtime = _with_head(name, models)
     head = _named(runtime, name)
@@ -119,7 +117,7 @@ def check(
     )] = None,
     format: OutputFormat = Format.text,
     *,
-    models: WithoutHead,
+    models: TargetOptions,
 ) -> int:
     """Compare a head's drafts with the target's own choices, by depth, under each interpretation that the file allows:
     how layers are counted, where the residual stream begins, the base of the rotary embedding (rope theta); for Medusa
@@ -188,7 +186,7 @@ def export(
     weights: Annotated[Dtype, Option(help="Type of its weights.")] = Dtype.bfloat16,
     target_name: Annotated[str | None, Option(metavar="NAME", help="The target as vLLM knows it.")] = None,
     *,
-    models: WithoutHead,
+    models: TargetOptions,
 ) -> int:
     """Write a head in the layout that vLLM loads: vllm-project/speculators' for EAGLE-3, SafeAILab's for EAGLE-1 and 2,
     vLLM's own for Medusa heads.

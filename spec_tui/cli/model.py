@@ -14,7 +14,7 @@ from typer import Argument, Context, Option, Typer
 from engines.errors import UsageProblem
 from engines.folders import typed_path
 from engines.hub.download_progress import in_bytes
-from engines.model.quantize_choices import AUTO
+from engines.model.load_options import AUTO
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, Without, command, complete_model
 from spec_tui.cli.output import Status, console, table
@@ -191,12 +191,9 @@ def _describe(load: LoadRequest) -> ModelDescription:
     prepare_this_process()
     with Status() as status:
         from engines.hub.known_models import default_model, licence_of
-        from engines.hub.model_source import TrustPolicy
         from engines.model.description import describe
 
-        trust = TrustPolicy(load.allow_pickle, load.trust_remote_code)
-        name = load.model or default_model()
-        found = describe(name, load.revision, trust, load.draft_model, load.draft_revision, status.show)
+        found = describe(load.model or default_model(), load, status.show)
         return replace(found, licence=found.licence or licence_of(Path(found.folder)))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -17,7 +17,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from engines.errors import UsageProblem
 from engines.laws import LAWS
 from engines.methods.llama_cpp import SPEC as LLAMA_CPP
-from engines.model import quantize_choices
+from engines.model.load_options import DRAFTING, LoadOptions, flag
 from engines.request import Request
 from spec_tui.cli.prompts import read_prompt
 from spec_tui.session.engine_commands import LoadRequest
@@ -45,16 +45,6 @@ def complete_datastore(incomplete: str) -> list[str]:
     from engines.datastores.storage import catalog
 
     return [entry.name for entry in catalog.listing() if entry.name.startswith(incomplete) and not entry.unfinished]
-
-
-def complete_arithmetic(incomplete: str) -> list[str]:
-    """Choices of ``--arithmetic`` that begin so, for the shell."""
-    return [choice for choice in quantize_choices.ARITHMETICS if choice.startswith(incomplete)]
-
-
-def complete_quantisation(incomplete: str) -> list[str]:
-    """Choices of ``--quantize`` that begin so, for the shell."""
-    return [choice for choice in quantize_choices.CHOICES if choice.startswith(incomplete)]
 
 
 def complete_trace(incomplete: str) -> list[str]:
@@ -121,95 +111,18 @@ class Alone:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """The target and the draft model, and how they compute."""
+class ModelOrServerOptions(LoadRequest):
+    """A model to load, or another program that has one: the flags of ``LoadRequest``, as that declares them."""
 
-    model: Annotated[str | None, Option(
-        metavar="DIR|HUB_ID", autocompletion=complete_model,
-        help="Target model: a folder, a GGUF file, a hub id or a known name. Default: the one that ships.",
-    )] = None
-    draft_model: Annotated[str | None, Option(
-        metavar="DIR|HUB_ID", autocompletion=complete_model,
-        help="Draft model, of any vocabulary. Default: the one that ships, if it has the target's.",
-    )] = None
-    head: Annotated[str | None, Option(
-        metavar="DIR|HUB_ID", autocompletion=complete_head,
-        help="Draft head, kept for the target; or eagle, eagle-3 or medusa: one of that family at hand; or none; or "
-             "auto, the default where none is kept: of each kind one at hand that was trained for it.",
-    )] = None
-    revision: Annotated[str | None, Option(
-        metavar="REV", help="Branch, tag or commit of the target on the hub. Default: main."
-    )] = None
-    draft_revision: Annotated[str | None, Option(metavar="REV", help="The same for the draft model.")] = None
-    dtype: Annotated[str, Option(
-        metavar="D", help="float32, bfloat16, float16, or auto: float32 on a CPU. In native code that of the weights: "
-                          "sums are float32.",
-    )] = "auto"
-    device: Annotated[str, Option(metavar="D", help="cpu, cuda, mps, or auto.")] = "auto"
-    strict: Annotated[bool, Option(
-        "--strict", help="Compute each token in the same way with and without drafts, to the last bit, so that ties "
-                         "cannot differ. Without native code, and on GPUs, drafts cannot be faster then."
-    )] = False
-    quantize: Annotated[str, Option(metavar="Q", autocompletion=complete_quantisation, help=(
-        "Weights of linear layers in native code: auto (as a GGUF file stores them; a large draft model in 3 bits), "
-        "stored, int8 or int4 (any model), none (unpacked to the dtype)."
-    ))] = quantize_choices.AUTO
-    draft_quantize: Annotated[str, Option(
-        metavar="Q", autocompletion=complete_quantisation, help="The same for the draft model; the text is the same."
-    )] = quantize_choices.AUTO
-    native: Annotated[bool, Option(
-        "--native/--no-native", help="Run models on the CPU as native code, which comes compiled or which a C++ "
-                                     "compiler makes here once, in seconds."
-    )] = True
-    arithmetic: Annotated[str, Option(metavar="A", autocompletion=complete_arithmetic, help=(
-        "How native code multiplies weights that are whole numbers: float32, int8 (inputs rounded to 8 bits, as "
-        "llama.cpp does it: faster, most of all for several tokens), or auto: int8 for what a GGUF file stores so."
-    ))] = quantize_choices.AUTO
-    threads: Annotated[int | None, Option(
-        metavar="N", min=1, help="CPU threads of the models. Default: the fastest number, measured at loading."
-    )] = None
-    allow_pickle: Annotated[bool, Option(
-        "--allow-pickle", help="Read .bin weights (pickles) where there are no safetensors."
-    )] = False
-    trust_remote_code: Annotated[bool, Option(
-        "--trust-remote-code", help="Run the Python code that comes with a model. Read it first."
-    )] = False
     offline: Annotated[bool, Option("--offline", help="Download nothing, as with HF_HUB_OFFLINE=1.")] = False
 
     @property
     def load(self) -> LoadRequest:
-        """The request to load these models, or to ask a server for one; ``offline`` is set for this process and those
-        that it starts."""
-        given = asdict(self)
-        if given.pop("offline"):
-            os.environ["HF_HUB_OFFLINE"] = "1"
-        return LoadRequest(**given)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOrServerOptions(ModelOptions):
-    """A model to load, or another program that has one."""
-
-    backend: Annotated[str, Option(
-        metavar="NAME", help=f"Run --model FILE.gguf in another program, which drafts in its own way: {LLAMA_CPP.host}."
-    )] = ""
-    server: Annotated[str | None, Option(
-        metavar="URL", help="Ask the model that a server has, instead of loading one: http://HOST:PORT. With --model, "
-                            "that audits its answers."
-    )] = None
-    served_model: Annotated[str | None, Option(
-        metavar="NAME", help="Which of the server's models, where it has several."
-    )] = None
-    api_key_env: Annotated[str | None, Option(
-        metavar="NAME", help="Environment variable that holds the server's key."
-    )] = None
-
-    @property
-    def load(self) -> LoadRequest:
-        """The request. Raises UsageProblem: another program, and options of a model that is loaded here."""
-        for flag, value in (("--api-key-env", self.api_key_env), ("--served-model", self.served_model)):
-            if value is not None and self.server is None:
-                raise UsageProblem(f"{flag} needs a server", "give --server with it")
+        """The request; ``offline`` is set for this process and those that it starts. Raises UsageProblem: another
+        program, and options of a model that is loaded here."""
+        for name in ("api_key_env", "served_model"):
+            if getattr(self, name) is not None and self.server is None:
+                raise UsageProblem(f"{flag(name)} needs a server", "give --server with it")
         if self.backend not in ("", LLAMA_CPP.host):
             raise UsageProblem(f"there is no backend {self.backend!r}", f"take --backend {LLAMA_CPP.host}, or none")
         if self.backend and self.server is not None:
@@ -224,10 +137,15 @@ class ModelOrServerOptions(ModelOptions):
                 raise UsageProblem("another program loads the model in its own way",
                                    "--model loads one here too, to audit its answers: with it --threads, --quantize, "
                                    "--arithmetic and --revision apply")
-        return super().load
+        if self.offline:
+            os.environ["HF_HUB_OFFLINE"] = "1"
+        return LoadRequest(**{of.name: getattr(self, of.name) for of in fields(LoadRequest)})
 
 
-TargetOptions = Annotated[ModelOptions, Without("draft_model", "draft_revision", "draft_quantize", "head")]
+_OF_PROGRAMS = {of.name for of in fields(LoadRequest)} - {of.name for of in fields(LoadOptions)}
+ModelOptions = Annotated[ModelOrServerOptions, Without(*_OF_PROGRAMS)]
+"""The target and the draft model, and how they compute: for commands that load them here."""
+TargetOptions = Annotated[ModelOptions, Without(*DRAFTING)]
 """The target alone, for commands that need no draft model."""
 
 
@@ -330,9 +248,10 @@ def command(function: Callable[..., Any], call: Callable[..., Any] = partial) ->
         group, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         if is_dataclass(group):
             left_out = {name for note in notes for name in note.names}
-            groups[name] = group, [field for field in fields(group) if field.name not in left_out]
             types = get_type_hints(group, include_extras=True)
-            parameters += [_flag(field.name, field.default, types[field.name]) for field in groups[name][1]]
+            flags = {field: _typed(field, types[field.name]) for field in fields(group) if field.name not in left_out}
+            groups[name] = group, [field for field, kind in flags.items() if get_origin(kind) is Annotated]
+            parameters += [_flag(field.name, field.default, flags[field]) for field in groups[name][1]]
         else:
             parameters.append(_flag(name, parameter.default, hint))
 
@@ -349,6 +268,24 @@ def command(function: Callable[..., Any], call: Callable[..., Any] = partial) ->
 
 def _flag(name: str, default: Any, hint: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _typed(field: Field[Any], hint: Any) -> Any:
+    """The type of a field with its flag, which stands beside the type or is what ``load_options.option`` declares."""
+    said = dict(field.metadata)
+    if not said:
+        return hint
+    choices = said.pop("choices", None)
+    complete = _complete_from(choices) if choices else _COMPLETE.get(field.name)
+    written = (flag(field.name),) if field.default is False else ()  # of a switch that is on typer writes both
+    return Annotated[hint, Option(*written, autocompletion=complete, **said)]
+
+
+def _complete_from(choices: Sequence[str]) -> Callable[[str], list[str]]:
+    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
+
+
+_COMPLETE = {"model": complete_model, "draft_model": complete_model, "head": complete_head}
 
 
 def _refuse_unused(parameters: list[inspect.Parameter], values: Mapping[str, Any]) -> None:
@@ -370,4 +307,4 @@ def _named(parameter: inspect.Parameter) -> str:
         return str(option.metavar or parameter.name.upper())
     written = (option.default, *(option.param_decls or ()))  # typer takes the first name for a default
     return next((name for name in written if isinstance(name, str) and name.startswith("--")),
-                f"--{parameter.name.replace('_', '-')}")
+                flag(parameter.name))

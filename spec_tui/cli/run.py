@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -126,7 +126,7 @@ def load_once(load: LoadRequest) -> Decoder:
     with Status() as status:
         from spec_tui.session.loader import load_quickly
 
-        decoder = load_quickly(**asdict(load), progress=status.show)
+        decoder = load_quickly(load, status.show)
     if load.server is not None:
         tell_address(decoder.ready.device)
     if load.model is None and load.server is None and sys.stderr.isatty():  # a script has read it once

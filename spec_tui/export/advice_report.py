@@ -8,10 +8,12 @@ from itertools import chain
 from typing import Any
 
 from engines import methods
-from engines.advice.findings import BASELINE, Findings, RoundCosts, Screening, reach, size_model
+from engines.advice.findings import BASELINE, Findings, RoundCosts, Screening, reach
 from engines.advice.what_if import modelled, stops_after
 from engines.cost.concurrent import LIMIT
+from engines.cost.curve import CostCurve
 from engines.cost.other_machine import OtherMachine
+from engines.cost.speedup_model import SpeedupModel
 from engines.folders import model_label
 from engines.methods.counterparts import Counterpart, DraftSetup
 from engines.race.lanes import Lane
@@ -186,8 +188,11 @@ def _sizes(done: Advice, screening: Screening) -> Rows:
     """The curve of tokens a second over the depth of a draft, as deep as was tried, with its best point."""
     rows = [["tokens/s by draft depth", *map(str, _SIZES), "best"]]
     for lane in ranked(screening):
-        model = size_model(screening.metrics(lane), done.ready.price, screening.metrics(BASELINE))
-        if model is not None:
+        m, alone = screening.metrics(lane), RoundCosts.of(screening.metrics(BASELINE))
+        if not m.drafted or alone is None or not done.ready.price:
+            continue
+        known = SpeedupModel(CostCurve(done.ready.price), most=len(m.depth_tried), alone=alone.seconds)
+        if (model := m.forecast(known)) is not None:
             rates = [f"{model.expected(size) / model.seconds(size):.1f}" for size in _SIZES if size <= model.most]
             rows.append([screening.asked.labels[lane], *rates, *[""] * (len(_SIZES) - len(rates)), str(model.best)])
     return rows

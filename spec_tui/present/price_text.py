@@ -3,50 +3,21 @@ and the sentences made from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engines.core.tree import depths
 from engines.cost.curve import CostCurve
-from engines.cost.speedup_model import SpeedupModel, chances
+from engines.cost.speedup_model import SpeedupModel
 from engines.methods import MethodSpec, drafts_nothing, heads_of, known
 from engines.methods.options import Option
-from engines.report.events import Ready, Round, Started
+from engines.report.events import Ready, Started
 from engines.report.run_state import RunState
 from spec_tui.present.speed_verdict import seconds_alone
 
 _OFF = 0.15  # of the curve, worth noticing
 _LEVEL = 2.0  # nodes of a tree's level that are verified, before any is seen
 _DEPTH = 16  # looked at, of an engine without an option for it
-
-
-@dataclass(frozen=True, slots=True)
-class DraftCosts:
-    """What the rounds of a run add up to.
-
-    Attributes:
-        drafts: rounds that ran the draft model; ``forwards`` of it.
-        nodes, levels: drafted nodes, and the depths of the drafts.
-        judged: rounds for which the budget expected something; ``expected`` tokens, ``made`` tokens.
-    """
-
-    drafts: int
-    forwards: int
-    nodes: int
-    levels: int
-    judged: int
-    expected: float
-    made: int
-
-
-def seen(rounds: Sequence[Round]) -> DraftCosts:
-    """The totals of these rounds."""
-    forwards, judged = [r.draft_forwards or 0 for r in rounds], [r for r in rounds if r.budget is not None]
-    return DraftCosts(
-        drafts=sum(map(bool, forwards)), forwards=sum(forwards), nodes=sum(len(r.draft.tokens) for r in rounds),
-        levels=sum(max(depths(r.draft.parents), default=0) for r in rounds), judged=len(judged),
-        expected=sum(r.budget.expected for r in judged), made=sum(len(r.emitted) for r in judged))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,41 +70,25 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
     points |= {kind: head.price for kind, head in heads.items()}
     priced = {need: CostCurve(curve) for need, curve in points.items() if curve}
     draft = next((priced[need] for need in spec.needed(options, priced) if need in priced), None)
-    total = seen(run.rounds if run is not None else ())
-    rows = total.nodes / total.levels if total.levels else _LEVEL if tree else 1.0
-    each = _forward(draft, total, run) if draft or itself else None
-    further = each or 0.0 if draft is None else draft.at(int(options.get("top_k", 1)) if tree else 1)
-    forecast = _timed(SpeedupModel(
-        CostCurve(started.price), first=draft.at(1) if draft else each or 0.0, rows=rows, most=_most(size, options),
-        each=0.0 if spec.one_pass else further,
-        alone=seconds_alone(run, baseline) if run is not None else None,
-    ), total, run)
+    each = _forward(draft, run) if draft or itself else None
+    further = draft.at(int(options.get("top_k", 1)) if tree else 1) if draft and not spec.one_pass else 0.0
+    forecast = SpeedupModel(
+        CostCurve(started.price), first=draft.at(1) if draft else 0.0, each=further, rows=_LEVEL if tree else 1.0,
+        most=_most(size, options))
+    if run is not None:
+        forecast = replace(forecast, alone=seconds_alone(run, baseline))
+        forecast = run.metrics.forecast(forecast) or forecast
     paper = None if size is None else int(size.default if size.paper is None else size.paper)
-    return SpeedEstimate(engine=spec.title, unit="level" if tree or rows > 1 else "token", paper=paper,
+    return SpeedEstimate(engine=spec.title, unit="level" if tree or forecast.rows > 1 else "token", paper=paper,
                          forecast=forecast, published=_published(spec, forecast, draft) if tree else forecast,
                          forward=each)
 
 
-def _forward(draft: CostCurve | None, total: DraftCosts, run: RunState | None) -> float | None:
-    if run is None or not total.forwards:
+def _forward(draft: CostCurve | None, run: RunState | None) -> float | None:
+    if run is None or not run.metrics.draft_forwards:
         return draft.at(1) if draft else None
     took = run.metrics.draft_seconds
-    return None if took is None else took / total.forwards
-
-
-def _timed(forecast: SpeedupModel, total: DraftCosts, run: RunState | None) -> SpeedupModel:
-    """The forecast with what a run measured."""
-    if run is None or not run.rounds or None in (run.metrics.draft_seconds, run.metrics.other_seconds):
-        return forecast
-    m, rounds = run.metrics, len(run.rounds)
-    if forecast.first:
-        foreseen = total.drafts * forecast.first + (total.forwards - total.drafts) * forecast.each
-        slower = m.draft_seconds / foreseen if foreseen else 1.0
-        forecast = replace(forecast, first=forecast.first * slower, each=forecast.each * slower)
-    else:
-        forecast = replace(forecast, first=m.draft_seconds / rounds)
-    return replace(forecast, scale=m.verify_scale or 1.0, other=m.other_seconds / rounds,
-                   chances=chances(m.depth_tried, m.depth_accepted))
+    return None if took is None else took / run.metrics.draft_forwards
 
 
 def _published(spec: MethodSpec, forecast: SpeedupModel, draft: CostCurve | None) -> SpeedupModel:

@@ -13,7 +13,8 @@ import msgspec
 
 from engines.advice.advice_events import AdviceFinished
 from engines.datastores.datastore_events import DatastoreList, Estimated, Probed
-from engines.model.load_options import LoadOptions
+from engines.methods.llama_cpp import SPEC as LLAMA_CPP
+from engines.model.load_options import LoadOptions, option
 from engines.race.lanes import Race
 from engines.race.race_events import RaceFinished
 from engines.report import encoding
@@ -25,16 +26,17 @@ from engines.wire import Event, from_json, to_json
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest(LoadOptions):
-    """Models to load, by the names that ``engines.hub.model_source.locate`` takes; None takes the default. dtype and
-    device "auto" or a name. ``server`` is the address of one that holds the model, ``api_key_env`` the environment
-    variable with its key, ``served_model`` which of its models; ``backend`` the program that is to run a file here, ""
-    for this one. Of a model in another program ``model`` is what audits its answers. ``fetch``: ``model``
+    """Models to load, or another program that has one: then ``model`` is what audits its answers. ``fetch``: ``model``
     is a known one, to be got first where it is not here."""
 
-    server: str | None = None
-    api_key_env: str | None = None
-    backend: str = ""
-    served_model: str | None = None
+    backend: str = option(
+        "", f"Run --model FILE.gguf in another program, which drafts in its own way: {LLAMA_CPP.host}.", metavar="NAME")
+    server: str | None = option(
+        None, "Ask the model that a server has, instead of loading one: http://HOST:PORT. With --model, that audits "
+              "its answers.", metavar="URL")
+    served_model: str | None = option(
+        None, "Which of the server's models, where it has several.", metavar="NAME")
+    api_key_env: str | None = option(None, "Environment variable that holds the server's key.", metavar="NAME")
     fetch: bool = False
 
 

@@ -8,7 +8,7 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -61,8 +61,8 @@ class TakesDrafts(Protocol):
         """As ``engines.runtime.Runtime.with_draft_model``."""
 
 
-Loader = Callable[..., Decoder]
-"""Takes the fields of ``LoadRequest`` and ``progress`` by name, as ``engines.load`` does."""
+Loader = Callable[[LoadRequest, Callable[[Loading], None]], Decoder]
+"""Makes a decoder of what is asked for, and tells of its progress."""
 
 
 class _JobStopped(BaseException):
@@ -172,7 +172,7 @@ class Service:
         else:
             before = None
             gc.collect()
-            decoder = self._load_models(**asdict(request), progress=progress)
+            decoder = self._load_models(request, progress)
         self._decoder, self._request = decoder, request
         job.emit(decoder.ready)
 

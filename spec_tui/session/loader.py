@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import engines
 from engines.errors import UsageProblem
 from engines.model.quick_import import import_quickly
 
 if TYPE_CHECKING:
     from engines.hub.download import Progress
+    from engines.model.load_options import LoadOptions
+    from engines.runtime import Runtime
+    from spec_tui.session.engine_commands import LoadRequest
     from spec_tui.session.engine_service import Decoder
 
 LOADER = f"{__name__}:load_for_a_screen"
 _GATHER = 0.15  # seconds
 
 
-def load(server: str | None = None, api_key_env: str | None = None, backend: str = "",
-         served_model: str | None = None, fetch: bool = False, **kwargs) -> Decoder:
-    """The model that a ``LoadRequest`` names. Raises SpecError."""
-    if fetch:
-        _fetch(kwargs["model"], kwargs["progress"])
-    if server is None and not backend:
-        return engines.load(**kwargs)
+def load(asked: LoadRequest, progress: Progress) -> Decoder:
+    """The model that a request names. Raises SpecError."""
+    if asked.fetch:
+        _fetch(asked.model, progress)
+    if asked.server is None and not asked.backend:
+        return load_here(asked, progress)
     from engines import servers
 
-    model = kwargs["model"]
-    served = _started(backend, kwargs) if backend else servers.connect(
-        server, servers.key_in(api_key_env), model=served_model)
-    if model is not None and served.token_ids:
-        served.audit_with(cache(lambda: engines.load(**kwargs | {"draft_model": None})))
+    served = _started(asked, progress) if asked.backend else servers.connect(
+        asked.server, servers.key_in(asked.api_key_env), model=asked.served_model)
+    if asked.model is not None and served.token_ids:
+        served.audit_with(cache(lambda: load_here(asked.of_target(), progress)))
     return served
+
+
+def load_here(options: LoadOptions, progress: Progress) -> Runtime:
+    """Models in this process. Raises SpecError."""
+    from engines.runtime import Runtime
+
+    return Runtime.load(options, progress)
 
 
 def _fetch(name: str, progress: Progress) -> None:
@@ -43,32 +50,32 @@ def _fetch(name: str, progress: Progress) -> None:
         get(KNOWN[name], progress)
 
 
-def _started(backend: str, kwargs: dict[str, Any]) -> Decoder:
+def _started(asked: LoadRequest, progress: Progress) -> Decoder:
     """A program that is started for a GGUF file. Raises SpecError."""
     from engines.race.peers import gguf_file, no_gguf
     from engines.servers import start
 
-    model, draft = kwargs["model"], kwargs["draft_model"]
-    if model is None:
-        raise UsageProblem(f"{backend} reads GGUF files", f"name one: --backend {backend} --model FILE.gguf")
+    if asked.model is None:
+        raise UsageProblem(f"{asked.backend} reads GGUF files",
+                           f"name one: --backend {asked.backend} --model FILE.gguf")
     files = []
-    for name, flag in ((model, "--model"), (draft, "--draft-model")):
+    for name, flag in ((asked.model, "--model"), (asked.draft_model, "--draft-model")):
         files.append(gguf_file(name) if name is not None else None)
         if name is not None and files[-1] is None:
             raise no_gguf(name, flag)
-    return start(*files, kwargs["threads"], progress=kwargs["progress"])
+    return start(*files, asked.threads, progress=progress)
 
 
-def load_quickly(**kwargs) -> Decoder:
+def load_quickly(asked: LoadRequest, progress: Progress) -> Decoder:
     """The same, for a process that neither compiles nor distributes."""
-    if kwargs.get("server") is None and not kwargs.get("backend"):
+    if asked.server is None and not asked.backend:
         import_quickly()
-    return load(**kwargs)
+    return load(asked, progress)
 
 
-def load_for_a_screen(**kwargs) -> Decoder:
+def load_for_a_screen(asked: LoadRequest, progress: Progress) -> Decoder:
     """The same, where some frames a second are drawn: of what a server sends in between, nobody is in a hurry."""
-    decoder = load_quickly(**kwargs)
+    decoder = load_quickly(asked, progress)
     if decoder.ready.served:
         decoder.gather = _GATHER
     return decoder

@@ -214,14 +214,14 @@ def to_download(name: str, load: LoadRequest) -> int:
     from spec_tui.session.environment import prepare_this_process
 
     prepare_this_process()
-    from engines.hub.model_source import TrustPolicy, locate
+    from engines.hub.model_source import locate
 
     def progress(step: Any) -> None:
         if step.bytes is not None:
             raise _Announced(step.bytes)
 
     try:
-        source = locate(name, None, TrustPolicy(load.allow_pickle, load.trust_remote_code), progress=progress)
+        source = locate(name, None, load.terms, progress=progress)
     except _Announced as announced:
         return announced.args[0]
     return source.download.bytes if source.download is not None else 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from engines.model.quantize_choices import AUTO
+from engines.model.load_options import flag
 from spec_tui.session.engine_commands import LoadRequest
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def build_line(order: BuildSpec, load: LoadRequest) -> str:
 def probe_line(name: str, text: str, prompt: str | None, load: LoadRequest) -> str:
     """``spec-tui datastore probe``; a text may begin with a dash."""
     asked = [] if prompt is None else [f"--prompt={prompt}"]
-    models = _models(replace(load, draft_model=None, draft_revision=None, draft_quantize=AUTO))
+    models = _models(load.of_target())
     return shlex.join(["spec-tui", "datastore", "probe", "--datastore", name, *asked, *models, "--", text])
 
 
@@ -73,12 +73,11 @@ def _given(what: object, names: tuple[str, ...]) -> list[str]:
     """Options of the fields that differ from their defaults."""
     defaults = {f.name: f.default for f in fields(what)}
     given = [(name, getattr(what, name)) for name in names if getattr(what, name) != defaults[name]]
-    return [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
+    words = []
+    for name, value in given:
+        words += [flag(name), str(value)] if not isinstance(value, bool) else [flag(name if value else f"no_{name}")]
+    return words
 
 
 def _models(load: LoadRequest) -> list[str]:
-    names = [field.name for field in fields(load) if field.name != "fetch"]
-    switches = [name for name in names if isinstance(getattr(load, name), bool) and name != "native"]
-    named = _given(load, tuple(name for name in names if name not in (*switches, "native")))
-    named += [f"--{name.replace('_', '-')}" for name in switches if getattr(load, name)]
-    return named if load.native else [*named, "--no-native"]
+    return _given(load, tuple(of.name for of in fields(load) if of.metadata))

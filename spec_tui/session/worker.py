@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> None:
     factory = parser.parse_args(argv).factory
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl+c is the parent's; it says cancel if it means that
     commands, events = _take_streams()
-    service = Service(_writer(events), lambda **kwargs: _resolve(factory)(**kwargs))
+    service = Service(_writer(events), lambda *asked: _resolve(factory)(*asked))
     threading.Thread(target=_read, args=(commands, service), daemon=True).start()
     service.serve()
     os._exit(0)  # a loaded torch takes long to take down in order, and there is nothing to save

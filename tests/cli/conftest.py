@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-import engines
 from spec_tui.cli import call
+from spec_tui.session import loader
 from tests.session import fake_runtime
 
 
@@ -21,7 +21,7 @@ class Done:
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    monkeypatch.setattr(engines, "load", fake_runtime.load)
+    monkeypatch.setattr(loader, "load_here", fake_runtime.load)
     for name in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
 

@@ -17,7 +17,7 @@ from engines.folders import sample_model
 from engines.hub import local_models as at_hand
 from engines.libraries import versions
 from engines.methods import of_other_programs, specs
-from engines.model.quantize_choices import CHOICES
+from engines.model.load_options import CHOICES
 from spec_tui.cli import library_probe
 from spec_tui.cli.commands import app
 from spec_tui.session.engine_commands import LoadRequest
@@ -203,7 +203,7 @@ def test_help_is_fast_and_needs_no_torch():
 
 
 def test_lines_that_the_screens_show_have_the_options_of_their_commands():
-    load = LoadRequest(model="m", draft_model="d", strict=True, threads=2, allow_pickle=True)
+    load = LoadRequest("m", "d", "h", strict=True, native=False, threads=2, allow_pickle=True)
     spec = BuildSpec("name", ("file",))
     shown = [build_line(spec, load), probe_line("name", "text", None, load), chat_line(["name"], load)]
     for line in shown:
@@ -211,7 +211,7 @@ def test_lines_that_the_screens_show_have_the_options_of_their_commands():
         found = get_command(app)
         while words and words[0] in getattr(found, "commands", {}):
             found = found.commands[words.pop(0)]
-        known = {option for parameter in found.params for option in parameter.opts}
+        known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
         assert {word.partition("=")[0] for word in words if word.startswith("--")} - {"--"} <= known, line
 
 

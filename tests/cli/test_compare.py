@@ -13,13 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 
-import engines
 from engines.errors import RunFailed, UsageProblem
 from engines.race import runner
 from engines.race.race_events import LaneFinished
 from engines.race.result import RaceResult
 from engines.report.events import Ready, Round
 from engines.wire import read_trace
+from spec_tui.session import loader
 from tests.cli.test_run import STATS
 from tests.session.fake_runtime import FakeRuntime
 
@@ -157,7 +157,7 @@ def test_an_engine_that_cannot_run_leaves_the_others_running(cli, monkeypatch):
 
 def test_an_engine_without_what_it_needs_is_named_before_the_others_run(cli, monkeypatch):
     ready = Ready("fake", "float32", "cpu", 10, 100, 512, True, price=((1, 0.1), (64, 0.8)))
-    monkeypatch.setattr(engines, "load", lambda *given, **named: FakeRuntime(ready))
+    monkeypatch.setattr(loader, "load_here", lambda *_: FakeRuntime(ready))
     done = cli("compare", "hello", *LANES, "--repeats", "2", "--format", "json", "--max-new-tokens", "256")
     found = json.loads(done.out)
     assert done.code == 5 and [lane["lane"] for lane in found["lanes"]] == ["autoregressive", "pld"]

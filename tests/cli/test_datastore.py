@@ -8,12 +8,12 @@ import os
 
 import pytest
 
-import engines
 from engines.datastores.building import build_journal
 from engines.datastores.building import dense_build as hidden
 from engines.datastores.building import model_answers as answers
 from engines.datastores.storage import catalog
 from spec_tui.cli import datastore as commands
+from spec_tui.session import loader
 from tests.conftest import make_llama, make_tokenizer
 
 TEXTS = {
@@ -44,7 +44,7 @@ def texts(tmp_path):
 @pytest.fixture
 def model(cli, tiny, monkeypatch):
     """Commands that need a model get the tiny one; its weights and its tokenizer are its own."""
-    monkeypatch.setattr(engines, "load", lambda **_: tiny)
+    monkeypatch.setattr(loader, "load_here", lambda *_: tiny)
     monkeypatch.setattr(commands, "tokenizer_of", lambda load: tiny.tokenizer)
     return tiny
 
@@ -212,8 +212,8 @@ def test_a_store_of_another_tokenizer_or_model_is_refused(model, cli, texts, tmp
     from engines.model.loading import wrap
     from engines.runtime import Runtime
 
-    other = Runtime(wrap(make_llama(7, layers=3), "another"), make_tokenizer())
-    monkeypatch.setattr(engines, "load", lambda **_: other)
+    other = Runtime.measured(wrap(make_llama(7, layers=3), "another"), make_tokenizer())
+    monkeypatch.setattr(loader, "load_here", lambda *_: other)
     refused = cli("datastore", "probe", "The fox", "--datastore", "mine")
     assert refused.code == 3 and "hidden states of" in refused.err
     unnamed = cli("datastore", "probe", "The fox")  # its sparse part fits

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-import engines
+from spec_tui.session import loader
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.model_choices import targets
 from tests.sources.gguf_files import Tiny
@@ -132,11 +132,11 @@ def test_files_of_other_programs_are_found(cli, hub, tmp_path, monkeypatch):
 
 
 def test_the_flags_reach_the_loader(cli, monkeypatch):
-    heard = {}
-    load = engines.load
-    monkeypatch.setattr(engines, "load", lambda **kwargs: heard.update(kwargs) or load(**kwargs))
+    heard, before = [], loader.load_here
+    monkeypatch.setattr(loader, "load_here", lambda *asked: heard.append(asked[0]) or before(*asked))
     assert cli("run", "hello", *FLAGS, "--max-new-tokens", "2").code == 0
-    asked = (heard["revision"], heard["draft_revision"], heard["allow_pickle"], heard["trust_remote_code"])
+    [load] = heard
+    asked = (load.revision, load.draft_revision, load.allow_pickle, load.trust_remote_code)
     assert asked == ("v1", "v2", True, True)
 
 

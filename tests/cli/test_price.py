@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-import engines
+from spec_tui.session import loader
 from tests.session import fake_runtime
 
 CHEAP, DEAR = ((1, 0.010), (2, 0.011), (8, 0.014), (64, 0.035)), ((1, 0.012),)
@@ -16,15 +16,15 @@ CHEAP, DEAR = ((1, 0.010), (2, 0.011), (8, 0.014), (64, 0.035)), ((1, 0.012),)
 @pytest.fixture
 def priced(cli, monkeypatch):
     """The command on a decoder with these prices; ``--fresh`` gives it others."""
-    def load(*args, price=CHEAP, draft_price=((1, 0.002),), **kwargs):
-        decoder = fake_runtime.load(*args, **kwargs)
+    def load(*asked, price=CHEAP, draft_price=((1, 0.002),)):
+        decoder = fake_runtime.load(*asked)
         decoder.ready = replace(decoder.ready, price=price, draft_price=draft_price)
         decoder.measure_reading = lambda: (1e-6, 192)
         decoder.measure_price = lambda: setattr(decoder, "ready", replace(decoder.ready, price=((1, 0.5), (2, 0.5))))
         return decoder
 
     def run(*arguments, **kwargs):
-        monkeypatch.setattr(engines, "load", lambda *a, **k: load(*a, **k, **kwargs))
+        monkeypatch.setattr(loader, "load_here", lambda *asked: load(*asked, **kwargs))
         return cli("price", *arguments)
 
     return run

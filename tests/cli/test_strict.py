@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-import engines
 from engines.race.lanes import Lane, Race
 from engines.request import Request
 from spec_tui.present.race_text import remarks
+from spec_tui.session import loader
 from spec_tui.session import shell_lines as command
 from spec_tui.session.engine_commands import LoadRequest
 from tests.session import fake_runtime
@@ -21,13 +21,13 @@ from tests.session import fake_runtime
 def loaded(monkeypatch):
     asked = []
 
-    def load(**how):
+    def load(how, progress):
         asked.append(how)
-        decoder = fake_runtime.load(**how)
+        decoder = fake_runtime.load(how, progress)
         decoder.ready = replace(decoder.ready, price=((1, 0.01), (8, 0.01)))
         return decoder
 
-    monkeypatch.setattr(engines, "load", load)
+    monkeypatch.setattr(loader, "load_here", load)
     return asked
 
 
@@ -35,13 +35,13 @@ def loaded(monkeypatch):
 def test_it_reaches_the_engine(cli, loaded, words):
     for given in ((), ("--strict",)):
         assert cli(*words, *given).code == 0
-    assert [how["strict"] for how in loaded] == [False, True]
+    assert [how.strict for how in loaded] == [False, True]
 
 
 @pytest.mark.parametrize("words", [("run", "hello"), ("price",)])
 def test_so_does_the_quantisation(cli, loaded, words):
     cli(*words, "--quantize", "int4")
-    assert [how["quantize"] for how in loaded] == ["int4"]
+    assert [how.quantize for how in loaded] == ["int4"]
     line = command.compare_line(Race((Lane("pld"),), Request(()), (("a",),)), LoadRequest(quantize="int8"))
     assert "--quantize int8" in line and "--quantize" not in command.compare_line(
         Race((Lane("pld"),), Request(()), (("a",),)), LoadRequest())

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-import engines
 from engines.datastores.building.model_answers import read_prompts
 from engines.errors import UsageProblem, first_line
 from engines.folders import sample_model
 from engines.wire import read_trace
 from spec_tui.cli import call
+from spec_tui.session import loader
 from spec_tui.session.sample_traces import trace_path
 from tests.e2e.terminal import Terminal
 from tests.tiers import some
@@ -27,7 +27,8 @@ from tests.tiers import some
 FAKE = [
     sys.executable,
     "-c",
-    "import engines; from tests.session import fake_runtime; engines.load = fake_runtime.load\n"
+    "from spec_tui.session import loader; from tests.session import fake_runtime\n"
+    "loader.load_here = fake_runtime.load\n"
     "from spec_tui.cli import main; main()",
 ]
 REAL = [sys.executable, "-m", "spec_tui"]
@@ -229,22 +230,21 @@ def test_the_default_engine_says_what_it_was_and_nothing_else_on_stderr():
     assert err.startswith("draft: ") and "Warning" not in err
 
 
-LOAD, LOADED = engines.load, {}
+LOAD, LOADED = loader.load_here, {}
 
 
-def load_once(*args, **kwargs):
-    """What was loaded with the same arguments before, if it was."""
-    key = repr((args, sorted(item for item in kwargs.items() if not callable(item[1]))))
-    if key not in LOADED:
-        LOADED[key] = LOAD(*args, **kwargs)
-    return LOADED[key]
+def load_once(asked, progress):
+    """What was loaded with the same options before, if it was."""
+    if asked not in LOADED:
+        LOADED[asked] = LOAD(asked, progress)
+    return LOADED[asked]
 
 
 @pytest.fixture
 def real(capsys, monkeypatch):
     """The command line in this process, with real models: torch is imported and each model loaded once for all."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(engines, "load", load_once)
+    monkeypatch.setattr(loader, "load_here", load_once)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         return call(["run", *arguments]), *capsys.readouterr()

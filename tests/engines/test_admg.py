@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines import Request, UsageProblem, measure, methods, runtime
+from engines import Request, UsageProblem, measure, methods
 from engines.core.lossless_laws import Rejection
 from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree
@@ -25,9 +25,9 @@ from engines.methods.drafter import Resources
 from engines.methods.shared.self_draft import EXIT_OPTIONS, AdaptiveExit, SelfDraft
 from engines.model.loading import wrap
 from engines.report.events import Layers, Origin, Prefilled, Round
-from engines.runtime import Runtime
+from engines.runtime import Prices, Runtime
 from spec_tui.learn.showcase_prompts import SHOWCASES
-from tests.conftest import make_llama, make_tokenizer
+from tests.conftest import ONE, make_llama, make_tokenizer
 from tests.engines.test_laws import target_distribution
 from tests.engines.test_sublayers import CLEAR, UNCLEAR, wrapped
 from tests.engines.toys import ToyModel, answer, enumerate_outcomes, outcome
@@ -83,16 +83,13 @@ def test_the_threshold_is_a_probability():
     assert exit.threshold == 0
 
 
-@pytest.fixture(autouse=True)
-def steady(monkeypatch):
-    """No clock is asked."""
-    monkeypatch.setattr(runtime, "price", lambda model, fresh, beside: CostCurve(((1, 1.0), (64, 1.5))))
+PRICES = Prices(CostCurve(((1, 1.0), (64, 1.5))))  # no clock is asked
 
 
 @cache
 def family(name) -> Runtime:
     """A target that agrees with its part now and then; answers have no end."""
-    found = Runtime(wrapped(name), TOKENIZER)
+    found = Runtime(wrapped(name), TOKENIZER, PRICES)
     found.end_tokens = frozenset()
     return found
 
@@ -173,9 +170,7 @@ def deep() -> Runtime:
         for layer in model.model.layers:
             for weight in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
                 weight *= 0.15
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runtime, "price", lambda model, fresh, beside: CostCurve(((1, 1.0), (64, 1.5))))
-        found = Runtime(wrap(model, "deep", 1), TOKENIZER)
+    found = Runtime(wrap(model, "deep", ONE), TOKENIZER, PRICES)
     found.end_tokens = frozenset()
     return found
 
@@ -376,7 +371,7 @@ def test_presets_give_the_values_and_the_model_decides_which():
 
 
 def test_presets_of_the_sample_models_have_attention_on_both_sides_of_alpha(sample):
-    for on in (sample, Runtime(sample.draft, sample.tokenizer)):
+    for on in (sample, Runtime(sample.draft, sample.tokenizer, PRICES)):
         options = SPEC.parse({}, on.target.name)
         for showcase in SHOWCASES:
             found = list(on.run(Request((("user", showcase.prompt),), "admg", max_new_tokens=2)))

@@ -71,7 +71,7 @@ def _tiny(dtype: torch.dtype) -> Runtime:
 def _runtime(model) -> Runtime:
     """Half precision is computed by torch's operations, which round to it."""
     made = wrap if model.dtype == torch.float32 else families.as_on_a_gpu
-    return Runtime(made(model, "tiny-target"), make_tokenizer())
+    return Runtime.measured(made(model, "tiny-target"), make_tokenizer())
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_a_bug_wins_over_an_earlier_tie_and_is_found_behind_it():
     ["gemma2", "gemma3", "gpt2", "mistral with window", "phi3 with window", "qwen3"], lambda f: f == "gemma3"
 ))
 def test_any_family(family):
-    runtime = Runtime(wrap(families.make(*families.NAMED[family]), family), make_tokenizer())
+    runtime = Runtime.measured(wrap(families.make(*families.NAMED[family]), family), make_tokenizer())
     for kw in SAMPLINGS[::3]:
         answer = write(runtime, new=30, **kw)
         assert runtime.audit(answer).verdict == "identical"
@@ -205,7 +205,7 @@ def test_a_second_reading_that_is_wrong_hides_no_bug(monkeypatch, tiny):
     """transformers' cache drops rows of a model whose configuration names a window that it does not have; and whatever
     else may be wrong with it, what it costs is no rounding."""
     model = families.make(*families.CHAINS["llama that names a window and has none"])
-    named = Runtime(wrap(model, "named"), make_tokenizer())
+    named = Runtime.measured(wrap(model, "named"), make_tokenizer())
     assert named.audit(write(named, prompt=(("user", "abc " * 20),))).tolerance < 1e-3
     answer = write(tiny)
     monkeypatch.setattr("engines.audit.check.read_again",
@@ -372,7 +372,7 @@ def test_models_whose_forward_cuts_no_logits_and_takes_no_positions(kind, monkey
     model.__class__ = kind
     target = wrap(model, "own")
     assert not target.trees
-    runtime = Runtime(target, make_tokenizer())
+    runtime = Runtime.measured(target, make_tokenizer())
     for kw in SAMPLINGS[::3]:
         answer = write(runtime, **kw)
         assert runtime.audit(answer).verdict == "identical"

@@ -13,6 +13,7 @@ from torch import nn
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import FeatureRequest
 from engines.model.loading import wrap
+from tests.conftest import ONE
 from tests.engines import test_sublayers
 from tests.engines.families import make
 from tests.engines.test_sublayers import ANY, ATTENTION, CLEAR, MLP, NONE, PROMPT, blocks, last_of, made
@@ -29,7 +30,7 @@ def layers_of(model: nn.Module) -> nn.ModuleList:
 @cache
 def wrapped(name) -> CausalModel:
     beside = any(hasattr(layer, "per_layer_projection") for layer in layers_of(made(name)))
-    return wrap(plain(name), name, 1) if beside else test_sublayers.wrapped(name)
+    return wrap(plain(name), name, ONE) if beside else test_sublayers.wrapped(name)
 
 
 def plain(name) -> nn.Module:

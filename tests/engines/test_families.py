@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from engines import Request, measure, runtime
+from engines import Request, measure
 from engines.cost.curve import CostCurve
 from engines.errors import ModelUnavailable
 from engines.model import masks, selftest
@@ -17,8 +17,8 @@ from engines.model.causal_model import CausalModel
 from engines.model.forward import GenericForward
 from engines.model.loading import wrap
 from engines.report.events import Prefilled, Round
-from engines.runtime import Runtime
-from tests.conftest import make_tokenizer
+from engines.runtime import Prices, Runtime
+from tests.conftest import ONE, make_tokenizer
 from tests.engines.families import CHAINS, NAMED, REFUSED, TREES, WINDOW, as_on_a_gpu, make
 from tests.tiers import FAMILIES, families, some
 
@@ -33,10 +33,7 @@ FIRST, SECOND = ("user", "abcabc, and abcabd?"), ("user", "abcabc again")
 ANY = NAMED | TREES | CHAINS
 
 
-@pytest.fixture(autouse=True)
-def steady(monkeypatch):
-    """No clock decides what is drafted."""
-    monkeypatch.setattr(runtime, "price", lambda model, fresh, beside: CostCurve(((1, 1.0), (64, 1.5))))
+STEADY = CostCurve(((1, 1.0), (64, 1.5)))  # no clock decides what is drafted
 
 
 @cache
@@ -46,15 +43,15 @@ def plain(name):
 
 @cache
 def wrapped(name) -> CausalModel:
-    return wrap(make(*ANY[name]), name, 1)
+    return wrap(make(*ANY[name]), name, ONE)
 
 
 @cache
 def pair(name) -> Runtime:
     """A target and a draft model of the same family that agrees with it now and then; answers have no end."""
     model_type, changes = ANY[name]
-    draft = wrap(make(model_type, changes, noise=0.06), "draft", 1)
-    pair = Runtime(wrapped(name), make_tokenizer(), draft)
+    draft = wrap(make(model_type, changes, noise=0.06), "draft", ONE)
+    pair = Runtime(wrapped(name), make_tokenizer(), Prices(STEADY, STEADY), draft=draft)
     pair.end_tokens = frozenset()
     return pair
 
@@ -136,14 +133,14 @@ def test_a_family_that_cannot_branch_verifies_chains(name):
 def test_what_cannot_be_decoded_with_is_refused_with_the_reason(name):
     *family, reason = REFUSED[name]
     with pytest.raises(ModelUnavailable, match=reason):
-        wrap(make(*family), name, 1)
+        wrap(make(*family), name, ONE)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_an_encoder_is_seen_through_the_rounding_of_half_precision(dtype):
     *family, reason = REFUSED["bert"]
     with pytest.raises(ModelUnavailable, match=reason):
-        wrap(make(*family).to(dtype), "bert", 1)
+        wrap(make(*family).to(dtype), "bert", ONE)
 
 
 @pytest.mark.parametrize(("name", "temperature"), some(

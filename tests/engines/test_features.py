@@ -14,6 +14,7 @@ from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.feature_request import COSINES, LAST, FeatureRequest
 from engines.model.fused_layers import fuse
 from engines.model.loading import wrap
+from tests.conftest import ONE
 from tests.engines.families import make
 from tests.engines.recorder import Recorder
 from tests.engines.test_families import ANY, deep_tree, paths, plain, wrapped
@@ -153,7 +154,7 @@ def test_tokens_fed_one_by_one_show_their_states(name):
 
 
 def test_nothing_is_kept_while_nothing_is_asked():
-    model = wrap(make(*ANY["llama"]), "llama", 1)
+    model = wrap(make(*ANY["llama"]), "llama", ONE)
     model.extend(TEXT[:9])
     with model.features.requested(FeatureRequest(latest=frozenset({1}))):
         model.extend(TEXT[9:20])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,12 @@ from hypothesis import strategies as st
 
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel, chances
+from engines.report.events import Draft, Emitted, Origin, Prefilled, Round, Started
+from engines.report.metrics import Metrics, measure, together
 
 FLAT = CostCurve(((1, 1.0), (64, 1.0)))
+PRICE = CostCurve(((1, 0.01), (8, 0.017)))
+STARTED = Started("draft", {}, "exact", 0.0, 1.0, 0, 0, 64, "m", "float32", "cpu", (1, 2, 3), price=PRICE.points)
 LINEAR = CostCurve(((1, 1.0), (2, 2.0)))
 shares = st.floats(0.0, 1.0)
 prices = st.dictionaries(st.integers(1, 64), st.floats(1e-3, 1.0), min_size=1, max_size=7).map(
@@ -69,6 +74,59 @@ def test_the_acceptance_needed_breaks_even(forecast, depth):
 @given(forecasts)
 def test_paying_at_all_is_paying_with_everything_accepted(forecast):
     assert (forecast.pays_from is None) == (forecast.at_best < 1)
+
+
+DRAFTED = 5  # tokens of a chain
+
+
+def played(
+    passes: int, first: float, each: float, rounds: int = 2000, chance: float = 0.7, scale: float = 1.5
+) -> Metrics:
+    """A run on dice: chains of five in every second round, none in between; verifying takes ``scale`` times t(n)."""
+    dice, events = random.Random(3), [STARTED, Prefilled(3, 0, 0.1, Emitted(1, "a", "a", "target"), 3)]
+    for n in range(rounds):
+        size = DRAFTED * (n % 2)
+        kept = next((n for n in range(size) if dice.random() > chance), size)
+        draft = Draft(tuple(range(size)), tuple(range(-1, size - 1)), ("x",) * size, (0.9,) * size, (0,) * size,
+                      (Origin("draft"),) if size else ())
+        emitted = (*(Emitted(n, "x", "x", "accepted", n) for n in range(kept)), Emitted(9, "y", "y", "corrected"))
+        events.append(Round(
+            n, 3, draft, tuple(range(kept)), emitted, (first + (passes - 1) * each if passes else first) * bool(size),
+            scale * PRICE.at(1 + size), 0.002, 9, {"draft_forwards": passes} if size and passes else {}))
+    return measure(events)
+
+
+@pytest.mark.parametrize("first, each", [(0.003, 0.001), (0.002, 0.002)])
+def test_a_run_gives_the_costs_it_had(first, each):
+    """What drafts has a price, and its passes took twice that."""
+    run = played(DRAFTED, first, each)
+    found = run.forecast(SpeedupModel(PRICE, first=first / 2, each=each / 2, most=8, alone=0.02))
+    assert (found.first, found.each, found.rows) == pytest.approx((first, each, 1.0))
+    assert (found.scale, found.other, found.most, found.alone) == pytest.approx((1.5, 0.002, 8, 0.02))
+    seconds = found.first + 4 * found.each + 1.5 * PRICE.at(6) + 0.002
+    assert found.seconds(5) == pytest.approx(seconds)
+    assert found.expected(5) == pytest.approx(sum(0.7**n for n in range(6)), rel=0.03)
+
+
+def test_passes_without_a_price_are_one_a_level_or_one_for_all():
+    unpriced = SpeedupModel(PRICE)
+    found = played(DRAFTED, 0.002, 0.002).forecast(unpriced)
+    assert (found.first, found.each) == pytest.approx((0.002, 0.002))
+    for passes in (1, 0):  # Medusa's, and a lookup
+        found = played(passes, 0.002, 0.0).forecast(unpriced)
+        assert (found.first, found.each) == pytest.approx((0.001, 0.0))  # a mean over all rounds
+
+
+def test_a_model_that_drafted_nothing_is_taken_at_its_price():
+    idle = together([played(0, 0.0, 0.0)])
+    found = idle.forecast(SpeedupModel(PRICE, first=0.003, each=0.001))
+    assert (found.first, found.each) == (0.003, 0.001)
+
+
+def test_what_was_not_timed_gives_no_forecast():
+    run = played(DRAFTED, 0.002, 0.002)
+    for lacking in (Metrics(), replace(run, draft_seconds=None), replace(run, other_seconds=None)):
+        assert lacking.forecast(SpeedupModel(PRICE)) is None and lacking.break_even is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=8))

@@ -20,7 +20,7 @@ from engines.model.fused_layers import fuse
 from engines.model.lean_forward import LeanForward
 from engines.model.native.native_forward import NativeForward
 from engines.model.selftest import selftest
-from tests.conftest import make_llama
+from tests.conftest import ONE, make_llama
 from tests.engines.families import make
 from tests.engines.recorder import Recorder
 from tests.engines.test_lean import FAMILIES, TEXT, TREE, same
@@ -237,4 +237,4 @@ def test_the_self_test_takes_it_in_half_precision_too():
 
 
 def test_on_a_cpu_models_are_loaded_without_it():
-    assert type(loading.wrap(make_llama(1, hidden=64), "tiny", threads=1).compute) is NativeForward
+    assert type(loading.wrap(make_llama(1, hidden=64), "tiny", ONE).compute) is NativeForward

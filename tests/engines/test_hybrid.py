@@ -295,7 +295,7 @@ def test_a_draft_model_that_missed_much_is_not_dearer_for_it_than_later(tiny):
 def test_a_head_is_a_part_where_there_is_one_and_no_draft_model(tiny):
     _, *events = tiny.run(Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=8))
     assert {e.note["drafted_by"] for e in events if isinstance(e, Round) and e.draft.tokens} == {"draft"}
-    tiny = Runtime(tiny.target, tiny.tokenizer, heads=tiny.heads)  # without a draft model
+    tiny = Runtime.measured(tiny.target, tiny.tokenizer, heads=tiny.heads)  # without a draft model
     _, prefilled, *events = tiny.run(
         Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=20))
     rounds = [e for e in events if isinstance(e, Round) and e.draft.tokens]

@@ -8,7 +8,7 @@ from engines.errors import ModelUnavailable
 from engines.model import kept_selftest
 from engines.model.loading import wrap
 from engines.model.selftest import selftest
-from tests.conftest import make_llama
+from tests.conftest import ONE, make_llama
 
 
 @pytest.fixture
@@ -36,19 +36,19 @@ def test_the_same_model_is_tested_once(tested):
     lambda model: setattr(model.config, "max_position_embeddings", 77),
 ], ids=["weights", "configuration"])  # fmt: skip
 def test_another_is_tested(tested, change):
-    wrap(make_llama(3), "one", 1)
+    wrap(make_llama(3), "one", ONE)
     other = make_llama(3)
     change(other)
-    wrap(other, "other", 1)
+    wrap(other, "other", ONE)
     assert tested == ["one", "other"]
 
 
 def test_changed_code_and_other_threads_are_tested(tested, monkeypatch):
-    wrap(make_llama(3), "one", 1)
+    wrap(make_llama(3), "one", ONE)
     monkeypatch.setattr(kept_selftest, "code_digest", lambda: "another")
-    wrap(make_llama(3), "changed", 1)
+    wrap(make_llama(3), "changed", ONE)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    wrap(make_llama(3), "threads", 1)
+    wrap(make_llama(3), "threads", ONE)
     assert tested == ["one", "changed", "threads"]
 
 
@@ -59,7 +59,7 @@ def test_code_that_came_with_a_model_is_tested_each_time(tested):
     for _ in range(2):
         model = make_llama(3)
         model.__class__ = Own
-        wrap(model, "own", 1)
+        wrap(model, "own", ONE)
     assert tested.count("own") >= 2
 
 
@@ -70,7 +70,7 @@ def test_what_fails_is_tested_again(tested, monkeypatch):
     monkeypatch.setattr(LlamaForCausalLM, "forward", forward)
     for _ in range(2):
         with pytest.raises(ModelUnavailable, match="division"):
-            wrap(make_llama(3), "broken", 1)
+            wrap(make_llama(3), "broken", ONE)
     assert set(tested) == {"broken"} and len(tested) % 2 == 0
 
 
@@ -79,5 +79,5 @@ def test_what_was_kept_is_of_no_use_where_it_cannot_be_written(tested, monkeypat
     file.write_text("")
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(file / "below"))
     for _ in range(2):
-        assert wrap(make_llama(3), "model", 1).trees
+        assert wrap(make_llama(3), "model", ONE).trees
     assert tested == ["model", "model"]

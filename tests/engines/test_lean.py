@@ -18,7 +18,7 @@ from engines.model.fused_layers import LinearSlice, fuse
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.loading import wrap
 from engines.model.native.native_forward import NativeForward
-from tests.conftest import make_llama
+from tests.conftest import ONE, make_llama
 from tests.engines.families import NAMED, as_on_a_gpu, make
 from tests.engines.toys import HIDDEN, MEASURED
 
@@ -48,7 +48,7 @@ TREE = ([9, 8, 7, 6, 5, 4, 3], [-1, 0, 0, 1, 1, 2, 5])  # tokens, parents
 def pair(model, native: bool = False) -> tuple[CausalModel, CausalModel]:
     """A model with the forward of our own, and an untouched copy with the module's."""
     untouched = CausalModel(copy.deepcopy(model), "generic")
-    ours = wrap(model, "ours", threads=1) if native else as_on_a_gpu(model, "ours")
+    ours = wrap(model, "ours", ONE) if native else as_on_a_gpu(model, "ours")
     assert isinstance(ours.compute, LeanForward) and ours.backend.startswith("native" if native else "lean")
     assert ours.trees
     return ours, untouched
@@ -100,7 +100,7 @@ def test_without_sublayers_and_their_cosines(name):
 
 
 def test_what_is_left_out_writes_nothing_and_counts_nothing():
-    ours = wrap(make(*FAMILIES["llama"]), "ours", threads=1)
+    ours = wrap(make(*FAMILIES["llama"]), "ours", ONE)
     ours.features.request(MEASURED)
     ours.extend(TEXT[:9])
     before = ours.features.mean_cosines(ours.length)
@@ -193,14 +193,14 @@ def tables_swapped(monkeypatch):
 
 
 def test_a_wrong_forward_is_found_at_load_and_not_used(tables_swapped, untested):
-    model = wrap(make_llama(1, hidden=64), "odd", threads=1)
+    model = wrap(make_llama(1, hidden=64), "odd", ONE)
     assert isinstance(model.compute, GenericForward) and model.trees and model.backend.startswith("generic")
     same(model.extend(TEXT), CausalModel(make_llama(1, hidden=64), "untouched").extend(TEXT))
 
 
 def test_a_forward_that_fails_at_load_is_not_used(monkeypatch, untested):
     monkeypatch.setattr(NativeForward, "run", lambda self, *a: 1 / 0)
-    model = wrap(make_llama(1, hidden=64), "odd", threads=1)
+    model = wrap(make_llama(1, hidden=64), "odd", ONE)
     assert isinstance(model.compute, GenericForward) and model.trees
 
 
@@ -215,7 +215,7 @@ def test_a_forward_that_fails_at_load_is_not_used(monkeypatch, untested):
 def test_other_models_are_left_alone(name, changes):
     model = make(name, changes)
     assert not fits(model)
-    assert isinstance(wrap(model, name, threads=1).compute, GenericForward)
+    assert isinstance(wrap(model, name, ONE).compute, GenericForward)
 
 
 @pytest.mark.parametrize("name", ["gemma3", "granite"])
@@ -227,7 +227,7 @@ def test_a_module_with_a_class_of_its_own_is_left_alone():
     model = make_llama(1)
     model.__class__ = type("LlamaForCausalLM", (type(model),), {})
     assert not fits(model)
-    assert loading.wrap(model, "own", threads=1).backend.startswith("generic")
+    assert loading.wrap(model, "own", ONE).backend.startswith("generic")
 
 
 def test_the_fingerprint_is_of_the_numbers():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import random
+from dataclasses import replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -34,7 +35,7 @@ from engines.model.native.native_linear import NativeEmbedding, NativeLinear, St
 from engines.model.quantise import quantise
 from engines.report.answer import Answer
 from engines.runtime import Runtime
-from tests.conftest import SMOLLM2, TEXTS, TURN, add_datastores, make_llama, make_tokenizer
+from tests.conftest import ONE, SMOLLM2, TEXTS, TURN, add_datastores, make_llama, make_tokenizer
 from tests.engines import test_lean
 from tests.engines.families import NAMED, TREES, make
 from tests.engines.test_lossless import IDS, VARIANTS
@@ -136,7 +137,7 @@ def test_a_row_has_the_same_bits_among_any_rows_on_any_threads(kind, rounds):
 def test_an_embedding_that_is_also_the_head_is_looked_up_in_it():
     model = make_llama(1, hidden=64, tie_word_embeddings=True)
     plain = model.get_input_embeddings().weight.clone()
-    ours = wrap(model, "tied", threads=1)
+    ours = wrap(model, "tied", ONE)
     embedding = model.get_input_embeddings()
     assert isinstance(embedding, NativeEmbedding) and torch.equal(embedding.weight, plain)
     ids = torch.tensor([[3, 0, 259], [3, 100, 31]])
@@ -146,7 +147,7 @@ def test_an_embedding_that_is_also_the_head_is_looked_up_in_it():
             embedding(torch.tensor([wrong]))
     assert ours.weight_bytes < 1.02 * 4 * ours.parameters, "once"
     rounded = make_llama(1, hidden=64, tie_word_embeddings=True)
-    wrap(rounded, "int8", threads=1, quantising=partial(quantise, choice="int8"))
+    wrap(rounded, "int8", ONE, quantising=partial(quantise, choice="int8"))
     assert type(rounded.get_input_embeddings()) is nn.Embedding, "its numbers are not those of the head"
 
 
@@ -261,12 +262,12 @@ def test_hidden_states_are_those_of_their_time():
 def test_a_draft_model_with_a_large_vocabulary_drafts_its_first_tokens(monkeypatch):
     """Their logits are what they were, no text depends on it, and what is shown says so."""
     monkeypatch.setattr(loading, "_FREQUENT", 100)
-    whole, draft = (wrap(make(*FAMILIES["llama, tied"]), "draft", threads=1) for _ in range(2))
+    whole, draft = (wrap(make(*FAMILIES["llama, tied"]), "draft", ONE) for _ in range(2))
     loading._draft_frequent(draft)
     assert torch.equal(draft.extend(TEXT[:20]), whole.extend(TEXT[:20])[..., :100])
     assert torch.equal(draft.forward(*test_lean.TREE), whole.forward(*test_lean.TREE)[:, :100])
     assert "100 of its tokens" in draft.backend and draft.vocab_size == whole.vocab_size
-    runtime = Runtime(wrap(make(*FAMILIES["llama, tied"], noise=0.2), "target", threads=1), make_tokenizer(), draft)
+    runtime = Runtime.measured(wrap(make(*FAMILIES["llama, tied"], noise=0.2), "target", ONE), make_tokenizer(), draft)
     for law in ("exact", "rejection"):
         requests = [Request((("user", "one two"),), engine=engine, law=law, temperature=0.0, max_new_tokens=24)
                     for engine in ("autoregressive", "draft")]
@@ -306,10 +307,10 @@ def least_error(weight: torch.Tensor) -> torch.Tensor:
 def test_a_large_draft_model_is_read_in_3_bits_and_its_target_as_stored(tmp_path, monkeypatch):
     """No text depends on it; what is shown says so, and it may be kept as it is stored."""
     path = str(Tiny("qwen2", "Q8_0").write(tmp_path / "m.gguf"))
-    small = load_model(path, torch.float32, CPU, 1, drafts=True)
+    small = load_model(path, ONE, drafts=True)
     monkeypatch.setattr(loading, "_LARGE", 1000)
-    target, draft = (load_model(path, torch.float32, CPU, 1, drafts=drafts) for drafts in (False, True))
-    asked = load_model(path, torch.float32, CPU, 1, drafts=True, quantize="stored")
+    target, draft = (load_model(path, ONE, drafts=drafts) for drafts in (False, True))
+    asked = load_model(path, replace(ONE, quantize="stored"), drafts=True)
     assert "3-bit" in draft.quantised and "Q8_0" not in draft.quantised and "3-bit weights" in draft.weights
     assert all("Q8_0" in one.quantised and "3-bit" not in one.weights for one in (small, target, asked))
     assert draft.weight_bytes < 0.6 * target.weight_bytes
@@ -343,7 +344,7 @@ def test_layers_that_are_stored_in_several_types_are_joined_without_a_loss():
 @pytest.mark.parametrize("family", sorted(GGUF_FAMILIES))
 def test_a_model_as_its_file_stores_it_is_the_unpacked_one(family, tmp_path):
     path = str(Tiny(family, "Q4_1").write(tmp_path / "m.gguf"))
-    ours = load_model(path, torch.float32, CPU, 1, arithmetic="float32")
+    ours = load_model(path, replace(ONE, arithmetic="float32"))
     plain = read_model(locate(path), torch.float32, CPU)
     assert isinstance(ours.compute, NativeForward) and "Q4_1" in ours.backend
     assert ours.weights == "" and ours.precision == "float32" and ours.rounding == torch.float32
@@ -362,10 +363,10 @@ def runtime_of(how: str) -> Runtime:
     quantising = partial(quantise, choice=how) if how != "float32" else None
     if how == "rounded":
         quantising = partial(quantise, choice="int4", rounds=True)
-    target = wrap(target, "native-target", 1, quantising=quantising)
+    target = wrap(target, "native-target", ONE, quantising=quantising)
     assert target.rounds == (how == "rounded")
     heads = {head.config.kind: head for head in (make_head(target), make_medusa(target))}
-    made = Runtime(target, make_tokenizer(), wrap(draft, "native-draft", 1), heads=heads)
+    made = Runtime.measured(target, make_tokenizer(), wrap(draft, "native-draft", ONE), heads=heads)
     assert target.backend.startswith("native") and made.draft.backend.startswith("native")
     add_datastores(f"native-{how}", made)
     return made
@@ -403,13 +404,13 @@ def test_audits_find_the_tokens_of_the_plain_module(how):
 
 
 def test_strict_costs_nothing_here():
-    strict = wrap(make_llama(1, hidden=64, layers=3), "strict", 1, strict=True)
+    strict = wrap(make_llama(1, hidden=64, layers=3), "strict", replace(ONE, strict=True))
     assert isinstance(strict.compute, NativeForward) and strict.trees and not strict.one_by_one
     assert "at no cost" in strict.note and strict.backend.endswith(", strict")
 
 
 def test_sizes_that_it_does_not_take_run_as_they_did():
-    ours = wrap(make_llama(1, head_dim=8), "heads of 8", threads=1)
+    ours = wrap(make_llama(1, head_dim=8), "heads of 8", ONE)
     assert ours.backend == "generic, native linear layers" and not ours.remarks
 
 
@@ -557,7 +558,7 @@ def test_code_for_each_level_of_processors_is_right(level, tmp_path, monkeypatch
 def test_a_real_model_is_the_same_function_as_stored_and_unpacked():
     if not SMOLLM2.is_file():
         pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
-    models = [load_model(str(SMOLLM2), torch.float32, CPU, 1, quantize=choice, arithmetic="float32")
+    models = [load_model(str(SMOLLM2), replace(ONE, quantize=choice, arithmetic="float32"))
               for choice in ("auto", "none")]
     ids = [(31 * i + i * i) % 40000 for i in range(200)]
     found = [model.forward(ids, list(range(-1, 199))) for model in models]
@@ -580,7 +581,7 @@ def test_a_turn_of_the_sample_pair():
 def test_half_precision_is_that_of_the_weights(dtype):
     half = make_llama(1, hidden=64, tie_word_embeddings=True).to(dtype)
     same_numbers = copy.deepcopy(half).float()
-    ours, exact = wrap(half, "half", threads=1), wrap(same_numbers, "exact", threads=1)
+    ours, exact = wrap(half, "half", ONE), wrap(same_numbers, "exact", ONE)
     assert ours.backend == "native" and ours.precision == f"float32, {str(dtype).removeprefix('torch.')} weights"
     assert ours.weight_bytes == exact.weight_bytes, "numbers of half precision lie in it anyway"
     assert isinstance(ours.model.get_input_embeddings(), NativeEmbedding)

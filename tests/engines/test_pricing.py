@@ -13,7 +13,7 @@ from engines.cost.curve import CostCurve
 from engines.model.loading import wrap
 from engines.report.events import Finished, Round, Started
 from engines.runtime import Prices, Runtime
-from tests.conftest import make_llama, make_tokenizer
+from tests.conftest import ONE, make_llama, make_tokenizer
 
 TURN = (("user", "Repeat: one two three one two three."),)
 
@@ -26,7 +26,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def model():
-    return wrap(make_llama(3), "tiny", threads=1)
+    return wrap(make_llama(3), "tiny", ONE)
 
 
 @pytest.fixture
@@ -60,13 +60,13 @@ def test_another_shape_or_dtype_has_its_own_price(cache, model, measured):
 
     pricing.price(model)
     for other in (make_llama(3, layers=3), make_llama(3).to(torch.bfloat16)):
-        pricing.price(wrap(other, "tiny", threads=1))
+        pricing.price(wrap(other, "tiny", ONE))
     assert len(measured) == 3 == len(list(cache.iterdir()))
 
 
 def test_other_weights_cost_the_same(cache, measured):
     for seed in (3, 9):
-        pricing.price(wrap(make_llama(seed), "tiny", threads=1))
+        pricing.price(wrap(make_llama(seed), "tiny", ONE))
     assert len(measured) == 1
 
 
@@ -99,7 +99,7 @@ def test_what_was_measured_on_a_busy_machine_is_measured_again_the_next_day(cach
 @pytest.mark.parametrize("busy", [1, 3])
 def test_a_drafter_is_priced_as_a_share_of_the_target_however_busy_the_machine_is(cache, model, monkeypatch, busy):
     """A head measured while the cores were busy kept ``hybrid`` from drafting for a day."""
-    target, known = wrap(make_llama(3, layers=3), "target", threads=1), CostCurve(((1, 0.010), (4, 0.012)))
+    target, known = wrap(make_llama(3, layers=3), "target", ONE), CostCurve(((1, 0.010), (4, 0.012)))
     each = {"target": 0.010, "tiny": 0.002}
     monkeypatch.setattr(pricing, "measure", lambda model, **checking: CostCurve(((1, busy * each[model.name]),)))
     assert pricing.price(model, beside=(target, known)).at(1) == pytest.approx(0.002)
@@ -128,7 +128,7 @@ def test_a_slow_model_pays_for_a_few_sizes_only(model, monkeypatch):
 
 
 def test_a_short_context_limits_the_rows(cache):
-    short = wrap(make_llama(3, context=16), "short", threads=1)
+    short = wrap(make_llama(3, context=16), "short", ONE)
     assert max(rows for rows, _ in pricing.measure(short).points) < 16
 
 
@@ -193,4 +193,4 @@ def test_a_model_too_large_to_verify_with_is_a_sentence(monkeypatch):
 
     monkeypatch.setattr(pricing, "measure", measure)
     with pytest.raises(ModelUnavailable, match="fails when several tokens are verified: out of memory"):
-        Runtime(wrap(make_llama(11, layers=4), "large", threads=1), make_tokenizer())
+        Runtime.measured(wrap(make_llama(11, layers=4), "large", ONE), make_tokenizer())

@@ -22,7 +22,7 @@ from engines.model.native.native_linear import GROUP, NativeLinear, native_layer
 from engines.model.native.weight_grid import quantised
 from engines.report.answer import Answer
 from engines.runtime import Runtime
-from tests.conftest import SMOLLM2, TURN, make_llama, make_tokenizer
+from tests.conftest import ONE, SMOLLM2, TURN, make_llama, make_tokenizer
 from tests.heads import make_head
 from tests.sources.gguf_files import Tiny
 from tests.tiers import some
@@ -47,7 +47,7 @@ def test_no_number_is_further_from_its_weight_than_half_a_step(bits, share):
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gemma3", "phi3"])
 def test_a_file_s_own_numbers_are_multiplied_in_every_family(family, tmp_path):
     path = str(Tiny(family, "Q4_1").write(tmp_path / "m.gguf"))
-    ours = load_model(path, torch.float32, CPU, 1)
+    ours = load_model(path, ONE)
     plain = read_model(locate(path), torch.float32, CPU)
     assert ours.quantised.startswith("linear layers: ") and "Q4_1" in ours.backend
     text = list(range(5, 40))
@@ -62,7 +62,7 @@ def test_a_file_s_own_numbers_are_multiplied_in_every_family(family, tmp_path):
 def tiny(choice: str) -> Runtime:
     """As the other dtypes are tested, with every linear layer quantised."""
     quantising = partial(quantise.quantise, choice=choice)
-    return Runtime(wrap(make_llama(1, layers=3), "tiny-target", 1, quantising=quantising), make_tokenizer())
+    return Runtime.measured(wrap(make_llama(1, layers=3), "tiny-target", ONE, quantising=quantising), make_tokenizer())
 
 
 def events_of(runtime: Runtime, engine: str, options: dict, turn=TURN, **kw) -> list:
@@ -92,7 +92,7 @@ def test_an_answer_of_other_weights_is_no_bug_of_these(tiny):
 
 
 def test_what_is_rounded_beside_quantised_layers_is_said_apart():
-    half = load_model(str(sample_model("target")), torch.bfloat16, torch.device("cpu"), 1, quantize="int4")
+    half = load_model(str(sample_model("target")), replace(ONE, dtype="bfloat16", quantize="int4"))
     assert half.precision == "float32, int4 weights, other weights in bfloat16"
 
 
@@ -135,7 +135,7 @@ def test_a_layer_lies_in_memory_once():
 
 
 def test_layers_of_other_sizes_stay_and_it_is_said():
-    model = wrap(make_llama(1, hidden=48), "m", 1, quantising=partial(quantise.quantise, choice="int4"))
+    model = wrap(make_llama(1, hidden=48), "m", ONE, quantising=partial(quantise.quantise, choice="int4"))
     assert "1 Q8_0" not in model.quantised
     (remark,) = [words for words in model.remarks if "are not quantised" in words]
     assert remark.startswith("m: ") and "of another size" in remark
@@ -152,7 +152,7 @@ def test_which_quantisation_a_model_gets(tmp_path):
     assert resolve_quantisation(grid, "auto", False) == ("none", "")
     choice, said = resolve_quantisation(grid, "int4", False)
     assert choice == "none" and "native code" in said
-    with pytest.raises(UsageProblem, match="there is no quantisation 'int3'"):
+    with pytest.raises(UsageProblem, match="--quantize 'int3' is unknown"):
         load(quantize="int3")
 
 

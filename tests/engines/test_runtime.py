@@ -18,7 +18,7 @@ from engines.model import thread_governor
 from engines.model.loading import load_model, resolve_device, resolve_dtype, wrap
 from engines.report.events import Finished, Prefilled, Prefilling, Started
 from engines.runtime import Runtime
-from tests.conftest import TURN, make_llama, make_tokenizer
+from tests.conftest import ONE, TURN, make_llama, make_tokenizer
 
 
 def make_bloom(seed: int):
@@ -133,7 +133,7 @@ def test_a_cache_folder_that_can_be_none_is_not_the_models_fault(saved, monkeypa
 def test_the_weights_are_counted_while_they_are_read(saved, monkeypatch):
     monkeypatch.setattr("engines.libraries.hf._REPORT_SECONDS", 0.0)
     told = []
-    load_model(str(saved), torch.float32, torch.device("cpu"), 1, progress=told.append)
+    load_model(str(saved), ONE, progress=told.append)
     assert len({event.done for event in told if event.stage == "loading the weights"}) > 5
 
 
@@ -143,7 +143,7 @@ def test_a_run_gives_back_the_threads_it_gave_up_and_begins_with_its_own(tiny, m
     monkeypatch.setattr(thread_governor, "_SLOW", 0.0)
     monkeypatch.setattr(thread_governor, "_LASTING", 0.0)
     monkeypatch.setattr(thread_governor, "_GAIN", 0.0)  # however long the forwards take, one thread is kept
-    runtime, before, over = Runtime(tiny.target, tiny.tokenizer), torch.get_num_threads(), [False]
+    runtime, before, over = Runtime.measured(tiny.target, tiny.tokenizer), torch.get_num_threads(), [False]
     runtime.ready = replace(runtime.ready, threads=2)
     try:
         torch.set_num_threads(3)  # another runtime's
@@ -189,7 +189,7 @@ def test_more_threads_than_processors_are_refused_before_anything_is_loaded():
 
 def test_the_default_engine_is_the_hybrid_where_a_model_or_a_head_drafts(tiny):
     assert ask(tiny, ("user", "x"))[0].engine == "hybrid"
-    assert ask(Runtime(tiny.target, tiny.tokenizer), ("user", "x"))[0].engine == "pld"
+    assert ask(Runtime.measured(tiny.target, tiny.tokenizer), ("user", "x"))[0].engine == "pld"
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_an_answer_ends_where_the_context_ends(tiny):
 
 def test_a_draft_with_a_shorter_context_falls_silent_instead_of_failing():
     target = wrap(make_llama(1, context=200), "t")
-    runtime = Runtime(target, make_tokenizer(), wrap(make_llama(2, context=60), "d"))
+    runtime = Runtime.measured(target, make_tokenizer(), wrap(make_llama(2, context=60), "d"))
     for options in ({}, {"shape": "tree"}):
         long = ask(runtime, ("user", "x" * 30), engine="draft", options=options, new=120)
         assert long[-1] == ask(runtime, ("user", "x" * 30), engine="autoregressive", new=120)[-1]
@@ -269,7 +269,7 @@ def test_a_draft_with_a_shorter_context_falls_silent_instead_of_failing():
 
 def test_a_draft_that_lacks_rows_for_a_token_falls_silent():
     """A hot target emits padding that the draft model has no embedding for."""
-    runtime = Runtime(wrap(make_llama(1, vocab_size=300), "t"), make_tokenizer(), wrap(make_llama(2), "d"))
+    runtime = Runtime.measured(wrap(make_llama(1, vocab_size=300), "t"), make_tokenizer(), wrap(make_llama(2), "d"))
     beyond = 0
     for law in ("exact", "rejection"):
         for shape in ("chain", "tree"):
@@ -282,7 +282,7 @@ def test_a_draft_that_lacks_rows_for_a_token_falls_silent():
 
 
 def test_a_tokenizer_larger_than_the_model_is_a_sentence():
-    runtime = Runtime(wrap(make_llama(1, vocab_size=64), "t"), make_tokenizer())
+    runtime = Runtime.measured(wrap(make_llama(1, vocab_size=64), "t"), make_tokenizer())
     with pytest.raises(UsageProblem, match="beyond the model's vocabulary"):
         ask(runtime, ("user", "ÿ"))
 
@@ -291,7 +291,7 @@ def test_a_tokenizer_larger_than_the_model_is_a_sentence():
 def test_models_that_cannot_branch_get_chains_and_say_so(shape):
     for make_target, make_draft in ((make_llama, make_bloom), (make_bloom, make_llama), (make_bloom, make_bloom)):
         target, draft = wrap(make_target(1), "t"), wrap(make_draft(2), "d")
-        runtime = Runtime(target, make_tokenizer(), draft)
+        runtime = Runtime.measured(target, make_tokenizer(), draft)
         assert any("cannot branch" in w for w in runtime.ready.warnings)
         events = ask(runtime, ("user", "x" * 40), engine="draft", options={"shape": shape}, new=50)
         assert events[-1] == ask(runtime, ("user", "x" * 40), engine="autoregressive", new=50)[-1]
@@ -302,7 +302,7 @@ def test_models_that_cannot_branch_get_chains_and_say_so(shape):
 def test_a_draft_with_padded_embeddings_fits():
     target = wrap(make_llama(1, vocab_size=260), "t")
     for width in (272, 256):
-        runtime = Runtime(target, make_tokenizer(), wrap(make_llama(1, vocab_size=width), "d"))
+        runtime = Runtime.measured(target, make_tokenizer(), wrap(make_llama(1, vocab_size=width), "d"))
         for law in ("exact", "rejection"):
             for shape in ("chain", "tree"):
                 events = ask(runtime, ("user", "abc"), engine="draft", options={"shape": shape}, law=law, new=40)
@@ -310,7 +310,7 @@ def test_a_draft_with_padded_embeddings_fits():
 
 
 def test_without_a_chat_template_the_prompt_is_raw_and_says_so(tiny):
-    runtime = Runtime(tiny.target, make_tokenizer(template=False))
+    runtime = Runtime.measured(tiny.target, make_tokenizer(template=False))
     started = ask(runtime, ("user", "ab"))[0]
     assert started.prompt_pieces == ("a", "b")
     assert "no chat template" in started.warnings[0]
@@ -323,12 +323,12 @@ def test_a_template_that_refuses_is_a_sentence(tiny):
     tokenizer = make_tokenizer()
     tokenizer.chat_template = "{{ raise_exception('no system role') }}"
     with pytest.raises(UsageProblem, match="no system role"):
-        ask(Runtime(tiny.target, tokenizer), ("user", "x"))
+        ask(Runtime.measured(tiny.target, tokenizer), ("user", "x"))
 
 
 def test_the_draft_engine_without_a_draft_model_says_what_to_give(tiny):
     with pytest.raises(UsageProblem) as caught:
-        ask(Runtime(tiny.target, tiny.tokenizer), ("user", "x"), engine="draft")
+        ask(Runtime.measured(tiny.target, tiny.tokenizer), ("user", "x"), engine="draft")
     assert "--draft-model" in caught.value.hint
 
 
@@ -398,7 +398,7 @@ def test_a_long_rope_is_used_up_to_its_switch():
             "original_max_position_embeddings": 64,
         },
     )
-    runtime = Runtime(wrap(Phi3ForCausalLM(config), "phi"), make_tokenizer())
+    runtime = Runtime.measured(wrap(Phi3ForCausalLM(config), "phi"), make_tokenizer())
     assert runtime.ready.context_limit == 64 and "longrope" in runtime.ready.warnings[0]
     for engine in ("autoregressive", "pld"):
         assert len(ask(runtime, ("user", "x" * 20), engine=engine, new=100)[0].prompt) < 64

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines import Request, load, runtime
+from engines import Request, load
 from engines.cost.curve import CostCurve
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
-from engines.runtime import Runtime
+from engines.runtime import Prices, Runtime
 from tests.conftest import TURN, add_datastores, make_llama, make_tokenizer
 from tests.engines.families import CHAINS, NAMED, TREES, as_on_a_gpu, make
 from tests.engines.test_lossless import IDS, VARIANTS
@@ -24,19 +24,17 @@ from tests.tiers import some
 
 TEXT = [(7 * i + i * i) % 250 + 4 for i in range(300)]
 CHEAP = CostCurve(((1, 0.1), (64, 0.2)))
-PRICES = {"tiny-target": CostCurve(((1, 1.0), (64, 1.5)))}
-PRICES |= dict.fromkeys(("tiny-draft", "tiny-head", "tiny-medusa"), CHEAP)
 
 
 def runtime_of(dtype: torch.dtype, strict: bool) -> Runtime:
     target, draft = make_llama(1, layers=3), make_llama(1, layers=3)
     draft.model.layers = draft.model.layers[:2]
     draft.config.num_hidden_layers = 2
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runtime, "price", lambda model, fresh, beside: PRICES[model.name])
-        target = as_on_a_gpu(target.to(dtype), "tiny-target", strict)
-        heads = {head.config.kind: head for head in (make_head(target), make_medusa(target))}
-        made = Runtime(target, make_tokenizer(), as_on_a_gpu(draft.to(dtype), "tiny-draft"), heads=heads)
+    target = as_on_a_gpu(target.to(dtype), "tiny-target", strict)
+    heads = {head.config.kind: head for head in (make_head(target), make_medusa(target))}
+    prices = Prices(CostCurve(((1, 1.0), (64, 1.5))), CHEAP, dict.fromkeys(heads, CHEAP))
+    draft = as_on_a_gpu(draft.to(dtype), "tiny-draft")
+    made = Runtime(target, make_tokenizer(), prices, draft=draft, heads=heads)
     add_datastores(f"half-{str(dtype)[-4:]}{'-strict' * strict}", made)
     return made
 

@@ -13,7 +13,7 @@ from engines.errors import UsageProblem
 from engines.model.causal_model import CausalModel
 from engines.model.loading import wrap
 from engines.model.sublayers import ATTENTION, MLP, find
-from tests.conftest import make_llama
+from tests.conftest import ONE, make_llama
 from tests.engines.families import CHAINS, NAMED, TREES, make
 from tests.tiers import families
 
@@ -41,7 +41,7 @@ def made(name):
 
 @cache
 def wrapped(name) -> CausalModel:
-    return wrap(copy.deepcopy(made(name)), name, 1)
+    return wrap(copy.deepcopy(made(name)), name, ONE)
 
 
 def blocks(layer: nn.Module, kind: str) -> list[nn.Module]:

@@ -21,7 +21,7 @@ from engines.model.causal_model import CausalModel, usable_context
 from engines.model.kv_buffer import KVBuffer
 from engines.model.loading import wrap
 from engines.model.selftest import selftest
-from tests.conftest import make_llama
+from tests.conftest import ONE, make_llama
 from tests.engines.families import TREES, make
 from tests.engines.toys import Scripted, random_tree
 
@@ -149,7 +149,7 @@ def test_the_buffer_grows_and_keeps_its_rows(model, plain):
 def test_the_buffer_holds_no_more_than_its_layers_need():
     """Keys and values of other widths, and layers of several shapes."""
     for name in ("deepseek_v3", "gemma4 with shared keys"):
-        model = wrap(make(*TREES[name]), name, 1)
+        model = wrap(make(*TREES[name]), name, ONE)
         model.forward([1], [-1])  # its shapes are known from then on
         model.drop()
         model.extend(PROMPT * 40)

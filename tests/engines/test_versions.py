@@ -10,6 +10,7 @@ import torch
 
 from engines.errors import LibraryProblem, ModelUnavailable
 from engines.libraries import hf, versions
+from engines.model.load_options import LoadOptions
 from engines.model.loading import wrap
 from engines.model.selftest import unfit
 from tests.conftest import make_llama
@@ -98,5 +99,5 @@ def test_a_model_that_fails_under_an_untested_version_is_not_called_unfit(transf
     model.forward = lambda *args, **kwargs: 1 / 0
     transformers_is("5.99.1")
     with pytest.raises(ModelUnavailable, match=r"transformers 5.99.1 is installed") as caught:
-        wrap(model, "mine", native=False)
+        wrap(model, "mine", LoadOptions(native=False))
     assert caught.value.hint == "install a tested version: pip install 'transformers>=5.20.0,<=5.24.0'"

@@ -94,7 +94,7 @@ def shown(screen):
 
 
 async def test_the_application_has_it_with_options_tree_and_explanation(installed, tiny):
-    client = InProcessClient(lambda **_: tiny)
+    client = InProcessClient(lambda *_: tiny)
     app = SpecTui(client, LoadRequest(), initial_request_options=Request((), engine="pld", max_new_tokens=24))
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.session.phase == "ready")

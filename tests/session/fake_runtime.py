@@ -11,6 +11,7 @@ from dataclasses import replace
 from engines.datastores.datastore_events import Built, DatastoreList
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.laws import LAWS
+from engines.model.load_options import LoadOptions
 from engines.progress import BuildProgress
 from engines.report.events import (
     Audited,
@@ -142,7 +143,8 @@ def _round(index: int, text: str, law: str) -> Round:
     return Round(index, 3 + index, draft, (0,), emitted, 0.001, 0.002, 0.001, 3 + index, bias=bias)
 
 
-def load(model=None, draft_model=None, dtype="auto", device="auto", progress=print, **terms) -> FakeRuntime:
+def load(asked: LoadOptions = LoadOptions(), progress=print) -> FakeRuntime:
+    model = asked.model
     if model == "missing":
         raise ModelUnavailable("there is no model 'missing'", "check the path")
     if model == "noisy":

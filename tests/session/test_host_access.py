@@ -81,7 +81,7 @@ def test_the_engine_holds_it_whatever_the_screens_ask(monkeypatch):
     loaded, events = [], []
     for name, value in VISITOR.variables.items():
         monkeypatch.setenv(name, value)
-    service = Service(lambda job, event: events.append(event), lambda **given: loaded.append(given))
+    service = Service(lambda job, event: events.append(event), lambda *given: loaded.append(given))
     service.command(1, REFUSED["another model"])
     service.command(2, REFUSED["a datastore of files"])
     service._queue.put(None)

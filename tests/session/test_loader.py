@@ -9,8 +9,9 @@ import pytest
 
 PROGRAM = """
 import sys
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.loader import load_quickly
-runtime = load_quickly(model="sample", threads=1)
+runtime = load_quickly(LoadRequest("sample", threads=1), print)
 unused = {"torch._dynamo", "torch.distributed.tensor"}
 assert not (found := unused & set(sys.modules)), found
 

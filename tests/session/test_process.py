@@ -390,7 +390,7 @@ def test_requests_survive_the_trip():
             seen.append(request)
             raise UsageProblem("enough")
 
-    client = InProcessClient(lambda **_: Recorder(fake_runtime.load().ready))
+    client = InProcessClient(lambda *_: Recorder(fake_runtime.load().ready))
     load(client, LoadRequest())
     run(client, request)
     until(client, Failed)

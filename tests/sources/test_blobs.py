@@ -112,9 +112,8 @@ def test_a_content_that_two_models_have_is_counted_once(hub, crowded, monkeypatc
         monkeypatch.setattr("shutil.disk_usage", lambda path, free=room: type("Usage", (), {"free": free}))
         hub.asked.clear()
         watcher = Watcher()
-        target, _, draft, _ = load_models(
-            LoadOptions(NAME, NAME, revision="v1", draft_revision=revision), torch.float32, torch.device("cpu"), watcher
-        )
+        asked = LoadOptions(NAME, NAME, revision="v1", draft_revision=revision, device="cpu")
+        target, _, draft, _ = load_models(asked, watcher)
         assert [(f / WEIGHTS).read_bytes() for f in (target, draft.model)] == [crowded[WEIGHTS]] * 2
         assert len([a for a in hub.asked if a.path.startswith("/cdn/")]) == 1
         announced = [e for e in watcher.events if e.bytes and e.done is None]

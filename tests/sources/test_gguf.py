@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from engines.errors import ModelUnavailable
+from engines.errors import ModelUnavailable, UsageProblem
 from engines.hub import gguf_file, gguf_folder, local_models
 from engines.hub.gguf_config import Unsupported
 from engines.hub.known_models import KNOWN, default_model, default_notice
 from engines.hub.model_source import locate
 from engines.model import gguf_weights, loading
 from engines.model.description import describe
-from engines.model.fused_layers import fuse
-from engines.model.lean_forward import fits
 from engines.model.load_options import LoadOptions
 from tests.sources.gguf_files import FAMILIES, PIECES, SPECIAL, Tiny
 from tests.sources.llama_cpp import LlamaCpp
@@ -74,21 +73,6 @@ def test_numbers_are_those_that_the_gguf_package_unpacks(kind, tmp_path):
         place = torch.empty(theirs.shape)
         gguf_weights._unpack(tensor, content, 0, 0.0, place)
         assert np.array_equal(place.numpy(), theirs), tensor.name
-
-
-@pytest.mark.parametrize("family, kind", [("llama", "Q4_1"), ("llama", "Q8_0"), ("qwen2", "Q6_K"), ("gemma3", "Q4_0")])
-def test_weights_lie_where_they_are_needed(family, kind, tmp_path):
-    path = Tiny(family, kind).write(tmp_path / "m.gguf")
-    plain = model_of(path)
-    model = loading.read_model(locate(str(path)), torch.float32, torch.device("cpu")).eval()
-    for name, weight in plain.named_parameters():
-        assert torch.equal(model.get_parameter(name), weight), name
-    if not fits(model):
-        return
-    whole = {id(layer): layer.self_attn.q_proj.weight.data_ptr() for layer in model.model.layers}
-    fuse(model)
-    for layer in model.model.layers:
-        assert layer.self_attn.qkv_proj.weight.data_ptr() == whole[id(layer)], "joined without a copy"
 
 
 CUTS = [("llama", "gpt-2"), ("llama", "smollm"), ("llama", "llama-bpe"), ("qwen2", "qwen2"), ("qwen3", "qwen2")]
@@ -170,13 +154,25 @@ def test_another_architecture_is_named_with_those_that_are_read(tmp_path):
         gguf_folder.prepared(gguf_file.read(tmp_path / "m.gguf"))
 
 
+def test_more_threads_than_processors_are_refused_only_where_they_are_asked_for(tmp_path):
+    path = str(Tiny("llama", "F32").write(tmp_path / "m.gguf"))
+    before, many = torch.get_num_threads(), (os.cpu_count() or 1) + 1
+    torch.set_num_threads(many)  # as OMP_NUM_THREADS may have it
+    try:
+        loading.load_models(LoadOptions(path, path, device="cpu"))
+        assert torch.get_num_threads() == many
+        with pytest.raises(UsageProblem, match=f"{many} threads are more"):
+            loading.load_models(LoadOptions(path, path, device="cpu", threads=many))
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_file_is_a_model_like_any_other(tmp_path):
     path = Tiny("llama", "Q8_0").write(tmp_path / "m.gguf", lambda writer: writer.add_license("mit"))
     target, tokenizer, draft, _ = loading.load_models(
-        LoadOptions(str(path), str(path)), torch.bfloat16, torch.device("cpu")
-    )
+        LoadOptions(str(path), str(path), dtype="bfloat16", device="cpu"))
     assert target.name == draft.model.name == str(path) and target.trees and tokenizer.vocab_size == 276
-    assert target.fingerprint == loading.load_model(str(path), torch.float32, torch.device("cpu")).fingerprint
+    assert target.fingerprint == loading.load_model(str(path), LoadOptions(device="cpu")).fingerprint
     found = describe(str(path))
     assert (found.where, found.weights, found.problem, found.shape.layers) == ("file", "GGUF", None, 2)
     assert found.folder == str(path)

@@ -17,6 +17,7 @@ from engines.hub import gguf_file, local_models
 from engines.hub.model_source import locate
 from engines.hub.other_kinds import pasted
 from engines.model.loading import load_config, load_model
+from tests.conftest import ONE
 from tests.sources.gguf_files import Tiny
 from tests.sources.llama_cpp import LlamaCpp
 
@@ -59,7 +60,7 @@ def refused(name: object, load: bool = False) -> str:
 def test_all_files_of_a_model_are_one(kind, tmp_path):
     first, *_, whole = parts = split(tmp_path / "parts", kind)
     assert len(parts) == PARTS + 1
-    one, several = (load_model(str(path), torch.float32, torch.device("cpu"), 1) for path in (whole, first))
+    one, several = (load_model(str(path), ONE) for path in (whole, first))
     assert one.fingerprint == several.fingerprint and one.parameters == several.parameters
     fed = [5, 80, 81, 90, 7], [-1, 0, 1, 2, 3]
     assert torch.equal(one.forward(*fed), several.forward(*fed))

@@ -65,7 +65,7 @@ def texts(tmp_path):
 @pytest.fixture
 def engine(tiny):
     """A client with the tiny model behind it, on a thread."""
-    client = InProcessClient(lambda **_: tiny)
+    client = InProcessClient(lambda *_: tiny)
     yield client
     client.close()
 

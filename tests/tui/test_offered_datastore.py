@@ -49,7 +49,7 @@ def library(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("keys", [("enter",), ("escape",)])
 async def test_rest_without_a_datastore_offers_to_build_one(session, tiny, library, keys):
-    engine = InProcessClient(lambda **_: tiny)
+    engine = InProcessClient(lambda *_: tiny)
     tiny.datastore_service.list_datastores()
     async with session(client=engine) as s:
         await until(s, lambda: s.chat.session.phase == "ready")

@@ -471,7 +471,7 @@ async def test_every_key_is_in_the_palette_and_in_the_help():
 
 async def test_a_real_race_in_the_engine(tiny):
     """The tiny models in a thread of this process, through the same commands as an engine process."""
-    client = InProcessClient(lambda **_: tiny)
+    client = InProcessClient(lambda *_: tiny)
     app = SpecTui(client, LoadRequest(), initial_request_options=Request((), engine="pld", max_new_tokens=24))
     async with app.run_test(size=(120, 40)) as pilot:
         for _ in range(200):
@@ -509,7 +509,7 @@ async def test_three_keys_from_the_first_screen_begin_a_race_with_a_draft_model(
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
 async def test_the_same_keys_show_a_gain_on_the_pair(qwen_coder):
-    client = InProcessClient(lambda **_: qwen_coder)
+    client = InProcessClient(lambda *_: qwen_coder)
     app = SpecTui(client, LoadRequest(), initial_request_options=Request((), max_new_tokens=64))
     async with app.run_test(size=(120, 40)) as pilot:
         while app.session.phase != "ready":

@@ -9,6 +9,7 @@ from time import perf_counter
 
 from benches.rows import Row, shuffled
 from benches.shapes import decode, random_tokens
+from engines.model.load_options import LoadOptions
 
 MODEL = "smollm2"
 PROMPT, ROWS = 64, (4, 8)
@@ -81,9 +82,8 @@ def _load(name: str):
 
     dtype, quantize, native = _KINDS[name]
     threads = min(2, torch.get_num_threads())
-    model = load_model(
-        MODEL, getattr(torch, dtype), torch.device("cpu"), threads, quantize=quantize, native=native
-    )
+    how = LoadOptions(dtype=dtype, device="cpu", threads=threads, native=native, quantize=quantize)
+    model = load_model(MODEL, how)
     size = model.weight_bytes / 1e6
     print(f"{MODEL}, {name}: {threads} threads, {model.backend}, {size:.0f} MB", file=sys.stderr, flush=True)
     return model

@@ -65,16 +65,14 @@ def payoff(
         longest: the longest chain looked at.
         alone: seconds of a round that drafts nothing, where a baseline measured it.
     """
-    scale, kept, judged = metrics.verify_scale, sum(metrics.depth_accepted), sum(metrics.depth_tried)
+    kept, judged = sum(metrics.depth_accepted), sum(metrics.depth_tried)
     forwards = sum(draft_forwards(event) for event in rounds)
-    times = (metrics.draft_seconds, metrics.other_seconds)
-    if metrics.price is None or not scale or not judged or not forwards or None in times:
+    if metrics.price is None or not judged or not forwards:
         return None
-    each = metrics.draft_seconds / forwards
-    other = metrics.other_seconds / metrics.target_forwards
-    forecast = SpeedupModel(metrics.price, first=each, each=each, most=longest, scale=scale, other=other,
-                            alone=alone, chances=(kept / judged,))
-    return Payoff(each / (scale * metrics.price.at(1)), kept, judged, forecast)
+    found = metrics.forecast(SpeedupModel(metrics.price, most=longest, alone=alone), forwards)
+    if found is None:
+        return None
+    return Payoff(found.each / (found.scale * found.price.at(1)), kept, judged, found.assuming(kept / judged))
 
 
 def draft_forwards(event: Round) -> int:

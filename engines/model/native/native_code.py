@@ -7,10 +7,11 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock
@@ -25,14 +26,30 @@ _ANY = ctypes.c_void_p
 _COUNT = ctypes.c_int64
 
 
-class NativeWeight(ctypes.Structure):
+class _Filled(ctypes.Structure):
+    """A struct that is filled by name. For a pointer stands what it points to, a tensor, an array or a struct, which
+    must live as long; what is not named is 0."""
+
+    def __init__(self, **fields: Any) -> None:
+        kinds = dict(self._fields_)
+        super().__init__(**{name: _place(one) if kinds[name] is _ANY else one for name, one in fields.items()})
+
+
+def _place(thing: Any) -> int | None:
+    """Where a thing is in memory, unless it is a place itself."""
+    if thing is None or isinstance(thing, int):
+        return thing
+    return thing.data_ptr() if isinstance(thing, torch.Tensor) else ctypes.addressof(thing)
+
+
+class NativeWeight(_Filled):
     """``Weight`` of whole.h."""
 
     _fields_ = [("blocks", _ANY), ("bias", _ANY), ("inputs", _COUNT), ("outputs", _COUNT), ("stored", _COUNT),
                 ("rounds", _COUNT), ("next", _ANY)]
 
 
-class NativeLayer(ctypes.Structure):
+class NativeLayer(_Filled):
     """``Layer`` of forward.cpp."""
 
     _fields_ = [*((name, NativeWeight) for name in ("qkv", "output", "gate_up", "down")),
@@ -40,7 +57,7 @@ class NativeLayer(ctypes.Structure):
                 *((name, _COUNT) for name in ("joint", "rotated", "kind", "table"))]
 
 
-class NativeModel(ctypes.Structure):
+class NativeModel(_Filled):
     """``Model`` of forward.cpp."""
 
     _fields_ = [*((name, _ANY) for name in ("layers", "head", "table", "embedding", "norm")),
@@ -51,7 +68,7 @@ class NativeModel(ctypes.Structure):
                 *((name, _ANY) for name in ("entry", "embedding_norm", "feature_norm")), ("normed_residual", _COUNT)]
 
 
-class NativeRows(ctypes.Structure):
+class NativeRows(_Filled):
     """``Rows`` of forward.cpp."""
 
     _fields_ = [("count", _COUNT), ("first", _COUNT),
@@ -67,6 +84,14 @@ def library(progress: Callable[[], None] = lambda: None) -> ctypes.CDLL:
     if loaded.code is None:
         loaded.code = _opened(_from_package() or _compiled_here(progress))
     return loaded.code
+
+
+def forward(model: NativeModel, tokens: Sequence[int], positions: Sequence[int], **rows: Any) -> None:
+    """Compute rows of these tokens at these positions; ``rows`` are the other fields of ``NativeRows``."""
+    count = len(tokens)
+    ids, places = (_COUNT * count)(*tokens), (_COUNT * count)(*positions)
+    call = NativeRows(count=count, tokens=ids, positions=places, **rows)
+    library().native_forward(ctypes.byref(model), ctypes.byref(call), torch.get_num_threads())
 
 
 def obtainable() -> bool:

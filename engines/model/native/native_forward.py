@@ -14,7 +14,7 @@ from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import Layer, LeanForward
 from engines.model.masks import Mask
 from engines.model.native import native_code
-from engines.model.native.native_linear import NativeEmbedding, NativeLinear
+from engines.model.native.native_linear import NativeEmbedding, NativeLinear, rows_of
 
 LANES = 16  # numbers of a vector
 
@@ -36,15 +36,11 @@ class NativeForward(LeanForward):
         layers = [self._native(layer) for layer in self.layers]
         self._layers = (native_code.NativeLayer * len(layers))(*layers)
         self._head = model.lm_head.native
-        embedding = model.get_input_embeddings()
-        table = embedding.linear.native if isinstance(embedding, NativeEmbedding) else None
-        self._table, factor = table, hf.embedding_scale(embedding) if table is None else embedding.scale
+        table, factor = rows_of(model.get_input_embeddings())
         self._grow(1)
         score_cap, logit_cap = hf.caps(model.config)
         self._model = native_code.NativeModel(
-            layers=ctypes.addressof(self._layers), head=ctypes.addressof(self._head),
-            table=table and ctypes.addressof(table), embedding=None if table else embedding.weight.data_ptr(),
-            norm=self.final_norm.data_ptr(), count=len(layers), width=self.width,
+            layers=self._layers, head=self._head, **table, norm=self.final_norm, count=len(layers), width=self.width,
             mlp=self.layers[0].linears[3].in_features, heads=self.heads, kv_heads=self.kv_heads, dim=self.head_dim,
             turned=self._cos.shape[-1] // len(self.tables), tables=len(self.tables),
             gelu=self.activation is not F.silu, eps=self.eps, score_scale=self.scale, score_cap=score_cap,
@@ -55,8 +51,8 @@ class NativeForward(LeanForward):
     def narrow(self, outputs: int) -> None:
         """Give logits of so many tokens from now on, the first ones: the head is read no further."""
         whole, self.outputs = self._head, outputs
-        self._head = native_code.NativeWeight(
-            whole.blocks, whole.bias, whole.inputs, outputs, whole.stored, whole.rounds)
+        self._head = native_code.NativeWeight.from_buffer_copy(whole)
+        self._head.outputs, self._head.next = outputs, None
         self._model.head = ctypes.addressof(self._head)
 
     def _native(self, layer: Layer) -> native_code.NativeLayer:
@@ -71,11 +67,10 @@ class NativeForward(LeanForward):
             roots = lengths.sqrt().repeat_interleave(torch.tensor([self.heads, self.kv_heads]))
             layer.head_norms = layer.head_norms.float() * roots[:, None]
         linears = dict(zip(("qkv", "output", "gate_up", "down"), (linear.native for linear in layer.linears)))
-        norms = {name: getattr(layer, name) for name in (
-            "norm", "mlp_norm", "head_norms", "after_norm", "after_mlp_norm")}
         return native_code.NativeLayer(
-            **linears, **{name: None if norm is None else norm.data_ptr() for name, norm in norms.items()},
-            joint=layer.joint, rotated=layer.rope, kind=self._kinds.index(layer.kind), table=layer.table)
+            **linears, norm=layer.norm, mlp_norm=layer.mlp_norm, head_norms=layer.head_norms,
+            after_norm=layer.after_norm, after_mlp_norm=layer.after_mlp_norm, joint=layer.joint, rotated=layer.rope,
+            kind=self._kinds.index(layer.kind), table=layer.table)
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
@@ -85,24 +80,19 @@ class NativeForward(LeanForward):
         count, observer, new = len(tokens), self._observer, self.like.new_empty
         first_logits = count - 1 if last_only else 0
         first_last = 0 if observer is not None and observer.every_row else first_logits
-        ids, places = (ctypes.c_int64 * count)(*tokens), (ctypes.c_int64 * count)(*positions)
         if max(positions) >= len(self._cos):
             self._grow(max(positions) + 1)
         stream, last = new(count, self.width), new(count - first_last, self.width)
         logits = new(count - first_logits, self.outputs)
-        masks, skipped = self._masks(mask), self._skipped()
         states = self._watched(count)
         watched = (ctypes.c_void_p * (2 * len(self.layers) + 1))() if states else None
         for place, stream_there in states.items():
             watched[place] = stream_there.data_ptr()
-        call = native_code.NativeRows(
-            count, cache.offset, ctypes.addressof(ids), ctypes.addressof(places), self._cos.data_ptr(),
-            self._sin.data_ptr(), stream.data_ptr(), last.data_ptr(), logits.data_ptr(), first_last, first_logits,
-            cache.pairs(self.kv_heads, self.head_dim, self.like).data_ptr(), cache.capacity,
-            masks and ctypes.addressof(masks), len(self._kinds), skipped and ctypes.addressof(skipped), None,
-            watched and ctypes.addressof(watched),
-        )
-        native_code.library().native_forward(ctypes.byref(self._model), ctypes.byref(call), torch.get_num_threads())
+        native_code.forward(
+            self._model, tokens, positions, first=cache.offset, cos=self._cos, sin=self._sin, stream=stream, last=last,
+            logits=logits, first_last=first_last, first_logits=first_logits,
+            cache=cache.pairs(self.kv_heads, self.head_dim, self.like), capacity=cache.capacity,
+            masks=self._masks(mask), kinds=len(self._kinds), skipped=self._skipped(), watched=watched)
         self._tell(states)
         if observer is not None:
             observer.see_last(last)

@@ -80,8 +80,8 @@ class NativeLinear(nn.Module):
             self.words = str(numbers.dtype).removeprefix("torch.")
             blocks = _blocks(F.pad(numbers, (0, -self.in_features % GROUP))).view(torch.uint8)
             self._blocks = (blocks,)
-            self._natives = (NativeWeight(blocks.data_ptr(), None, blocks.shape[1], self.out_features,
-                                          _KINDS.index(self.words)),)
+            self._natives = (NativeWeight(blocks=blocks, inputs=blocks.shape[1], outputs=self.out_features,
+                                          stored=_KINDS.index(self.words)),)
         start = 0
         for native in self._natives:
             native.bias = None if self.bias is None else self.bias.data_ptr() + 4 * start
@@ -93,7 +93,8 @@ class NativeLinear(nn.Module):
     def _reordered(self, part: StoredRows, kind: str) -> tuple[NativeWeight, torch.Tensor]:
         """A part of the weight, of this type from now on, and the memory that holds it."""
         code = library()
-        native = NativeWeight(None, None, part.inputs, part.outputs, _KINDS.index(kind), self.rounds)
+        native = NativeWeight(
+            inputs=part.inputs, outputs=part.outputs, stored=_KINDS.index(kind), rounds=self.rounds)
         # numpy asks for large pages, torch does not: fewer faults while it is filled, fewer misses when it is read.
         blocks = torch.from_numpy(np.empty(code.native_size(ctypes.byref(native)), np.uint8))
         native.blocks = blocks.data_ptr()
@@ -133,7 +134,8 @@ class NativeLinear(nn.Module):
                 first = low // BLOCK * BLOCK
                 at = native.blocks + first * blocks.nbytes // (-(-native.outputs // BLOCK) * BLOCK)
                 bias = None if native.bias is None else native.bias + 4 * first
-                some = NativeWeight(at, bias, native.inputs, high - first, native.stored, native.rounds)
+                some = NativeWeight(blocks=at, bias=bias, inputs=native.inputs, outputs=high - first,
+                                    stored=native.stored, rounds=native.rounds)
                 found.append(self._product(rows, some, high - first)[:, low - first :])
             own += native.outputs
         return torch.cat(found, 1).view(*x.shape[:-1], end - start)
@@ -178,6 +180,14 @@ class NativeEmbedding(nn.Module):
             ctypes.byref(native), count, ids.data_ptr(), out.data_ptr(), torch.get_num_threads())
         rows = out[:, : self.linear.in_features]
         return rows if self.scale == 1 else rows * self.scale
+
+
+def rows_of(embedding: nn.Module) -> tuple[dict[str, NativeWeight | torch.Tensor], float]:
+    """Where native code looks rows of an embedding up, as fields of ``NativeModel``, and by what they are
+    multiplied."""
+    if isinstance(embedding, NativeEmbedding):
+        return {"table": embedding.linear.native}, embedding.scale
+    return {"embedding": embedding.weight}, hf.embedding_scale(embedding)
 
 
 @torch.inference_mode()

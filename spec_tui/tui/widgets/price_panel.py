@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from statistics import fmean
 from textwrap import wrap
 
 from engines.cost.curve import CostCurve
@@ -12,7 +13,7 @@ from engines.laws import spec_of
 from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import RunState
-from spec_tui.present.price_text import SpeedEstimate, conclusion, off, percent, seen, why
+from spec_tui.present.price_text import SpeedEstimate, conclusion, off, percent, why
 from spec_tui.present.served_price import ServedPrice
 from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import one_line
@@ -48,7 +49,6 @@ class PricePanel(StripPanel, can_focus=True):
         self._run, self._index = RunState(), -1
         self._outlook: SpeedEstimate | None = None
         self._curve: CostCurve | None = None
-        self._seen = seen(())
         self._baseline: RunState | None = None
         self._served: ServedPrice | None = None
         self._top = 0.0
@@ -63,7 +63,7 @@ class PricePanel(StripPanel, can_focus=True):
         if run.started is not self._run.started:
             self._top = 0.0
         self._run, self._index, self._curve, self._outlook = run, index, curve, found
-        self._seen, self._baseline, self._served = seen(run.rounds), baseline, served
+        self._baseline, self._served = baseline, served
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
@@ -189,9 +189,9 @@ class PricePanel(StripPanel, can_focus=True):
         budget = str(started.options.get("budget", "")) if started is not None else ""
         other = "no run yet" if started is None else "none: the exit threshold ends a draft"
         words = [{"auto": "auto", "paper": "as published or set"}.get(budget, other)]
-        if total := self._seen.judged:
-            words.append(f"expected {self._seen.expected / total:.2f} tokens per round, got "
-                         f"{self._seen.made / total:.2f}")
+        if judged := [event for event in self._run.rounds if event.budget is not None]:
+            words.append(f"expected {fmean(event.budget.expected for event in judged):.2f} tokens per round, got "
+                         f"{fmean(len(event.emitted) for event in judged):.2f}")
         if this := ", ".join(filter(None, budget_words(self._run.rounds[self._index].budget))) if rounds else "":
             words.append(f"{HERE} {this}")
         rows = [("draft   ", self._drafting(found)), ("budget  ", " · ".join(words))]
@@ -204,15 +204,14 @@ class PricePanel(StripPanel, can_focus=True):
 
     def _drafting(self, found: SpeedEstimate) -> str:
         rounds = len(self._run.rounds)
-        took = self._run.metrics.draft_seconds
+        took, forwards = self._run.metrics.draft_seconds, self._run.metrics.draft_forwards
         each = "not measured yet" if not rounds or took is None else f"{took / rounds * 1000:.2f} ms per round"
         if found.dear is None:
             return f"looked up, without a model; {each}"
         dear = f"({percent(found.dear)} of the target's)"
-        if not self._seen.forwards:
+        if not forwards:
             return f"a pass of the draft model takes {found.forward * 1000:.2f} ms {dear}"
-        forwards = f"{self._seen.forwards / rounds:.1f} passes of {found.forward * 1000:.2f} ms"
-        return f"{forwards} {dear}, {each}"
+        return f"{forwards / rounds:.1f} passes of {found.forward * 1000:.2f} ms {dear}, {each}"
 
 
 def _needed(chance: float | None) -> str:
