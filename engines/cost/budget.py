@@ -16,7 +16,7 @@ from typing import Any
 
 from engines.core.tree import DraftTree, depths
 from engines.cost.curve import CostCurve, best_length, best_rate
-from engines.cost.forward_times import DraftTimes, ForwardTimes
+from engines.cost.forward_times import DraftingTime, ForwardTimes
 
 _STRENGTH = 4.0  # judgements that the prior is worth
 _MEMORY = 0.98  # of the evidence, a round: what is skipped long enough is tried again
@@ -117,7 +117,7 @@ class Acceptance:
         self._counts: dict[Kind, AcceptanceCounts] = {}
         self.to_lose: float | None = None
         self.to_search: dict[str, float] = {}
-        self.times, self.drafting = ForwardTimes(), DraftTimes()
+        self.times, self.drafting = ForwardTimes(), DraftingTime()
         self.rest = RestPeriod()
 
     def chances(self, kind: Kind, copied: bool, unseen: float = _DRAFT_MODEL) -> list[float]:

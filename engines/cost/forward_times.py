@@ -41,7 +41,7 @@ class ForwardTimes:
         self.one, self.more = max((bb * ar - ab * br) / size, _LEAST), max((aa * br - ab * ar) / size, _LEAST)
 
 
-class DraftTimes:
+class DraftingTime:
     """A factor that corrects what drafting is foreseen to take. A price that was measured in a busy moment is corrected
     by the first drafts.
 

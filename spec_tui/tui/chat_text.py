@@ -8,7 +8,7 @@ from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import default_label, default_notice
 from engines.laws import LAWS
-from engines.methods import find
+from engines.methods import baseline, find
 from engines.report.events import Loading, Prefilling
 from engines.report.run_state import RunState
 from engines.request import Request
@@ -35,7 +35,7 @@ _MEASURES = ("F7 measures plain decoding, to say whether drafting was faster; /r
              "ranks them. ")
 WELCOME = """Type a prompt, or press ctrl+o for examples.
 
-The engine drafts several tokens; the model verifies them all in one forward pass and keeps those that it would have \
+The engine{engine} drafts several tokens; the model verifies them all in one forward pass and keeps those that it would have \
 written itself. Colours show what became of each token: accepted, corrected by the model, or a bonus token after a \
 draft that was accepted whole.
 
@@ -49,8 +49,9 @@ def welcome(session: ChatSession) -> str:
     """What stands in the text before the first question; with the model that was taken, where none was named, and the
     settings, where kept ones were."""
     able, asked = session.client.capabilities, session.load_request
+    engine = find(session.settings.resolved(session.ready)) if able.ask else baseline()
     said = [WELCOME.format(
-        measures=_MEASURES * (able.baseline and able.race), audits=" F6 audits the answer," * able.audit)]
+        engine="" if engine.baseline else f" ({engine.title})", measures=_MEASURES * (able.baseline and able.race), audits=" F6 audits the answer," * able.audit)]
     if asked.model is None and asked.server is None and session.client.capabilities.ask:
         said.append(f"Here {default_notice()}; ctrl+l lists the models at hand.")
     if session.kept is not None:

@@ -95,7 +95,7 @@ def probe_part(
         verdict=Verdict(tokens=[context[-1]]), logits=None,
     )
     drafter.start(outcome)  # reads the datastore into memory, so that the lookup is timed as in a run
-    tree = drafter.propose(list(context), DraftLimits(sizes.get("length", _NODES), _NODES))
+    tree = drafter.draft(list(context), DraftLimits(sizes.get("length", _NODES), _NODES))
     draft = Draft(
         tokens=tuple(tree.tokens), parents=tuple(tree.parents), pieces=tuple(map(detokenizer.piece, tree.tokens)),
         probs=tuple(tree.probs), origin=tuple(tree.origin), origins=tuple(tree.origins),

@@ -747,6 +747,7 @@ class ChatScreen(HasActions, Backdrop):
         self.say(message)
         self._draw_top()
         self._draw_numbers()
+        self.transcript.welcome = words.welcome(self.session)
         name = to_build(settings, self.session.ready)
         if name and HostAccess.here().whole and not self.session.busy:
             from spec_tui.tui.screens.offered_datastore import OfferedDatastore
