@@ -35,9 +35,9 @@ _MEASURES = ("F7 measures plain decoding, to say whether drafting was faster; /r
              "ranks them. ")
 WELCOME = """Type a prompt, or press ctrl+o for examples.
 
-The engine{engine} drafts several tokens; the model verifies them all in one forward pass and keeps those that it would have \
-written itself. Colours show what became of each token: accepted, corrected by the model, or a bonus token after a \
-draft that was accepted whole.
+The engine{engine} drafts several tokens; the model verifies them all in one forward pass and keeps those that it \
+would have written itself. Colours show what became of each token: accepted, corrected by the model, or a bonus token \
+after a draft that was accepted whole.
 
 {measures}ctrl+e changes the engine,{audits} F1 has all keys.
 
@@ -51,7 +51,8 @@ def welcome(session: ChatSession) -> str:
     able, asked = session.client.capabilities, session.load_request
     engine = find(session.settings.resolved(session.ready)) if able.ask else baseline()
     said = [WELCOME.format(
-        engine="" if engine.baseline else f" ({engine.title})", measures=_MEASURES * (able.baseline and able.race), audits=" F6 audits the answer," * able.audit)]
+        engine="" if engine.baseline else f" ({engine.title})", measures=_MEASURES * (able.baseline and able.race),
+        audits=" F6 audits the answer," * able.audit)]
     if asked.model is None and asked.server is None and session.client.capabilities.ask:
         said.append(f"Here {default_notice()}; ctrl+l lists the models at hand.")
     if session.kept is not None:
