@@ -22,8 +22,8 @@ def test_each_is_small_and_named_in_the_readme():
 
 
 @pytest.mark.parametrize("kind, name, engine, options", [
-    (EAGLE_HEAD, "sample", "eagle", {"budget": "paper"}),
-    (EAGLE_HEAD, "sample", "eagle", {"budget": "paper", "shape": "tree"}),
+    (EAGLE_HEAD, "sample-eagle-2", "eagle", {"budget": "paper"}),
+    (EAGLE_HEAD, "sample-eagle-2", "eagle", {"budget": "paper", "shape": "tree"}),
     (MEDUSA_HEADS, "sample-medusa", "medusa", {"budget": "paper", "nodes": 20}),
 ])
 def test_the_sample_targets_heads_are_taken_and_accepted(sample, kind, name, engine, options):
@@ -34,14 +34,14 @@ def test_the_sample_targets_heads_are_taken_and_accepted(sample, kind, name, eng
     assert measure(list(sample.run(request))).accepted == metrics.accepted
 
 
-def test_a_head_of_eagle_2_is_taken_by_its_family_and_drafts_every_token():
+def test_a_head_is_taken_by_its_family():
     from engines import load
 
-    runtime = load("sample", head="eagle")
+    runtime = load("sample", head="eagle-3")
     head = runtime.heads[EAGLE_HEAD]
-    assert (head.name, head.config.family, head.config.draft_vocabulary) == ("sample-eagle-2", "EAGLE", 8192)
+    assert (head.name, head.config.family, head.config.draft_vocabulary) == ("sample", "EAGLE-3", 2048)
     turn = (("user", "What is a tree?"),)
     drafted, plain = (
         list(runtime.run(Request(turn, engine, options, max_new_tokens=40)))
         for engine, options in (("eagle", {"budget": "paper", "num_tokens": "4"}), ("autoregressive", {})))
-    assert drafted[-1].tokens == plain[-1].tokens and measure(drafted).mean_generated_length > 1.5
+    assert drafted[-1].tokens == plain[-1].tokens and measure(drafted).mean_generated_length > 1.1

@@ -25,8 +25,9 @@ def heads_for(
     progress: Callable[[Loading], None] = lambda event: None,
 ) -> tuple[dict[str, Head], tuple[str, ...]]:
     """The heads for a target, loaded, by kind: that of this name (a folder, a hub id, the name of one at hand, or a
-    family: the first at hand of it for this target), and of every other kind the first at hand that was trained for the
-    target. Also what the user should know.
+    family: the best at hand of it for this target), and of every other kind the best at hand that was trained for the
+    target: one that was trained here before one that ships, and of these the one whose training expects most tokens a
+    round. Also what the user should know.
 
     Raises:
         ModelUnavailable: the named head is missing or cannot be read.
@@ -36,6 +37,7 @@ def heads_for(
     if name == NONE:
         return found, ()
     said, ours = [], [one for one in local_heads() if one.target_fingerprint == target.fingerprint != ""]
+    ours.sort(key=lambda one: (one.ships, -one.expected))
     if (family := FAMILIES.get((name or "").lower())) is not None:
         ours.sort(key=lambda one: one.family != family)
     elif name not in (None, AUTO):

@@ -37,6 +37,7 @@ class LocalHead:
         target_fingerprint, target: the model that it was trained for, by its weights and by name.
         width, vocabulary: sizes of that model's hidden states and vocabulary; None where its file does not say.
         stored: numbers in its file, by dtype.
+        expected: tokens a round that its training expected on answers held out; 0 where its file does not say.
     """
 
     name: str
@@ -48,6 +49,7 @@ class LocalHead:
     width: int | None
     vocabulary: int | None
     stored: Mapping[str, int]
+    expected: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -85,11 +87,13 @@ def local_heads() -> list[LocalHead]:
             inner = object_in(config, "transformer_layer_config") or config
             verifier = object_in(object_in(config, "speculators_config"), "verifier")
             target = verifier.get("name_or_path") or config.get("base_model_name_or_path", "")
+            expected = object_in(object_in(config, OWN), "card").get("expected_tokens_a_round")
             found.append(LocalHead(
                 name=folder.name, family=family, folder=folder, ships=ships, target=str(target), stored=counts,
                 target_fingerprint=str(object_in(config, OWN).get("target_fingerprint", "")),
                 width=_count(config, "target_hidden_size") or _count(inner, "hidden_size"),
                 vocabulary=_count(inner, "vocab_size"),
+                expected=float(expected) if isinstance(expected, int | float) else 0.0,
             ))
     return found
 

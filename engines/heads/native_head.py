@@ -91,9 +91,9 @@ def takes(network: HeadNetwork, embedding: nn.Module, head: nn.Module) -> bool:
     config, linears = network.config, [m for m in network.modules() if isinstance(m, (nn.Linear, NativeLinear))]
     known = isinstance(embedding, NativeEmbedding) or (
         hf.embedding_scale(embedding) is not None and embedding.weight.dtype == torch.float32)
-    groups = config.width, config.mlp, config.heads * config.head_dim
-    return (known and all(isinstance(one, NativeLinear) for one in [*linears, head])
-            and config.head_dim % LANES == 0 and not any(size % GROUP for size in groups))
+    whole = not any(size % LANES for size in (config.head_dim, config.mlp))
+    whole = whole and not any(size % GROUP for size in (config.width, config.heads * config.head_dim))
+    return known and whole and all(isinstance(one, NativeLinear) for one in [*linears, head])
 
 
 def joined(*linears: NativeLinear) -> list[native_code.NativeWeight]:

@@ -21,7 +21,7 @@ def test_the_list_names_what_each_head_is_for(cli, monkeypatch, tmp_path):
     rows = json.loads(cli("head", "list", "--format", "json").out)
     assert rows[0] == {"name": "mine", "family": "EAGLE", "kind": "EAGLE head", "folder": str(folder), "ships": False,
                        "target_fingerprint": "12", "target": "a/target", "width": None, "vocabulary": None,
-                       "stored": {"F32": 2}}  # fmt: skip
+                       "stored": {"F32": 2}, "expected": 0.0}  # fmt: skip
     assert "EAGLE head for a/target; trained here" in cli("head", "list").out
 
 

@@ -114,12 +114,19 @@ def answered(runtime, options: dict) -> Iterator[tuple[list[int], Round]]:
             text += [emitted.token for emitted in event.emitted]
 
 
+@pytest.fixture(scope="module")
+def with_eagle3():
+    from engines import load
+
+    return load("sample", head="sample")
+
+
 @pytest.mark.parametrize("options", [
     {"num_tokens": 4}, {"shape": "tree", "depth": 3, "top_k": 4, "total_nodes": 14},
 ], ids=["chain", "tree"])
-def test_every_round_is_what_the_plain_reference_says(sample, options):
-    plain, drafted, accepted = PlainEagle(sample), 0, 0
-    for text, event in answered(sample, {"budget": "paper", **options}):
+def test_every_round_is_what_the_plain_reference_says(with_eagle3, options):
+    plain, drafted, accepted = PlainEagle(with_eagle3), 0, 0
+    for text, event in answered(with_eagle3, {"budget": "paper", **options}):
         if "shape" in options:
             expected = tree(plain, text, options["depth"], options["top_k"], options["total_nodes"])
         else:
