@@ -109,6 +109,14 @@ def test_the_better_scoring_source_drafts():
     assert draft(drafter, [40, 41], far).note.drafted_by is None
 
 
+def test_a_round_says_what_was_looked_up_and_where_nothing_was_nothing():
+    """The panel said that no similar state was found where no source had searched by meaning."""
+    drafter = engine(Stocked([sparse([[1, 2, 3]], 50, "exact")]))
+    assert draft(drafter, [40, 41]).retrieval.match == 0 and draft(drafter, [1, 2]).retrieval.match == 2
+    drafter.sources.clear()
+    assert draft(drafter, [1, 2]).retrieval is None
+
+
 def test_a_source_whose_promises_do_not_come_true_is_believed_less():
     exact = sparse([[1, 2, 3, *[5] * 6]], 50, "exact")
     budget = Budget(CostCurve(((1, 1.0), (64, 1.0))))

@@ -13,7 +13,7 @@ the rejection law stays exact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -79,17 +79,15 @@ class Hybrid(Drafter):
         score = self.budget.score if self.budget else expected
         scores = {name: score(tree) for name, tree in offers.items()}
         best = max(scores, key=scores.__getitem__, default="")  # of equal ones the first
-        tree, modelled = offers.get(best, DraftTree()), False
+        tree = offered = offers.get(best, DraftTree())
+        modelled = False
         if self.model is not None and self._model_promises_more(tree, scores.get(best, 0.0), context, limits):
             drafted = self.model[1].propose(context, limits)
             if len(drafted):
                 best, tree, modelled = self.model[0], drafted, True
                 scores[best] = expected(drafted)
         self._taken = best
-        match, hits = getattr(tree.note, "match", None), getattr(tree.note, "hits", None)
-        lookup = tree.retrieval or Retrieval(0.0, match=match, hits=hits or 0, used=hits or 0)
-        seconds = sum(offer.retrieval.seconds for offer in offers.values() if offer.retrieval is not None)
-        tree.retrieval = replace(lookup, seconds=seconds)
+        tree.retrieval = _lookup(offered, offers.values()) if offers else None
         tree.note = _note(tree, best if len(tree) else None, scores)
         return self.budget.prune(tree) if self.budget and not modelled else tree
 
@@ -124,6 +122,13 @@ class Hybrid(Drafter):
         """Whether the model is expected to bring more than the best draft of the sources."""
         rate = self.model[1].rate(context, limits)
         return score < self.threshold if rate is None or self.budget is None else rate > self.budget.rate(tree)
+
+
+def _lookup(offered: DraftTree, offers: Collection[DraftTree]) -> Retrieval:
+    """What the best source found, and the time of all searches in datastores."""
+    match, hits = getattr(offered.note, "match", None) or 0, getattr(offered.note, "hits", None) or 0
+    found = offered.retrieval or Retrieval(0.0, match=match, hits=hits, used=hits)
+    return replace(found, seconds=sum(offer.retrieval.seconds for offer in offers if offer.retrieval is not None))
 
 
 def _note(tree: DraftTree, drafted_by: str | None, scores: dict[str, float]) -> HybridNote:
