@@ -23,6 +23,7 @@ _SECONDS = 0.3
 _CONTEXT = 192  # rows in the cache meanwhile
 _LONG_CONTEXT = 2048  # rows, to tell what reading them takes
 _DAYS, _BUSY_DAYS = 30, 1  # that a curve is kept: measured on a quiet machine, and on another
+_FASTER = 0.8  # of the time of a pass on a busy machine: that much less tells that it is less busy now
 
 
 class Priced(Protocol):
@@ -58,7 +59,8 @@ class Priced(Protocol):
 
 def price(model: Priced, fresh: bool = False, beside: tuple[Priced, CostCurve] | None = None) -> CostCurve:
     """t(n) of a model whose cache is empty: as kept, or measured and kept. A curve of a busy machine is measured anew
-    the next day; until then, and later, the rounds of a run correct it (``forward_times``).
+    the next day, or where a pass takes clearly less by now; until then, and later, the rounds of a run correct it
+    (``forward_times``).
 
     Args:
         fresh: measure in any case.
@@ -67,15 +69,16 @@ def price(model: Priced, fresh: bool = False, beside: tuple[Priced, CostCurve] |
             measured changes nothing.
     """
     file = _file(model, [torch.get_num_threads(), model.backend, code_digest()])
-    known = None if fresh else _read(file)
-    if known is not None:
+    known, busy = (None, False) if fresh else _read(file)
+    if known is not None and not (busy and measure(model, sizes=(1,)).at(1) < _FASTER * known.at(1)):
         return known
     other_load, curve = OtherLoad(), measure(model)
     if beside is not None:
         target, before = beside
         now = measure(target, sizes=(1,))
         curve = curve.scaled(before.at(1) / now.at(1))
-    keep(file, curve.points, _DAYS if other_load.quiet() else _BUSY_DAYS)
+    quiet = other_load.quiet()
+    keep(file, curve.points if quiet else {"busy": curve.points}, _DAYS if quiet else _BUSY_DAYS)
     return curve
 
 
@@ -88,7 +91,7 @@ def fixed_price(model: Priced, measured: CostCurve, fresh: bool = False) -> Cost
         fresh: take ``measured`` in any case.
     """
     file = _file(model, [])
-    known = None if fresh else _read(file)
+    known = None if fresh else _read(file)[0]
     if known is None:
         keep(file, measured.points)
     return known or measured
@@ -152,8 +155,12 @@ def _file(model: Priced, also: list[object]) -> Path:
     return measured_file("costs", facts)
 
 
-def _read(file: Path) -> CostCurve | None:
+def _read(file: Path) -> tuple[CostCurve | None, bool]:
+    """The curve that is kept, and whether it was measured on a busy machine."""
+    value = kept(file)
+    busy = isinstance(value, dict)
     try:
-        return CostCurve.fit((int(rows), float(seconds)) for rows, seconds in kept(file))
-    except (ValueError, TypeError):
-        return None
+        points = value["busy"] if busy else value
+        return CostCurve.fit((int(rows), float(seconds)) for rows, seconds in points), busy
+    except (ValueError, TypeError, KeyError):
+        return None, False

@@ -12,6 +12,7 @@ from typer import Option
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.errors import UsageProblem
+from spec_tui.cli import round_profile
 from spec_tui.cli.failures import INTERRUPTED, Interrupt
 from spec_tui.cli.option_groups import Alone, Format, ModelOrServerOptions, OutputFormat
 from spec_tui.cli.run import load_decoder
@@ -32,6 +33,8 @@ _CONTEXT = ("With --requests: tokens of context of each request; their keys and 
             "the time of that is measured. Default: the context that t(n) is measured with.")
 _OVERLAP = ("Load no model; forecast from a recorded run, or the name of one that ships, what drafting while the "
             "target verifies would gain (PEARL, SSD).")
+_ENGINE = ("Also run this engine on the prompts of the showcase, and say what a round takes and where its time goes. "
+           "Repeatable; with options as in a race.")
 _FRESH = "Measure again, even if a measurement is stored. Texts that depend on random draws may then change."
 
 
@@ -40,6 +43,7 @@ def price(
     requests: Annotated[str, Option(metavar="LIST", help=_REQUESTS)] = "",
     acceptance: Annotated[float, Option(metavar="SHARE", min=0, max=1, help=_ACCEPTANCE)] = 0.7,
     context: Annotated[int, Option(metavar="TOKENS", min=0, help=_CONTEXT)] = 0,
+    engine: Annotated[list[str] | None, Option(metavar="LANE", help=_ENGINE)] = None,
     format: OutputFormat = Format.text,
     overlap: Annotated[str, Option(metavar="TRACE", help=_OVERLAP), Alone(frozenset({"format"}))] = "",
     *,
@@ -65,12 +69,16 @@ def price(
         raise UsageProblem("--fresh would change nothing here", "a server's t(n) is measured each time, and not kept")
     decoder = load_decoder(load)
     if served:
+        if engine:
+            raise UsageProblem("a server does not say where the time of its rounds goes", "leave --engine out")
         return _from_outside(decoder, asked, format)
     if fresh:
         decoder.measure_price()
     facts = facts_of(decoder.ready)
     if asked.counts:
         facts["requests"] = _requests(facts, asked, *decoder.measure_reading())
+    if engine:
+        facts["rounds"] = round_profile.profile(decoder, round_profile.lanes_of(engine))
     print(json.dumps(facts) if format is Format.json else "\n".join(lines(facts)))
     return 0
 
@@ -170,6 +178,8 @@ def lines(facts: dict[str, Any]) -> list[str]:
             _row("break-even tokens", [f"{size['needs']:.2f}" for size in sizes]),
             _row("break-even acceptance", [_share(size["acceptance_needed"]) for size in sizes]),
         ]
+    if "rounds" in facts:
+        out += ["", *round_profile.lines(facts["rounds"])]
     return out + _at_once(facts)
 
 

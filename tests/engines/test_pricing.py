@@ -96,6 +96,24 @@ def test_what_was_measured_on_a_busy_machine_is_measured_again_the_next_day(cach
     assert len(measured) == 2
 
 
+@pytest.mark.parametrize("quiet, times", [(False, 2), (True, 1)])
+def test_a_price_of_a_busy_moment_is_measured_again_once_passes_take_less(cache, model, monkeypatch, quiet, times):
+    speed, calls = [3.0], []
+
+    def measure(model, **checking):
+        calls.append(checking)
+        return CostCurve(tuple((rows, speed[0] * 0.001 * (10 + rows)) for rows in checking.get("sizes", (1, 4))))
+
+    monkeypatch.setattr(pricing, "measure", measure)
+    monkeypatch.setattr(pricing.OtherLoad, "quiet", lambda self: quiet)
+    assert pricing.price(model) == pricing.price(model)
+    speed[0] = 1.0
+    monkeypatch.setattr(pricing.OtherLoad, "quiet", lambda self: True)
+    assert pricing.price(model).at(1) == pytest.approx(0.033 if quiet else 0.011)
+    pricing.price(model)
+    assert calls.count({}) == times, "a curve of a quiet machine stays"
+
+
 @pytest.mark.parametrize("busy", [1, 3])
 def test_a_drafter_is_priced_as_a_share_of_the_target_however_busy_the_machine_is(cache, model, monkeypatch, busy):
     """A head measured while the cores were busy kept ``hybrid`` from drafting for a day."""
