@@ -67,18 +67,19 @@ def price(
     served = load.server is not None or load.backend
     if served and fresh:
         raise UsageProblem("--fresh would change nothing here", "a server's t(n) is measured each time, and not kept")
+    if served and engine:
+        raise UsageProblem("a server does not say where the time of its rounds goes", "leave --engine out")
+    lanes = round_profile.lanes_of(engine) if engine else []
     decoder = load_decoder(load)
     if served:
-        if engine:
-            raise UsageProblem("a server does not say where the time of its rounds goes", "leave --engine out")
         return _from_outside(decoder, asked, format)
     if fresh:
         decoder.measure_price()
     facts = facts_of(decoder.ready)
     if asked.counts:
         facts["requests"] = _requests(facts, asked, *decoder.measure_reading())
-    if engine:
-        facts["rounds"] = round_profile.profile(decoder, round_profile.lanes_of(engine))
+    if lanes:
+        facts["rounds"] = round_profile.profile(decoder, lanes)
     print(json.dumps(facts) if format is Format.json else "\n".join(lines(facts)))
     return 0
 

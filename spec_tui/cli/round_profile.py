@@ -74,10 +74,10 @@ def lines(facts: dict[str, Any]) -> list[str]:
     """The same for people, at most 80 columns."""
     from textwrap import wrap
 
-    out = [f"{'engine':<22}{'M':>5}{'round':>8}" + "".join(f"{name:>8}" for _, name in _PARTS) + f"{'gain':>7}"]
+    out = [f"{'engine':<20}{'M':>5}{'round':>8}" + "".join(f"{name:>8}" for _, name in _PARTS) + f"{'gain':>7}"]
     for of in facts["engines"]:
         whole = sum(of[name] for name, _ in _PARTS if name != "forecast")
         passes = f" ({of['passes']:.1f})" if of["passes"] else ""
-        out.append(f"{one_line(of['engine'] + passes, 22):<22}{of['tokens_a_round']:>5.2f}{whole * 1e3:>8.2f}"
+        out.append(f"{one_line(of['engine'] + passes, 20):<20}{of['tokens_a_round']:>5.2f}{whole * 1e3:>8.2f}"
                    + "".join(f"{of[name] * 1e3:>8.2f}" for name, _ in _PARTS) + f"{of['gain']:>6.2f}x")
     return [*out, "", *wrap(_NOTE.format(**facts), 80)]

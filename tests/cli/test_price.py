@@ -94,3 +94,20 @@ def test_a_recorded_run_tells_what_overlapping_would_gain(cli):
     assert max(map(len, text.splitlines())) <= 80 and f"{rows[-1]['gain']:.2f}x" in text
     refused = cli("price", "--overlap", "smollm2-pld")
     assert refused.code == 2 and "nothing can overlap" in refused.err
+
+
+def test_where_the_time_of_a_round_goes(tiny):
+    from spec_tui.cli import round_profile
+
+    facts = round_profile.profile(tiny, round_profile.lanes_of(["pld", "draft:num_tokens=2"]))
+    plain, lookup, draft = facts["engines"]
+    assert [each["engine"] for each in facts["engines"]] == ["autoregressive", "pld", "draft:num_tokens=2"]
+    assert plain["tokens_a_round"] == plain["gain"] == 1 and plain["passes"] == lookup["passes"] == 0
+    assert draft["passes"] > 0 and draft["drafting"] > plain["drafting"]
+    assert all(each["verifying"] > 0 and each["rest"] > 0 and each["forecast"] >= 1 for each in facts["engines"])
+    shown = round_profile.lines(facts)
+    assert len(shown) > 5 and max(map(len, shown)) <= 80
+
+
+def test_engines_are_named_as_in_a_race(priced):
+    assert "there is no engine" in priced("--engine", "nothing").err
