@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from engines.runtime import Runtime
 
 TOKENS = 64  # of each answer, at most
-_PARTS = (("searching", "search"), ("drafting", "draft"), ("verifying", "verify"), ("forecast", "t(n)"),
-          ("rest", "rest"))
+_PARTS = (("searching", "search"), ("drafting", "drafts"), ("verifying", "verify"), ("forecast", "t(n)"),
+          ("other", "other"))
 _NOTE = ("Milliseconds a round, mean over {answers} prompts of {tokens} tokens, each answered with nothing learned "
-         "before. search: in texts and datastores. draft: passes of a draft model or head (their number a round in "
+         "before. search: in texts and datastores. drafts: passes of a draft model or head (their number a round in "
          "brackets), and choosing what is verified. verify: the target's pass; t(n): what it takes by the price of "
-         "its rows. rest: the law, text, and learning from the round.")
+         "its rows. other: the law, text, and learning from the round.")
 
 
 def lanes_of(texts: Sequence[str]) -> list[Lane]:
@@ -65,7 +65,7 @@ def _parts(of: Metrics, priced: float, plain: Metrics) -> dict[str, float]:
     """Means over the rounds."""
     rounds, speeds = of.target_forwards, [m.tokens_per_second for m in (of, plain)]
     each = {"searching": of.lookup_seconds, "drafting": of.draft_seconds - of.lookup_seconds,
-            "verifying": of.verify_seconds, "forecast": priced, "rest": of.other_seconds}
+            "verifying": of.verify_seconds, "forecast": priced, "other": of.other_seconds}
     return {"rounds": rounds, "tokens_a_round": of.mean_generated_length, "passes": of.draft_forwards / rounds,
             **{name: seconds / rounds for name, seconds in each.items()}, "gain": speeds[0] / speeds[1]}
 

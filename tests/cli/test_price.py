@@ -104,7 +104,7 @@ def test_where_the_time_of_a_round_goes(tiny):
     assert [each["engine"] for each in facts["engines"]] == ["autoregressive", "pld", "draft:num_tokens=2"]
     assert plain["tokens_a_round"] == plain["gain"] == 1 and plain["passes"] == lookup["passes"] == 0
     assert draft["passes"] > 0 and draft["drafting"] > plain["drafting"]
-    assert all(each["verifying"] > 0 and each["rest"] > 0 and each["forecast"] >= 1 for each in facts["engines"])
+    assert all(each["verifying"] > 0 and each["other"] > 0 and each["forecast"] >= 1 for each in facts["engines"])
     shown = round_profile.lines(facts)
     assert len(shown) > 5 and max(map(len, shown)) <= 80
 
