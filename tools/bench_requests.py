@@ -6,6 +6,7 @@ llama.cpp serves the model's GGUF file in as many slots as requests, once withou
 prompt is first asked alone: that tells the tokens and the drafted rows of its rounds. Then b are asked at once, and
 tokens are counted while all b are being written. The forecast knows the rounds of each prompt alone and t(n): a pass of
 b requests takes as long as one over all their rows. t(n) is that of requests at once without drafts, a row each.
+--write puts the table and a plot of it into docs.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from engines.cost.curve import CostCurve
 from engines.hub.known_models import draft_beside, resolve
 from engines.machine import processors
 from engines.methods.llama_cpp import SPEC
+from engines.race.interval import MedianInterval
 from engines.report.events import Prefilled, Round
 from engines.report.metrics import measure
 from engines.request import Request
 from engines.servers.connection import Connection
 from engines.servers.llama_cpp import LlamaCppModel
 from engines.servers.llama_cpp_start import LlamaCppServer, Settings
+from spec_tui.export.plots import Bar, BarRow, Plot, draw
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "servers.md"
 CONTEXT = 768  # tokens of each request
@@ -45,6 +48,23 @@ class Rounds:
 
     tokens: float
     drafted: float
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """So many requests at once: tokens/s without drafts and drafting, the gain with its range, and that forecast."""
+
+    requests: int
+    none: float
+    drafting: float
+    gain: MedianInterval
+    forecast: float
+
+    def __str__(self) -> str:
+        median = self.gain.median
+        return (f"| {self.requests} | {self.none:.1f} | {self.drafting:.1f} | "
+                f"{median:.2f} ({self.gain.low or median:.2f}-{self.gain.high or median:.2f}) | "
+                f"{self.forecast:.2f} | {self.forecast / median - 1:+.0%} |")
 
 
 def main() -> None:
@@ -61,14 +81,32 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="into docs/servers.md")
     asked = parser.parse_args()
     counts = sorted({int(word) for word in asked.requests.split(",")})
-    lines = table(asked, counts)
-    print("\n".join(lines))
+    rows, note = measured(asked, counts)
+    print(note)
     if asked.write:
-        pages.put(PAGE, f"requests {asked.model}", "\n".join(lines))
+        name = f"requests-{Path(asked.model).stem}.svg"
+        draw(plot(rows), PAGE.with_name(name))
+        pages.put(PAGE, f"requests {asked.model}", page_text(rows, note, name))
 
 
-def table(asked: argparse.Namespace, counts: Sequence[int]) -> list[str]:
-    """Rows of Markdown: measured and forecast gains."""
+def page_text(rows: Sequence[AtOnce], note: str, picture: str) -> str:
+    """Markdown: the table, and its picture."""
+    head = ["| requests | tokens/s, no drafts | drafting | gain | forecast | off by |", "|--:|--:|--:|--:|--:|--:|"]
+    alt = "The gain of drafting by requests at once, measured and forecast: the numbers of the table"
+    return "\n".join([*head, *map(str, rows), "", f"![{alt}]({picture})", "", note])
+
+
+def plot(rows: Sequence[AtOnce]) -> Plot:
+    """Measured gains above the forecast ones, by requests at once."""
+    bars = [BarRow(f"{row.requests} at once" if row.requests > 1 else "1 request", (
+        Bar(row.gain, f"{row.gain.median:.2f}"),
+        Bar(MedianInterval(row.forecast, None, None, None, 1), f"{row.forecast:.2f}", "theirs"))) for row in rows]
+    axis = "tokens a second, drafting / not drafting (1: drafting breaks even)"
+    return Plot(panels={"": bars}, axis=axis, own=True, line=1, legend={"ours": "measured", "theirs": "forecast"})
+
+
+def measured(asked: argparse.Namespace, counts: Sequence[int]) -> tuple[list[AtOnce], str]:
+    """Measured and forecast gains, and a sentence on rounds and t(n)."""
     file = Path(resolve(asked.model))
     draft = (asked.draft or draft_beside(file)) if "draft" in asked.spec else None
     if "draft-simple" in asked.spec and draft is None:
@@ -87,20 +125,17 @@ def table(asked: argparse.Namespace, counts: Sequence[int]) -> list[str]:
     options = {"spec": asked.spec, "most": asked.most, "ngram": asked.ngram}
     with served(file, max(counts)) as plain, served(file, max(counts), draft, **options) as drafting:
         alone = [rounds_of(drafting, prompt, asked.tokens) for prompt in prompts]
-        out = ["| requests | tokens/s, no drafts | drafting | gain | forecast | off by |", "|--:|--:|--:|--:|--:|--:|"]
+        rows = []
         for count in counts:
             pairs = [(rate(plain, prompts[:count], asked.tokens), rate(drafting, prompts[:count], asked.tokens))
                      for _ in range(asked.repeats)]
-            gains = sorted(drafted / none for none, drafted in pairs)
             none, drafted = (statistics.median(side) for side in zip(*pairs))
-            expected = gain(forecast, count, alone[:count])
-            median = statistics.median(gains)
-            out.append(f"| {count} | {none:.1f} | {drafted:.1f} | {median:.2f} ({gains[0]:.2f}-{gains[-1]:.2f}) | "
-                       f"{expected:.2f} | {expected / median - 1:+.0%} |")
-            print(out[-1], flush=True)
+            gains = MedianInterval.of([drafted / none for none, drafted in pairs])
+            rows.append(AtOnce(count, none, drafted, gains, gain(forecast, count, alone[:count])))
+            print(rows[-1], flush=True)
     mean = [statistics.mean(side) for side in zip(*((found.tokens, found.drafted) for found in alone))]
     curve = ", ".join(f"t({n}) {seconds * 1e3:.1f}" for n, seconds in price.points)
-    return [*out, "", f"Alone, a round has {mean[0]:.2f} tokens and {mean[1]:.2f} drafted ones. {curve} ms."]
+    return rows, f"Alone, a round has {mean[0]:.2f} tokens and {mean[1]:.2f} drafted ones. {curve} ms."
 
 
 def gain(forecast: Served, count: int, alone: Sequence[Rounds]) -> float:

@@ -81,7 +81,8 @@ def draw(plot: Plot, file: Path) -> None:
         size = 5.0 + 2.5 * columns, rows * (1.2 + 0.36 * bars)
         figure = Figure(figsize=size, layout="constrained")
         grid = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
-        ends = [max(max((*map(_reach, row.bars), *row.marks)) for row in panel) for panel in plot.panels.values()]
+        ends = [max(plot.line or 0.0, *(place for row in panel for place in (*map(_reach, row.bars), *row.marks)))
+                for panel in plot.panels.values()]
         for place, (title, axes) in enumerate(zip(plot.panels, grid)):
             _panel(axes, plot, plot.panels[title], len(plot.panels) > 1)
             axes.set_title(one_line(title, _TITLE if plot.own else _LABEL), fontsize=10, loc="left")
