@@ -16,7 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from engines.cost.budget import BudgetChoice
 from engines.errors import RunFailed, UsageProblem
 from engines.folders import model_label, open_input, open_output
 from engines.report.encoding import from_json, to_json, union_classes
@@ -244,7 +243,7 @@ def _decode(line: bytes, validator: TraceValidator) -> tuple[RunEvent | None, st
         return None, ""
     try:
         event = from_json(line, _CLASSES)
-        return validator.judge(upgraded(event) if isinstance(event, Round) else event)
+        return validator.judge(event)
     except UnicodeDecodeError:
         return None, "is not text"
     except ValueError as error:
@@ -269,32 +268,3 @@ def _inconsistencies(events: list[RunEvent], unsealed: int) -> list[str]:
 def _shorten(problems: list[str]) -> list[str]:
     more = len(problems) - _MOST_PROBLEMS
     return problems if more <= 1 else [*problems[:_MOST_PROBLEMS], f"and {more} more problems"]
-
-
-_NAMES = {
-    "draft forwards": "draft_forwards", "exit threshold": "exit_threshold", "best of": "candidates",
-    "place": "position", "drafted by": "drafted_by", "found after drafted tokens": "shared",
-}
-_SCORE = "score of "
-_OLD = {*_NAMES, "budget", "expected", "threads"}
-
-
-def upgraded(event: Round) -> Round:
-    """A round of version 1, whose notes had words for keys, in today's form; any other one as it is."""
-    if not any(name in _OLD or name.startswith(_SCORE) for name in event.note):
-        return event
-    note = dict(event.note)
-    threads, budget = note.pop("threads", None), _budget(note.pop("budget", None), note.pop("expected", None))
-    scores = {name.removeprefix(_SCORE): note.pop(name) for name in event.note if name.startswith(_SCORE)}
-    if note.get("drafted by") == "none":
-        del note["drafted by"]
-    note = {_NAMES.get(name, name): value for name, value in note.items()} | ({"scores": scores} if scores else {})
-    return replace(event, note=note, budget=budget, threads=threads if type(threads) is int else None)
-
-
-def _budget(kept: object, expected: object) -> BudgetChoice | None:
-    """"12 of 20", or 12 of a chain."""
-    chosen, _, proposed = str(kept).partition(" of ")
-    if not (chosen.isdecimal() and (not proposed or proposed.isdecimal()) and isinstance(expected, int | float)):
-        return None
-    return BudgetChoice(int(chosen), int(proposed) if proposed else None, float(expected))

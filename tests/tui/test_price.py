@@ -10,12 +10,10 @@ from engines.cost.curve import CostCurve
 from engines.methods import find, specs
 from engines.report.events import Ready, Round
 from engines.report.run_state import RunState, fold_all
-from engines.report.traces import upgraded
 from engines.request import Request
 from spec_tui.present import price_text as price
 from spec_tui.present.price_text import why
 from spec_tui.present.speed_verdict import Speed, of_runs
-from spec_tui.present.token_facts import budget_words
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.inspector import explain
@@ -224,11 +222,9 @@ def test_at_load_changes_for_other_settings_only():
 
 
 def test_notes_from_a_file_are_only_numbers_where_numbers_belong():
-    bad = {"budget": "\x1b[31m9 of 9", "expected": "lots", "draft forwards": float("nan")}  # as version 1 wrote them
-    events = [upgraded(replace(e, note=bad, budget=None)) if isinstance(e, Round) else e for e in events_of()]
-    run = fold_all(events)
-    assert run.metrics.draft_forwards == 0 and run.rounds[0].budget is None
-    assert "\x1b" not in "".join(budget_words(run.rounds[0].budget)) and of(run).forecast.first > 0
+    bad = {"draft_forwards": float("nan")}
+    run = fold_all([replace(e, note=bad) if isinstance(e, Round) else e for e in events_of()])
+    assert run.metrics.draft_forwards == 0 and of(run).forecast.first > 0
 
 
 # -- plots ---------------------------------------------------------------------------------------------
