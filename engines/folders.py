@@ -64,19 +64,31 @@ def read_input(path: Path, most: int, what: str) -> tuple[bytes, str]:
         what: the kind of file to name instead, in words.
 
     Raises:
-        UsageProblem: it cannot be read, is too large, or is not UTF-8.
+        UsageProblem: it cannot be read, is too large, or is no text.
     """
     try:
         with open_input(path) as stream:
             content = stream.read(most + 1)
+    except FileNotFoundError:
+        raise UsageProblem(f"there is no file {path}", f"name {what}") from None
+    except IsADirectoryError:
+        raise UsageProblem(f"{path} is a folder", f"name {what}") from None
     except OSError as error:
-        raise UsageProblem(f"{path} cannot be read ({error.strerror})", f"name {what}") from None
+        raise UsageProblem(f"{path} cannot be read: {error.strerror}", f"name {what}") from None
+    return content, text_of(content, str(path), most)
+
+
+def text_of(content: bytes, name: str, most: int) -> str:
+    """The text that was read under a name. Raises UsageProblem: more than ``most`` bytes, not UTF-8, zero bytes."""
     if len(content) > most:
-        raise UsageProblem(f"{path} is larger than {most >> 20} MB", "give a part of it")
+        raise UsageProblem(f"{name} is longer than {most >> 20} MB", "give a part of it")
     try:
-        return content, content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UsageProblem(f"{path} is not UTF-8 text", f"name {what}") from None
+        raise UsageProblem(f"{name} is not text in UTF-8", "convert it, e.g. with iconv -t UTF-8") from None
+    if "\0" in text:
+        raise UsageProblem(f"{name} is not text: it holds zero bytes", "give a text file")
+    return text
 
 
 def open_output(path: Path, mode: str) -> IO[bytes]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engines.bench.suite import Suite, by_name, case_of, messages, parse, said, shipped, with_turns
+from engines.bench.suite import Suite, by_name, case_of, messages, parse, said, shipped
 from engines.errors import UsageProblem
 from engines.folders import read_input
 
@@ -60,9 +60,7 @@ def read(text: str, where: str, name: str = "") -> PromptFile:
     else:
         if not document:
             raise UsageProblem(f"there is no prompt in {where}", "a list of conversations or prompts")
-        places = [f"record {number} of {where}" for number in range(1, len(document) + 1)]
-        cases = (case_of(with_turns(record, place), number, place)
-                 for number, (record, place) in enumerate(zip(document, places), 1))
+        cases = (case_of(record, n, f"record {n} of {where}") for n, record in enumerate(document, 1))
         suite, found = Suite(name or where, tuple(cases)), document
     return _with_system(suite, found)
 

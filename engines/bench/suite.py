@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -92,43 +92,35 @@ def by_name(path: Path) -> Suite | None:
 
 
 def parse(text: str, where: str, name: str = "") -> Suite:
-    """The suite of a file's text; ``where`` names the file in messages. Raises UsageProblem, with the line."""
-    return Suite(name or where, tuple(case_of(record, n, f"line {n} of {where}") for n, record in records(text, where)))
-
-
-def records(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file of prompts with the numbers of their lines, from 1; blank lines are skipped. Each has
-    ``turns``, a list of texts.
-
-    Raises:
-        UsageProblem: a line that is not of that shape, or no line at all.
-    """
-    found = False
+    """The suite of a file's text, JSON in each line that is not blank; ``where`` names the file in messages. Raises
+    UsageProblem, with the line: not of ``SHAPE``; or without any line."""
+    cases = []
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):  # some editors begin a file with a mark
         if line.strip():
-            found = True
-            yield number, _record(line, f"line {number} of {where}")
-    if not found:
+            place = f"line {number} of {where}"
+            try:
+                cases.append(case_of(json.loads(line), number, place))
+            except (ValueError, RecursionError):
+                raise UsageProblem(f"{place} is not JSON", SHAPE) from None
+    if not cases:
         raise UsageProblem(f"there is no prompt in {where}", SHAPE)
+    return Suite(name or where, tuple(cases))
 
 
-def _record(line: str, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        raise UsageProblem(f"{where} is not JSON", SHAPE) from None
-    return with_turns(record, where)
-
-
-def with_turns(record: Any, where: str) -> dict[str, Any]:
-    """A record of a file with its ``turns``. Raises UsageProblem where it has none."""
+def case_of(record: Any, number: int, where: str) -> Case:
+    """The case of a record of a file. Raises UsageProblem: it has no prompt, or a category that is no name."""
     turns: Any = None
     if isinstance(record, dict):
         log = messages(record)
         turns = record["turns"] if "turns" in record else [record.get("prompt")] if log is None else said(log, "user")
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn.strip() for turn in turns):
         raise UsageProblem(f"{where} has no prompt", SHAPE)
-    return record | {"turns": turns}
+    category = record.get("category", record.get("task", PLAIN))
+    if not isinstance(category, str) or not category.strip():
+        raise UsageProblem(f"{where} has a category that is no name", _SUITE_SHAPE)
+    known = record.get("question_id", record.get("id"))
+    name = category.strip()
+    return Case(_NAMES.get(name, name), tuple(turns), str(known) if isinstance(known, int | str) else str(number))
 
 
 def messages(record: dict[str, Any]) -> list[Any] | None:
@@ -149,17 +141,6 @@ def said(log: list[Any], role: str) -> list[str]:
             texts.append("".join(part["text"] for part in parts
                                  if isinstance(part, dict) and isinstance(part.get("text"), str)))
     return [text for text in texts if text.strip()]
-
-
-def case_of(record: dict[str, Any], number: int, where: str) -> Case:
-    """The case of a record that has ``turns``. Raises UsageProblem."""
-    category = record.get("category", record.get("task", PLAIN))
-    if not isinstance(category, str) or not category.strip():
-        raise UsageProblem(f"{where} has a category that is no name", _SUITE_SHAPE)
-    turns = tuple(record["turns"])
-    known = record.get("question_id", record.get("id"))
-    name = category.strip()
-    return Case(_NAMES.get(name, name), turns, str(known) if isinstance(known, int | str) else str(number))
 
 
 def _spread(places: list[int], most: int) -> Iterable[int]:

@@ -16,7 +16,7 @@ from engines.advice.halving import sampled
 from engines.bench.prompt_files import open_prompts
 from engines.cost import other_machine
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import write_whole
+from engines.folders import read_input, write_whole
 from engines.race.race_events import LaneFinished, LaneStarted
 from engines.report.events import Auditing, Loading, Prefilling
 from engines.report.wording import counted
@@ -25,7 +25,7 @@ from spec_tui.cli.advise_server import advise_server
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOrServerOptions, OutputFormat
 from spec_tui.cli.output import Status
-from spec_tui.cli.prompts import read_text
+from spec_tui.cli.prompts import LARGEST
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.advice_report import TITLE, Advice, advised, report
 from spec_tui.export.report import WRITERS
@@ -89,7 +89,7 @@ def advise(
         _check_page(html)
     machine = None
     if what_if is not None:
-        machine = other_machine.parse(what_if, lambda name: read_text(Path(name), "--what-if"))
+        machine = other_machine.parse(what_if, lambda name: read_input(Path(name), LARGEST, "a file in --what-if")[1])
     request = generation.request()
     if asked.system and generation.system is None:
         request = replace(request, conversation=(("system", asked.system),))
@@ -186,7 +186,7 @@ def _check_page(path: Path) -> None:
         return
     if path.is_dir():
         raise UsageProblem(f"{path} is a folder", "name a file after --html")
-    if not path.is_file() or f"<title>{TITLE}" not in read_text(path, "--html")[:4096]:
+    if not path.is_file() or f"<title>{TITLE}" not in read_input(path, LARGEST, "another file")[1][:4096]:
         raise UsageProblem(f"{path} is not a report of advise, so it is not overwritten", "name another file")
 
 

@@ -13,14 +13,14 @@ from engines import methods
 from engines.bench.bench_results import BenchResults
 from engines.bench.entrants import able, facts, fitting
 from engines.bench.hf_generate import generate_lanes
-from engines.bench.suite import Suite, by_name, parse, shipped
+from engines.bench.prompt_files import open_prompts
+from engines.bench.suite import Suite
 from engines.errors import ModelUnavailable, SpecError, UsageProblem
 from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
 from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named, tell_addresses
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import GenerationOptions, ModelOptions
-from spec_tui.cli.prompts import read_text
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.bench_report import SCHEMA, Benchmark, plots, report
 from spec_tui.export.report import WRITERS
@@ -141,8 +141,7 @@ def _questions(path: Path | None, tasks: str, limit: int | None) -> Suite:
     """The suite that is asked for. Raises UsageProblem."""
     if limit is not None and limit < 1:
         raise UsageProblem(f"--limit {limit} is out of range", "it is at least 1")
-    suite = shipped() if path is None else by_name(path) or parse(read_text(path, "--suite"), str(path), path.name)
-    suite = suite.of_tasks(filter(None, map(str.strip, tasks.split(","))))
+    suite = open_prompts(path).suite.of_tasks(filter(None, map(str.strip, tasks.split(","))))
     return suite if limit is None else suite.limited(limit)
 
 

@@ -44,7 +44,7 @@ def test_a_verdict_and_what_to_paste(cli, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    (("--minutes", "0"), "minutes 0 is out of range"), (("--prompts", "none.txt"), "none.txt cannot be read"),
+    (("--minutes", "0"), "minutes 0 is out of range"), (("--prompts", "none.txt"), "there is no file none.txt"),
     (("--html", "."), "is a folder"), (("--html", "/dev/null"), "is not a report of advise"),
     (("--html", "mine.html"), "is not a report of advise"),
 ])

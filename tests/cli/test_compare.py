@@ -191,12 +191,12 @@ def test_prompts_from_a_file(cli, tmp_path):
     "content, words",
     [
         ("", "there is no prompt in"),
-        ("not json", "line 1 of .* is not JSON"),
+        ('{"prompt": "a"', "line 1 of .* is not JSON"),
         ('{"prompt": "a"}\n{"text": "b"}', "line 2 of .* has no prompt"),
         ('{"turns": []}', "has no prompt"),
         ('{"turns": "abc"}', "has no prompt"),
         ('{"prompt": " "}', "has no prompt"),
-        ('["a"]', "has no prompt"),
+        ("[1]", "has no prompt"),
         ("[" * 100_000, "is not JSON"),
     ],
 )

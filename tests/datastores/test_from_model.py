@@ -134,14 +134,14 @@ def test_prompts_are_lines_or_json_each_once(tmp_path):
 
 
 @pytest.mark.parametrize("content, message", [
-    (b"", "no prompts"), (b"\xff\xfe", "not UTF-8"), (b'ok\n{"text": "x"}', "line 2"), (b'{"prompt": 3}', "line 1"),
+    (b"", "no prompts"), (b"\xff\xfe", "not text in"), (b'ok\n{"text": "x"}', "line 2"), (b'{"prompt": 3}', "line 1"),
     (b'{"prompt": ""}', "line 1"), (b"{" * 5000, "line 1"), (b'{"prompt": "\\ud800"}', "line 1"),
 ])  # fmt: skip
 def test_a_file_without_prompts_is_told(tmp_path, content, message):
     (tmp_path / "prompts").write_bytes(content)
     with pytest.raises(UsageProblem, match=message):
         read_prompts(tmp_path / "prompts")
-    with pytest.raises(UsageProblem, match="cannot be read"):
+    with pytest.raises(UsageProblem, match="there is no file"):
         read_prompts(tmp_path / "nowhere")
 
 

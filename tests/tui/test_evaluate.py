@@ -123,7 +123,7 @@ async def test_a_file_that_is_none_is_told(session, tmp_path):
     async with session(client=client) as s:
         screen = await opened(s)
         await s.pilot.press("i", *"gone", "enter", "enter")
-        assert "gone cannot be read" in text(screen, "said") and not screen.running
+        assert "there is no file" in text(screen, "said") and not screen.running
 
 
 async def test_one_that_is_left_is_stopped_and_what_still_comes_of_it_is_nothing_to_the_chat(session):
