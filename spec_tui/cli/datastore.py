@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from typer import Argument, Context, Option, Typer
 
-from engines.errors import DatastoreProblem, SpecError, UsageProblem
+from engines.errors import DatastoreProblem, UsageProblem
 from engines.hub.download_progress import in_bytes
+from engines.report.encoding import plain
 from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, TargetOptions, command, complete_datastore
 from spec_tui.cli.output import console, table
@@ -23,10 +23,8 @@ from spec_tui.session.engine_commands import LoadRequest
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
-    from engines.datastores.datastore_events import BuildEstimate, ProbeDraft
-    from engines.datastores.search.open_datastores import OpenDatastores
+    from engines.datastores.datastore_events import BuildEstimate, Probed, ProbeDraft
     from engines.datastores.storage.datastore import Store
-    from engines.tokenization import Detokenizer
 
 _STANDARD_LIBRARY = "python-stdlib"  # offered, though not there until it is used
 
@@ -219,30 +217,19 @@ def probe(
     datastore: Annotated[list[str] | None, Option(
         metavar="NAME", help="Datastore to search. Repeatable. Default: all that fit the model."
     )] = None,
-    kind: Annotated[str, Option(
-        metavar="sparse|dense|both", help="Part to search; dense loads the model. Default: both."
-    )] = "both",
-    nodes: Annotated[int, Option(
-        metavar="N", help="Sparse: number of nodes, the most frequent first.", min=1, max=512
-    )] = 24,
-    drafts: Annotated[int, Option(metavar="N", help="Dense: number of neighbours.", min=1, max=512)] = 10,
-    length: Annotated[int, Option(metavar="N", help="Length of a continuation, in tokens.", min=1, max=64)] = 10,
     format: OutputFormat = Format.text,
     *,
     models: TargetOptions,
 ) -> int:
     """Show what would be drafted after a text: the matched suffix, the tree with its counts, the places; for dense
     parts the similarities of the nearest neighbours."""
-    if kind not in ("sparse", "dense", "both"):
-        raise UsageProblem(f"there is no kind {kind!r}", "search sparse, dense or both")
     text = argument_text(text, "TEXT")
     prompt = prompt and argument_text(prompt, "--prompt")
-    sizes = {"c": nodes, "drafts": drafts, "length": length}
-    facts = _probe(text, prompt, datastore or [], kind, sizes, models.load)
+    found = _probe(text, prompt, datastore or [], models.load)
     if format is Format.json:
-        print(json.dumps(msgspec.to_builtins(facts), indent=2))
+        print(json.dumps(plain(found), indent=2))
     else:
-        print("\n".join(line for found in facts["datastores"] for line in _lines(found)))
+        print("\n".join(line for probed in found for line in _lines(probed)))
     return 0
 
 
@@ -443,91 +430,26 @@ def _print(rows: list[tuple[str, str]]) -> None:
     console().print(table(rows) if rows else "there are none")
 
 
-def _probe(
-    text: str, prompt: str | None, names: list[str], kind: str, sizes: dict[str, int], load: LoadRequest
-) -> dict[str, Any]:
-    """The context's tokens, and the drafts of each datastore. Raises UsageProblem, DatastoreProblem."""
-    from engines.datastores.search.open_datastores import OpenDatastores
-    from engines.datastores.storage.manifest import tokenizer_fingerprint, vocabulary_size
-    from engines.methods.shared import datastore_probe as probes
-    from engines.tokenization import Detokenizer
+def _probe(text: str, prompt: str | None, names: list[str], load: LoadRequest) -> list[Probed]:
+    """The drafts of each datastore: of those named, else of all that fit. Raises UsageProblem, DatastoreProblem."""
+    from spec_tui.cli.run import load_decoder
 
-    tokenizer = tokenizer_of(load)
-    datastores = OpenDatastores(tokenizer_fingerprint(tokenizer), offered=_offered(tokenizer))
-    parts = _parts(datastores, names, kind)
-    model = None
-    if any("dense" in kinds for kinds in parts.values()):
-        from spec_tui.cli.run import load_decoder
-
-        model = load_decoder(load)
-        datastores.model = model.identity
-    vocab_size = vocabulary_size(tokenizer) if model is None else model.target.vocab_size
-    context = probes.context_of(tokenizer, text, prompt, vocab_size)
-    detokenizer = Detokenizer(tokenizer)
-    results, state = [], None
-    for name, kinds in parts.items():
-        result: dict[str, Any] = {"name": name, "sparse": None, "dense": None, "problem": ""}
-        if "sparse" in kinds:
-            draft = probes.probe_part("sparse", name, context, datastores, detokenizer, vocab_size, sizes=sizes)
-            result["sparse"] = _with_suffix(draft, context, detokenizer)
-        if "dense" in kinds:
-            try:
-                datastores.open(name).check_model(model.identity)
-                state = state or probes.last_hidden_state(model, context, None if text else prompt)
-                draft = probes.probe_part("dense", name, state[0], datastores, detokenizer, vocab_size, state[1], sizes)
-                result["dense"] = _with_suffix(draft, context, detokenizer)
-            except SpecError as error:
-                if names:
-                    raise
-                result["problem"] = error.message
-        results.append(result)
-    return {"tokens": context, "datastores": results}
-
-
-def _with_suffix(draft: ProbeDraft, context: list[int], detokenizer: Detokenizer) -> dict[str, Any]:
-    """A draft with the text of the suffix that matched."""
-    matched = context[len(context) - (draft.retrieval.match or 0) :]
-    return {"suffix": "".join(map(detokenizer.piece, matched)), "probe": draft}
-
-
-def _offered(tokenizer: Any) -> dict[str, Callable]:
-    """The datastore that is built when it is first searched, with a progress bar."""
-    from engines.datastores.building.build_spec import STANDARD_LIBRARY, open_standard_library
-
-    def open_with_progress(progress: Any) -> Any:
-        with StageProgress() as shown:
-            return open_standard_library(tokenizer, shown.show)
-
-    return {STANDARD_LIBRARY: open_with_progress}
-
-
-def _parts(datastores: OpenDatastores, names: list[str], kind: str) -> dict[str, tuple[str, ...]]:
-    """The parts to search, by datastore: those named, or all that fit this tokenizer. Raises UsageProblem,
-    DatastoreProblem."""
-    from engines.datastores.storage import catalog
-
-    wanted = ("sparse", "dense") if kind == "both" else (kind,)
-    fitting = [e.name for e in catalog.listing() if e.manifest and e.manifest.tokenizer == datastores.tokenizer]
-    parts = {}
-    for name in names or fitting:
-        present = datastores.open(name).manifest.kind
-        parts[name] = tuple(part for part in wanted if present in (part, "both"))
-        if names and not parts[name]:
-            raise UsageProblem(f"datastore {name} has no {kind} part", "leave out --kind")
-    if not any(parts.values()):
+    runtime = load_decoder(load)
+    with StageProgress() as progress:  # one may be built now
+        for name in names:
+            runtime.open_datastores.open(name, progress.show)
+    fitting = [info.name for info in runtime.open_datastores.searchable() if info.built]
+    if not names and not fitting:
         raise UsageProblem(
-            "no datastore fits this model", "spec-tui datastore build makes one; --datastore python-stdlib too"
-        )
-    return {name: kinds for name, kinds in parts.items() if kinds}
+            "no datastore fits this model", "spec-tui datastore build makes one; --datastore python-stdlib too")
+    return [runtime.datastore_service.probe(name, text, prompt) for name in names or fitting]
 
 
-def _lines(result: dict[str, Any]) -> Iterator[str]:
-    for part in ("sparse", "dense"):
-        if result[part] is not None:
-            yield _head(f"{result['name']}, {part}", **result[part])
-            yield from _tree_lines(result[part]["probe"])
-    if result["problem"]:
-        narrate(f"note: {result['problem']}")
+def _lines(probed: Probed) -> Iterator[str]:
+    for draft in probed.drafts:
+        part = "dense" if draft.retrieval.match is None else "sparse"
+        yield _head(f"{probed.name}, {part}", "".join(probed.pieces[-(draft.retrieval.match or 0) :]), draft)
+        yield from _tree_lines(draft)
 
 
 def _head(title: str, suffix: str, probe: ProbeDraft) -> str:

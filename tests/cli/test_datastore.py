@@ -12,6 +12,8 @@ from engines.datastores.building import build_journal
 from engines.datastores.building import dense_build as hidden
 from engines.datastores.building import model_answers as answers
 from engines.datastores.storage import catalog
+from engines.folders import sample_model
+from engines.model.loading import load_tokenizer
 from spec_tui.cli import datastore as commands
 from spec_tui.session import loader
 from tests.conftest import make_llama, make_tokenizer
@@ -44,7 +46,12 @@ def texts(tmp_path):
 @pytest.fixture
 def model(cli, tiny, monkeypatch):
     """Commands that need a model get the tiny one; its weights and its tokenizer are its own."""
-    monkeypatch.setattr(loader, "load_here", lambda *_: tiny)
+
+    def load(*_):
+        tiny.open_datastores.refresh()
+        return tiny
+
+    monkeypatch.setattr(loader, "load_here", load)
     monkeypatch.setattr(commands, "tokenizer_of", lambda load: tiny.tokenizer)
     return tiny
 
@@ -62,7 +69,7 @@ def content(folder):
     return found, {key: value for key, value in facts.items() if key not in ("created", "checksum", "name")}
 
 
-def test_a_store_is_built_listed_described_probed_verified_and_removed(cli, texts, home):
+def test_a_store_is_built_listed_described_probed_verified_and_removed(model, cli, texts, home):
     done = cli("datastore", "build", "notes", "--from", str(texts))
     assert done.code == 0 and done.out.startswith("notes: sparse, ") and "about " in done.err
     listed = json.loads(cli("datastore", "list", "--format", "json").out)
@@ -71,14 +78,14 @@ def test_a_store_is_built_listed_described_probed_verified_and_removed(cli, text
     assert facts["documents"] == 3 and facts["tokens"] > 500 and facts["bytes"] == listed[0]["bytes"]
     assert facts["parameters"]["sources"]["roots"] == ["texts"]
 
-    found = json.loads(cli("datastore", "probe", "The fox", "--format", "json").out)["datastores"][0]["sparse"]
-    draft, retrieval = found["probe"]["draft"], found["probe"]["retrieval"]
-    assert retrieval["hits"] == 30 and found["suffix"] == "The fox"  # those that begin a line
+    (found,) = json.loads(cli("datastore", "probe", "The fox", "--format", "json").out)[0]["drafts"]
+    draft, retrieval = found["draft"], found["retrieval"]
+    assert retrieval["hits"] == 90
     assert sum(prob for prob, parent in zip(draft["probs"], draft["parents"]) if parent == -1) == pytest.approx(1)
     origin = draft["origins"][draft["origin"][0]]
     assert origin["document"] == "texts/b.md" == retrieval["passages"][0]["document"] and origin["line"] >= 3
     words = cli("datastore", "probe", "The fox").out
-    assert "30 occurrences: The fox" in words and "texts/b.md:" in words
+    assert "90 occurrences: The fox" in words and "texts/b.md:" in words
     assert "no suffix of the text with two or more tokens occurs" in cli("datastore", "probe", "zqzqzq").out
 
     assert "sound: 7 files" in cli("datastore", "verify", "notes").out
@@ -205,8 +212,8 @@ def test_another_command_does_not_take_up_an_unfinished_build(model, cli, tmp_pa
 def test_a_store_of_another_tokenizer_or_model_is_refused(model, cli, texts, tmp_path, monkeypatch):
     assert cli("datastore", "build", "mine", "--from", str(texts), "--kind", "both", "--dims", "8").code == 0
     shown = cli("datastore", "probe", TEXTS["b.md"][:90], "--datastore", "mine", "--format", "json")
-    dense = json.loads(shown.out)["datastores"][0]["dense"]
-    assert dense["probe"]["retrieval"]["scores"][0] > 0.999 and dense["probe"]["draft"]["tokens"]
+    sparse, dense = json.loads(shown.out)[0]["drafts"]
+    assert dense["retrieval"]["scores"][0] > 0.999 and dense["draft"]["tokens"] and sparse["retrieval"]["match"]
     assert "cosine" in cli("datastore", "probe", "The fox sleeps").out
 
     from engines.model.loading import wrap
@@ -214,21 +221,21 @@ def test_a_store_of_another_tokenizer_or_model_is_refused(model, cli, texts, tmp
 
     other = Runtime.measured(wrap(make_llama(7, layers=3), "another"), make_tokenizer())
     monkeypatch.setattr(loader, "load_here", lambda *_: other)
-    refused = cli("datastore", "probe", "The fox", "--datastore", "mine")
-    assert refused.code == 3 and "hidden states of" in refused.err
-    unnamed = cli("datastore", "probe", "The fox")  # its sparse part fits
-    assert unnamed.code == 0 and "sparse: " in unnamed.out and "hidden states of" in unnamed.err
+    for named in ((), ("--datastore", "mine")):  # its sparse part fits
+        done = cli("datastore", "probe", "The fox", *named)
+        assert done.code == 0 and "mine, sparse: " in done.out and "dense" not in done.out
 
 
-def test_a_store_of_the_shipped_tokenizer_is_not_for_the_tiny_one(cli, texts, tiny, monkeypatch):
-    cli("datastore", "build", "mine", "--from", str(texts))
-    monkeypatch.setattr(commands, "tokenizer_of", lambda load: tiny.tokenizer)
+def test_a_store_of_the_shipped_tokenizer_is_not_for_the_tiny_one(model, cli, texts, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(commands, "tokenizer_of", lambda load: load_tokenizer(str(sample_model("target"))))
+        cli("datastore", "build", "mine", "--from", str(texts))
     refused = cli("datastore", "probe", "The fox", "--datastore", "mine")
     assert refused.code == 3 and "another tokenizer" in refused.err
     assert cli("datastore", "probe", "The fox").code == 2  # none fits
 
 
-def test_hostile_names_and_texts_steer_no_terminal(cli, texts, monkeypatch):
+def test_hostile_names_and_texts_steer_no_terminal(model, cli, texts):
     (texts / "evil\x1b]0;owned\x07\u202e.md").write_text("The fox \x1b[2J\x9b31m runs. The fox \x1b[2J runs.\n" * 9)
     cli("datastore", "build", "evil", "--from", str(texts))
     for command in (("probe", "The fox"), ("info", "evil"), ("list",)):
