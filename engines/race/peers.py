@@ -22,31 +22,14 @@ from engines.methods.llama_cpp import SPEC as LLAMA_CPP
 from engines.methods.spec import MethodSpec
 from engines.race.token_times import TokenTimes
 from engines.report.answer import Answer
-from engines.report.events import Audited, Finished, Prefilled, Prefilling, Ready, Round, RunEvent, Started
+from engines.report.events import Audited, Finished, Prefilled, Prefilling, Round, RunEvent, Started
 from engines.request import Request
 from engines.servers import connect, key_in, start
 from engines.servers.start_cancelled import StartCancelled, unless
 
 if TYPE_CHECKING:
-    from engines.servers.served_model import Prompt, ServedModel
-
-
-class Host(Protocol):
-    """What is needed of the loaded model: ``engines.runtime.Runtime``."""
-
-    ready: Ready
-
-    def prompt(self, request: Request) -> Prompt: ...
-
-    def run(self, request: Request, *watched: Callable) -> Iterator[RunEvent]: ...
-
-    def audit(self, answer: Answer, *watched: Callable) -> Audited | None: ...
-
-    def forget(self) -> None: ...
-
-    def forget_acceptance(self) -> None: ...
-
-    def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = ...) -> int | None: ...
+    from engines.runtime import Runtime
+    from engines.servers.served_model import ServedModel
 
 
 class LoadedPeer(Protocol):
@@ -71,7 +54,7 @@ class Peers:
         token_times: of the last run that ended.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Runtime) -> None:
         self.host = host
         self.loaded: dict[str, LoadedPeer] = {}
         self.token_times: TokenTimes | None = None
