@@ -160,7 +160,8 @@ class Joined:
 
 
 def read(path: Path) -> GgufFile:
-    """Read and check a file's header; of a model in several files, the first of which is named, all headers.
+    """Read and check a file's header; of a model in several files, the first of which is named, all headers: they are
+    called as llama.cpp calls them.
 
     Raises:
         OSError: unreadable.
@@ -169,20 +170,26 @@ def read(path: Path) -> GgufFile:
             model is not beside it; the message names the file.
     """
     found = _header(path)
-    count = _split(found, "count", 1)
+    count, names = _split(found, "count", 1), parts_by_name(path.name)
     if count == 1:
         return found
-    number = _split(found, "no", 0)
-    parts = _parts(found, count)
-    if number:
-        raise LaterPart(
-            f"{path.name} is file {number + 1} of the {count} of a model",
-            f"name the first of them, {parts[0].path.name}" if 0 in parts else "name the first; it is not beside it")
-    if lacking := [n for n in range(count) if n not in parts]:
-        usual = _usual_name(path, lacking[0], count)
-        raise ValueError(f"of the {count} files of {path.name}, file {lacking[0] + 1} is not beside it"
-                         + (f": {usual.name}" if usual else ""))
-    return _joined([parts[n] for n in range(count)])
+    if len(names) != count:
+        raise ValueError(f"{path.name} is one of the {count} files of a model, which must be called as llama.cpp calls"
+                         f" them: NAME-00001-of-{count:05}.gguf")
+    if number := _split(found, "no", 0):
+        raise LaterPart(f"{path.name} is file {number + 1} of the {count} of a model",
+                        f"name the first of them, {names[0]}")
+    return _joined([_part(found, number, name) for number, name in enumerate(names)])
+
+
+def _part(first: GgufFile, number: int, name: str) -> GgufFile:
+    """A file of a model by its number, beside the first. Raises OSError, ValueError."""
+    place = first.path.with_name(name)
+    part = _header(place) if place.exists() else None
+    if part is None or _split(part, "no", 0) != number or any(
+            part.metadata.get(f"split.{key}") != first.metadata.get(f"split.{key}") for key in _OF_ALL):
+        raise ValueError(f"of the files of {first.path.name}, file {number + 1} is not beside it: {name}")
+    return part
 
 
 class LaterPart(ValueError):
@@ -195,12 +202,6 @@ class LaterPart(ValueError):
 
 _NUMBERED = re.compile(r"(.*-)(\d{5})(-of-)(\d{5})(\.gguf)", re.IGNORECASE)
 _MOST_PARTS = 10_000
-
-
-def _usual_name(path: Path, number: int, count: int) -> Path | None:
-    """What llama.cpp would call a part of the model of which ``path`` is one; None where the name isn't of its form."""
-    found = _NUMBERED.fullmatch(path.name)
-    return path.with_name(f"{found[1]}{number + 1:05}{found[3]}{count:05}{found[5]}") if found else None
 
 
 def parts_by_name(file: str) -> tuple[str, ...]:
@@ -220,28 +221,6 @@ def _split(file: GgufFile, name: str, otherwise: int) -> int:
     if type(value) is not int or not otherwise <= value <= most:
         raise ValueError(f"{file.path.name} is damaged: split.{name} is no number of a file")
     return value
-
-
-def _parts(file: GgufFile, count: int) -> dict[int, GgufFile]:
-    """The files of a model that lie beside one of them, by their numbers: under llama.cpp's names, else whatever they
-    are called. Raises ValueError where a number is there twice."""
-    usual = [name for n in range(count) if (name := _usual_name(file.path, n, count)) is not None]
-    found: dict[int, GgufFile] = {}
-    for path in usual or sorted(file.path.parent.glob("*.[gG][gG][uU][fF]")):
-        try:
-            other = _header(path) if path.name != file.path.name else file
-            same = all(other.metadata.get(f"split.{k}") == file.metadata.get(f"split.{k}") for k in _OF_ALL)
-            number = _split(other, "no", 0)
-        except (OSError, ValueError):
-            if usual and path.exists():
-                raise
-            continue
-        if same and number in found:
-            raise ValueError(f"{other.path.name} and {found[number].path.name} are both file {number + 1} of"
-                             f" the {count} of a model: keep one of them in the folder")
-        if same:
-            found[number] = other
-    return found
 
 
 _OF_ALL = ("count", "tensors.count")  # what all files of a model say of it

@@ -13,7 +13,7 @@ import torch
 
 from engines.errors import ModelUnavailable
 from engines.folders import sample_model
-from engines.hub import gguf_file, local_models
+from engines.hub import local_models
 from engines.hub.model_source import locate
 from engines.hub.other_kinds import pasted
 from engines.model.loading import load_config, load_model
@@ -69,14 +69,9 @@ def test_all_files_of_a_model_are_one(kind, tmp_path):
     assert LlamaCpp(first).tokens("the thin"), "llama.cpp reads them as one too"
 
 
-def test_files_are_found_by_what_they_say_and_not_by_their_names(tmp_path):
-    parts = split(tmp_path / "parts")[:-1]
-    for number, path in enumerate(parts):
-        path.rename(path.with_name(f"{'zyx'[number]}.gguf"))
-    assert len(gguf_file.read(tmp_path / "parts" / "z.gguf").parts) == PARTS
-    assert "name the first of them, z.gguf" in refused(tmp_path / "parts" / "x.gguf")
-    shutil.copy(tmp_path / "parts" / "y.gguf", tmp_path / "parts" / "copy.gguf")
-    assert "y.gguf and copy.gguf are both file 2" in refused(tmp_path / "parts" / "z.gguf")
+def test_files_under_other_names_are_refused_as_llama_cpp_refuses_them(tmp_path):
+    first, *_ = split(tmp_path / "parts")
+    assert "NAME-00001-of-00003.gguf" in refused(first.rename(first.with_name("z.gguf")))
 
 
 def test_what_lacks_is_named_and_a_later_file_names_the_first(tmp_path, monkeypatch):
