@@ -13,20 +13,17 @@ _AT_LEAST = 3  # of them, however slow the model
 REPEATS = 7
 
 
-def sample(
-    timed: Callable[[int], float], seconds: float, sizes: Sequence[int] = ROWS, repeats: int = REPEATS
-) -> CostCurve:
+def sample(timed: Callable[[int], float], seconds: float, sizes: Sequence[int] = ROWS) -> CostCurve:
     """t(n) by the best time of each size, interleaved, for about this many seconds: what the machine can do, whatever
     else it is doing. A slow model gets few passes of a few sizes.
 
     Args:
         timed: the seconds of one pass over so many rows.
-        sizes: numbers of rows.
-        repeats: passes of each, where there is time.
+        sizes: numbers of rows, each passed ``REPEATS`` times where there is time.
     """
     samples: dict[int, list[float]] = {}
     clock = perf_counter()
-    for repeat in range(repeats):
+    for repeat in range(REPEATS):
         for rows in sizes:
             spent = perf_counter() - clock
             if repeat > 0 or len(samples) >= min(_AT_LEAST, len(sizes)):

@@ -31,7 +31,7 @@ class Answering(Protocol):
 
 def generate_answers(
     model: Answering, prompts: Sequence[str], file: Path, engine: str, max_new_tokens: int,
-    progress: Callable[[int, int], None], stop: Callable[[], bool] = lambda: False,
+    progress: Callable[[int, int], None],
 ) -> list[Text]:
     """Greedy answers of an engine to prompts. Those that the file holds are not made again; each is added to it when it
     is there. Raises UsageProblem: a prompt that cannot be asked, a file that cannot be written."""
@@ -42,8 +42,6 @@ def generate_answers(
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as out:
             for number, prompt in enumerate(prompts):
-                if stop():
-                    break
                 request = Request((("user", prompt),), engine, max_new_tokens=max_new_tokens)
                 if prompt not in kept:
                     *_, finished = model.run(request)

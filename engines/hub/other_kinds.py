@@ -65,12 +65,6 @@ _ENDINGS = {
     ".incomplete": Kind("a download that was not finished", "let it finish, or start it again"),
     ".crdownload": Kind("a download that was not finished", "let it finish, or start it again"),
 }
-_METHODS = {  # quantization_config.quant_method
-    "gptq": "GPTQ", "awq": "AWQ", "fp8": "FP8", "fbgemm_fp8": "FP8", "bitsandbytes": "bitsandbytes", "mxfp4": "MXFP4",
-    "compressed-tensors": "compressed-tensors", "hqq": "HQQ", "aqlm": "AQLM", "quanto": "quanto", "torchao": "torchao",
-    "eetq": "EETQ", "exl2": "EXL2", "exl3": "EXL3", "modelopt": "ModelOpt", "auto-round": "AutoRound",
-    "vptq": "VPTQ", "spqr": "SpQR", "higgs": "HIGGS", "bitnet": "BitNet", "finegrained_fp8": "FP8", "quark": "Quark",
-}  # fmt: skip
 
 
 def file_kind(path: Path) -> Kind:
@@ -135,9 +129,9 @@ def check_weights(name: str, config: dict[str, Any], folder: Path) -> None:
     programs, or MLX's."""
     found = object_in(config, "quantization_config") or object_in(config, "compression_config")
     method = found.get("quant_method", "bitsandbytes" if "load_in_4bit" in found else "")
-    words = _METHODS.get(method.lower(), method[:40]) if isinstance(method, str) else ""
+    words = method[:40] if isinstance(method, str) else ""
     if not found:
-        marks = {"quantize_config.json": "GPTQ", "quant_config.json": "AWQ"}
+        marks = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
         words = next((words for file, words in marks.items() if (folder / file).exists()), "")
         words = "for MLX" if object_in(config, "quantization") else words
     if found or words:

@@ -15,7 +15,6 @@ import msgspec
 from msgspec.inspect import DataclassType, FloatType, NoneType, TupleType, UnionType, VarTupleType, type_info
 
 _ENCODER = msgspec.json.Encoder()
-_RENAMED = {"dice": "draw"}  # fields as traces of version 0.1 name them
 
 
 class _Tag(msgspec.Struct):
@@ -95,13 +94,9 @@ def union_classes(union: Any) -> dict[str, type]:
 
 
 def _unusual_json(line: bytes | str) -> Any:
-    """What msgspec does not read: lone surrogates, numbers that are not finite, and old names of fields. Raises as
-    ``decode``."""
+    """What msgspec does not read: lone surrogates, and numbers that are not finite. Raises as ``decode``."""
     try:
-        return json.loads(
-            line if isinstance(line, str) else line.decode(),
-            object_pairs_hook=lambda pairs: {_RENAMED.get(key, key): value for key, value in pairs},
-        )
+        return json.loads(line if isinstance(line, str) else line.decode())
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

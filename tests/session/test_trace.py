@@ -190,13 +190,6 @@ def recorded(tiny, tmp_path_factory):
     return path.read_bytes()
 
 
-def test_a_trial_of_version_0_1_names_its_random_draw_otherwise(recorded):
-    lines = [line for line in recorded.splitlines() if b'"draw":' in line]
-    assert lines
-    for line in lines:
-        assert from_json(line.replace(b'"draw":', b'"dice":')) == from_json(line)
-
-
 def damaged(tmp_path, data: bytes) -> Trace | None:
     path = tmp_path / "damaged"
     path.write_bytes(data)

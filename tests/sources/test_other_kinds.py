@@ -181,13 +181,13 @@ def test_other_folders_are_called_what_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("config, words", [
-    ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "GPTQ"),
-    ({"quantization_config": {"quant_method": "awq"}}, "AWQ"),
-    ({"quantization_config": {"quant_method": "fp8"}}, "FP8"),
+    ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "gptq"),
+    ({"quantization_config": {"quant_method": "awq"}}, "awq"),
+    ({"quantization_config": {"quant_method": "fp8"}}, "fp8"),
     ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "bitsandbytes"),
     ({"quantization_config": {"load_in_8bit": False, "load_in_4bit": True}}, "bitsandbytes"),
     ({"quantization_config": {"quant_method": "compressed-tensors"}}, "compressed-tensors"),
-    ({"quantization_config": {"quant_method": "mxfp4"}}, "MXFP4"),
+    ({"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
     ({"quantization_config": {"quant_method": "own-way"}}, "own-way"),
     ({"quantization_config": {"quant_method": 7}}, "quantised in an unsupported format"),
     ({"quantization": {"group_size": 64, "bits": 4}}, "MLX"),
@@ -201,7 +201,7 @@ def test_weights_quantised_for_other_programs_are_called_so(config, words, tmp_p
 
 
 def test_marks_of_older_quantised_folders(tmp_path):
-    for file, words in (("quantize_config.json", "GPTQ"), ("quant_config.json", "AWQ")):
+    for file, words in (("quantize_config.json", "gptq"), ("quant_config.json", "awq")):
         folder = shutil.copytree(sample_model("target"), tmp_path / file)
         (folder / file).write_text("{}")
         assert words in refused(folder, load=True)

@@ -80,9 +80,7 @@ class TextFiles:
             yield Document(file.name, _text(content), line=1, size=file.size), i + 1
 
 
-def text_files(
-    paths: Sequence[Path], largest: int = LARGEST, keep: Keep = lambda parts: True, progress: Progress = no_progress
-) -> TextFiles:
+def text_files(paths: Sequence[Path], largest: int = LARGEST, progress: Progress = no_progress) -> TextFiles:
     """Choose the text files among files and in folders.
 
     These are left out and counted: links, hidden files and folders, irregular files, files that are larger than
@@ -90,13 +88,12 @@ def text_files(
 
     Args:
         paths: files, and folders with everything below them.
-        keep: says whether a file of a folder is wanted, from the parts of its path in the folder.
         progress: gets the number of files seen; what it raises leaves this function.
 
     Raises:
         UsageProblem: a path is neither a file nor a folder; no file is left.
     """
-    return _choose([(path, _label(path)) for path in paths], largest, keep, progress)
+    return _choose([(path, _label(path)) for path in paths], largest, lambda parts: True, progress)
 
 
 def standard_library(progress: Progress = no_progress) -> TextFiles:
