@@ -1,27 +1,23 @@
-"""Headers of safetensors files: what is stored, without reading it; on this machine or by range from the hub.
+"""Headers of safetensors files: what is stored, without reading it.
 
-huggingface_hub (2.4) has functions for this, which trust the file: they read the whole answer of a server that ignores
-the range, accept any shape and any place of a tensor, and do not compare the header with the size of the file.
+huggingface_hub (2.4) has functions for this, which trust the file: they accept any shape and any place of a tensor, and
+do not compare the header with the size of the file.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from engines.errors import ModelUnavailable, first_line
-from engines.hub.hub_api import Listing, content, hub_errors
 from engines.hub.model_source import ModelSource, shards
 from engines.hub.untrusted_json import is_count, parse_object, read_object
 
 _LARGEST = 100 << 20
 _HEAD = "lm_head.weight"
-_FIRST = 100_000  # bytes that are asked for first; most headers are shorter
 
 
 def stored(file: Path) -> dict[str, int]:
@@ -36,14 +32,14 @@ def stored(file: Path) -> dict[str, int]:
 
 
 def stored_in(source: ModelSource) -> dict[str, int]:
-    """The same for a model; empty for pickled weights, which are not opened. Raises ModelUnavailable: the hub does not
-    give them, or a file is damaged."""
+    """The same for a model; empty for pickled weights, which are not opened, and for one of the hub whose numbers the
+    hub did not count. Raises ModelUnavailable: a file is damaged."""
     if source.choice.pickled:
         return {}
     if source.gguf is not None:
         return source.gguf.stored()
     if source.download is not None:
-        return _on_hub(source.listing, source.choice.weights)
+        return dict(source.listing.parameters)
     counts: Counter[str] = Counter()
     for name in shards(source.folder, source.choice):
         try:
@@ -127,36 +123,3 @@ def _tensor(tensor: Any, name: str) -> tuple[str, tuple[int, ...], int]:
             if all(map(is_count, sizes)) and begin <= end and len(shape) <= 64 and prod(shape) <= 8 * (end - begin):
                 return dtype, tuple(shape), end
     raise ValueError(f"{name} is damaged: it does not say where its tensors are")
-
-
-def _on_hub(listing: Listing, names: tuple[str, ...]) -> dict[str, int]:
-    """As the hub counted them, or else from the headers of its files: some kilobytes of each."""
-    if listing.parameters:
-        return listing.parameters
-
-    def ask(name: str) -> dict[str, int]:
-        try:
-            found = _beginning(listing, name, _FIRST)
-            needed = 8 + int.from_bytes(found[:8], "little")
-            if len(found) < needed <= 8 + _LARGEST:
-                found = _beginning(listing, name, needed)
-            return _count(BytesIO(found).read, name, listing.files[name].size)
-        except ValueError as error:
-            raise ModelUnavailable(f"{listing.name}: {first_line(error)}", "choose another model") from None
-
-    counts: Counter[str] = Counter()
-    with hub_errors(listing.name, listing.revision), ThreadPoolExecutor(8) as pool:
-        for found in pool.map(ask, names):
-            counts.update(found)
-    return dict(counts)
-
-
-def _beginning(listing: Listing, name: str, count: int) -> bytes:
-    """The first bytes of a file of the hub, fewer of a shorter one."""
-    found = bytearray()
-    with content(listing, name, f"bytes=0-{count - 1}") as response:
-        for block in response.iter_bytes():
-            found += block
-            if len(found) >= count:  # some answer with the whole file
-                break
-    return bytes(found[:count])

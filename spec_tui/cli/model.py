@@ -226,6 +226,7 @@ def _facts(found: ModelDescription) -> list[tuple[str, str]]:
     stored += ", its table twice" if sum(found.stored.values()) > (found.parameters or 0) else ""
     numbers = f"{in_number(found.parameters)}, stored as {stored}{quantised}" if found.parameters else ""
     download = f"; {in_bytes(found.to_download)} to download" if found.to_download else ""
+    uncounted = "pickled weights are not opened" if found.weights == "pickled" else "the hub did not count them"
     drafts = "chains only" if found.drafts == "chains" else found.drafts
     rows = [
         ("refused", f"{found.problem}; {found.hint}" if found.problem else ""),
@@ -235,7 +236,7 @@ def _facts(found: ModelDescription) -> list[tuple[str, str]]:
         ("attention", ", ".join(f"{kind}: {layers} layers" for kind, layers in shape.attention.items())),
         ("vocabulary", f"{shape.vocabulary:,} rows" if shape.vocabulary else ""),
         ("context", f"{shape.context:,} tokens" if shape.context else ""),
-        ("parameters", numbers or "unknown: pickled weights are not opened"),
+        ("parameters", numbers or f"unknown: {uncounted}"),
         ("files", f"{len(found.files)} needed, {in_bytes(sum(found.files.values()))} ({found.weights}){download}"),
         ("licence", found.licence or "not stated"),
         ("chat template", "yes" if found.chat_template else "no: prompts are fed raw"),

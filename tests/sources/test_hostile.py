@@ -85,31 +85,11 @@ def test_what_is_no_json_object_is_said_to_be_damaged(folder, file, content, wor
         {"dtype": "F32", "shape": [0], "data_offsets": [0, 10**400]},
     ],
 )
-def test_headers_of_weights_that_say_nonsense(folder, hub, crowded, tensor):
+def test_headers_of_weights_that_say_nonsense(folder, tensor):
     data = safetensors(json.dumps({"__metadata__": {"format": "pt"}, "a": tensor}))
     (folder / WEIGHTS).write_bytes(data)
     words = f"{WEIGHTS} is damaged: it does not say where its tensors are"
     assert words in said(folder) and look_at(folder)["problem"] == words
-    hub.publish(NAME, crowded | {WEIGHTS: data})
-    with pytest.raises(ModelUnavailable, match=words):
-        describe(NAME)
-
-
-def test_the_header_of_a_hub_that_answers_for_ever(hub, crowded):
-    hub.publish(NAME, crowded)
-    expected = describe(NAME).stored
-    hub.endless = {WEIGHTS}
-    assert describe(NAME).stored == expected
-
-
-def test_a_long_header_is_fetched_to_its_end(hub, crowded, monkeypatch):
-    hub.publish(NAME, crowded)
-    expected = describe(NAME).stored
-    monkeypatch.setattr("engines.hub.safetensors_headers._FIRST", 100)
-    hub.asked.clear()
-    assert describe(NAME).stored == expected
-    first, second = (a.range for a in hub.got(WEIGHTS))
-    assert first == "bytes=0-99" and int(second.removeprefix("bytes=0-")) > 99
 
 
 @pytest.mark.parametrize("count", [9_999 + 2, 3_000_000, 10**12, 10**300])
@@ -318,6 +298,6 @@ def test_an_unusable_name_is_told_where_the_file_is_needed(hub, crowded):
         assert "model.safetensors.index.json is damaged" in refused()
 
 
-def test_counts_that_cannot_be_are_not_believed(hub, crowded, saved):
+def test_counts_that_cannot_be_are_not_believed(hub, crowded):
     hub.publish(NAME, crowded, counted={"F32": 10**400, "BF16": -5})
-    assert describe(NAME).stored == describe(str(saved)).stored
+    assert describe(NAME).stored == {} and describe(NAME).parameters is None
