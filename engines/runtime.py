@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from engines.heads.find_heads import Head
 
 _REMEMBERED = 64  # engines with options whose acceptance is kept
+_AGREES, _CHEAPER = 0.5, 0.6  # of a head that comes before a draft model: its agreement, and its share of the price
 
 
 class Prices(NamedTuple):
@@ -156,6 +157,8 @@ class Runtime:
         self.target, self.tokenizer, self.draft, self.heads = target, tokenizer, draft, heads
         self.prices, self.fixed_prices = prices, fixed_prices or prices
         self.translation, self._load_draft, self._said = translation, load_draft, said
+        for kind, head in heads.items():
+            head.preferred = self._before_draft(kind, head)
         warnings += said
         self._named: dict[str, NamedDraft] = {}
         self._free = Lock()
@@ -403,10 +406,18 @@ class Runtime:
             self.forget()
             return reading(self.target)
 
+    def _before_draft(self, kind: str, head: Head) -> bool:
+        """Whether a head comes before the draft model, where a method drafts with either: its file says that it agrees
+        with the target, and its steps take clearly less."""
+        draft, known = self.fixed_prices.draft, head.agreement
+        agrees = draft is not None and known is not None and known >= _AGREES
+        return agrees and self.fixed_prices.heads[kind].at(1) <= _CHEAPER * draft.at(1)
+
     def _points(self) -> dict[str, Any]:
         """The prices as in ``Ready``."""
         prices = self.prices
-        heads = {kind: LoadedHead(head.name, prices.heads[kind].points) for kind, head in self.heads.items()}
+        heads = {kind: LoadedHead(head.name, prices.heads[kind].points, head.preferred)
+                 for kind, head in self.heads.items()}
         return {"price": prices.target.points, "draft_price": prices.draft.points if prices.draft else (),
                 "heads": heads}
 

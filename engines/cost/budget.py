@@ -23,7 +23,9 @@ _MEMORY = 0.98  # of the evidence, a round: what is skipped long enough is tried
 _TRIES = 4  # rounds of a run that draft in any case, so that what is said to not pay has been measured
 _CERTAIN = 0.995  # no estimate is surer
 _COLUMNS = 24  # depths, or lengths of a match, told apart
-_DRAFT_MODEL = 0.7  # acceptance expected of a draft model before any is seen
+DRAFT_MODEL = 0.7
+"""Acceptance expected of a draft model before any is seen."""
+
 _RIVAL = 1 / 3  # the same where copies beside it promise less: over all tasks of the suite one in three came true
 _COPY = 1 / 3  # the same of a copy after a match of one token
 _ON_TRIAL = 2.0  # passes of one row that a draft model beside copies may lose before any round paid for it
@@ -120,7 +122,7 @@ class Acceptance:
         self.times, self.drafting = ForwardTimes(), DraftingTime()
         self.rest = RestPeriod()
 
-    def chances(self, kind: Kind, copied: bool, unseen: float = _DRAFT_MODEL) -> list[float]:
+    def chances(self, kind: Kind, copied: bool, unseen: float = DRAFT_MODEL) -> list[float]:
         """For each column the probability that a node is accepted once its parent is; ``unseen``: what is expected of a
         draft model before any is seen."""
         counts = self._counts.get(kind, _NOTHING)
@@ -208,7 +210,7 @@ class Budget:
         self._times: list[float] = []  # t(1), t(2), ... as they are expected in this round
         self.acceptance = acceptance or Acceptance()
         self.timed = timed
-        self.unseen = _DRAFT_MODEL
+        self.unseen = DRAFT_MODEL
         self.resting = False
         self._seen: list[Kind] = []
         self._rounds = 0
@@ -325,13 +327,13 @@ class Budget:
         """Passes of one row that a round saved which verified so many drafted rows and accepted so many of them."""
         return accepted + 1 - self._verify(1 + rows) / self._verify(1)
 
-    def compete(self, trusted: bool) -> None:
-        """There are copies beside a draft model or head, which cost next to nothing. Of one that is not ``trusted``
-        less is expected before any is seen, and it drafts once rounds without it have paid for a try."""
-        if not trusted:
-            self.unseen = _RIVAL
+    def compete(self, expected: float | None) -> None:
+        """There are copies beside a draft model or head, which cost next to nothing. ``expected``: the acceptance that
+        is expected of it before any is seen; of one of which that is not known less is expected, and it drafts once
+        rounds without it have paid for a try."""
+        self.unseen = _RIVAL if expected is None else expected
         if self.acceptance.to_lose is None:
-            self.acceptance.to_lose = _ON_TRIAL if trusted else 0.0
+            self.acceptance.to_lose = 0.0 if expected is None else _ON_TRIAL
 
     def _chances(self, kind: Kind) -> list[float]:
         return self.acceptance.chances(kind, copied=False, unseen=self.unseen)

@@ -41,6 +41,8 @@ class DraftHead:
         drafts: the target's tokens that its n logits are of, int64 [n]; None: all.
         quantised: which of its linear layers are, in words; "" for none.
         rounds: whether inputs of their products are rounded, as in the target.
+        agreement: how often its first token was the target's on answers held out, 0..1; None: its file does not say.
+        preferred: it comes before a draft model, where a method drafts with either.
         native: what computes a step in one native call; None: torch's operations do.
 
     Raises:
@@ -48,6 +50,7 @@ class DraftHead:
     """
 
     trees = True
+    preferred = False
 
     def __init__(self, file: HeadFile, target: CausalModel) -> None:
         config = file.config
@@ -92,6 +95,12 @@ class DraftHead:
     def weight_bytes(self) -> int:
         """Bytes of its weights, as they are laid out."""
         return weight_bytes(self._laid)
+
+    @property
+    def agreement(self) -> float | None:
+        found = self.file.card.get("agreement")
+        first = found[0] if isinstance(found, list) and found else None
+        return first if isinstance(first, float) and 0 <= first <= 1 else None
 
     @property
     def settings(self) -> dict[str, Any]:

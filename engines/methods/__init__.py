@@ -98,9 +98,11 @@ def baseline() -> MethodSpec:
     return next(spec for spec in specs() if spec.baseline)
 
 
-def at_hand(draft_model: object, heads: Collection[str]) -> set[str]:
-    """Of ``MethodSpec.needs`` what there is, given whether there is a draft model, and the kinds of draft heads."""
-    return {*heads, *[DRAFT_MODEL] * bool(draft_model)}
+def at_hand(draft_model: object, heads: Mapping[str, Any] | Collection[str]) -> tuple[str, ...]:
+    """Of ``MethodSpec.needs`` what there is, given whether there is a draft model, and draft heads by kind. What a
+    method that drafts with either takes comes first: a head that is ``preferred``, the draft model, other heads."""
+    first = [kind for kind in heads if isinstance(heads, Mapping) and getattr(heads[kind], "preferred", False)]
+    return tuple(dict.fromkeys([*first, *[DRAFT_MODEL] * bool(draft_model), *heads]))
 
 
 def heads_of(started: Started) -> dict[str, LoadedHead]:

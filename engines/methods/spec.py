@@ -155,9 +155,9 @@ class MethodSpec:
         return options if chosen is None or options.get(name) in by_value else options | {name: chosen}
 
     def used(self, options: Mapping[str, Any], at_hand: Collection[str]) -> tuple[str, ...]:
-        """Of what is at hand that which it drafts with, with these options."""
+        """Of what is at hand that which it drafts with, with these options: of what helps alike the first."""
         needed = tuple(need for need in self.needed(options, at_hand) if need in at_hand)
-        allowed = [[need for need in helping if need in at_hand][:1] for option, helping in self.helped_by.items()
+        allowed = [[need for need in at_hand if need in helping][:1] for option, helping in self.helped_by.items()
                    if options.get(option)]
         return (*needed, *chain.from_iterable(allowed))
 

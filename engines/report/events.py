@@ -319,10 +319,12 @@ program decoded, rounding does not explain a token; its arithmetic is another, s
 
 @dataclass(frozen=True, slots=True)
 class LoadedHead:
-    """A learned draft head: its name, and t(n) of it as (rows, seconds)."""
+    """A learned draft head: its name, t(n) of it as (rows, seconds), and whether it comes before the draft model where
+    a method drafts with either."""
 
     name: str
     price: tuple[tuple[int, float], ...] = ()
+    preferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)

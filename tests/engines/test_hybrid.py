@@ -25,11 +25,12 @@ from engines.methods.shared.predictor import ModelPredictor
 from engines.methods.shared.tree_options import DraftNote
 from engines.model.feature_request import LAST
 from engines.report.events import Origin, Round
-from engines.runtime import Runtime
+from engines.runtime import Prices, Runtime
 from tests.conftest import TURN
 from tests.datastores.conftest import sparse
 from tests.datastores.test_dense import Toy, dense
 from tests.engines.toys import outcome, showing
+from tests.heads import make_head
 
 ROOM = DraftLimits(100, 500)
 
@@ -152,7 +153,7 @@ def test_a_model_beside_copies_loses_no_more_than_a_share_of_the_time():
     """It is tried once rounds without it have paid for a try, again where it won, and hardly where it lost."""
     def tries(accepted: bool) -> list[int]:
         budget = Budget(CostCurve(((1, 1.0), (2, 1.06), (64, 4.0))))
-        budget.compete(trusted=False)
+        budget.compete(None)
         tried = []
         for number in range(60):
             tree, none = DraftTree(), Budget(budget.price).rate(DraftTree())
@@ -294,7 +295,7 @@ def test_a_draft_model_that_missed_much_is_not_dearer_for_it_than_later(tiny):
     tiny.draft.extend(list(range(3, 33)))
     assert predictor.unread(range(40)) == 10 and predictor.unread(range(20)) == 1
     budget = Budget(CostCurve(((1, 1.0), (2, 1.06), (64, 4.0))), timed=True)
-    budget.compete(trusted=True)
+    budget.compete(0.7)
     assert budget.more(("draft", 0), [], 3, lambda n: 0.08 * n, once=5.0)
     budget.learn(DraftTree.chain([5], Origin("draft"), [0.9]), (0,), 5.08, 1.06)
     assert budget.chain_rate(("draft", 0), 3, lambda n: 0.08 * n) > 1.3, "it took what was expected"
@@ -312,6 +313,18 @@ def test_a_head_is_a_part_where_there_is_one_and_no_draft_model(tiny):
     assert all("eagle" not in e.note.get("scores", {}) for e in events if isinstance(e, Round))
     with_head, without = (tiny.memory("hybrid", {"model": on}, 10) for on in (True, False))
     assert with_head > without
+
+
+@pytest.mark.parametrize(("agreement", "price", "first"), [
+    (0.6, 0.05, "eagle"), (0.6, 0.09, "draft"), (0.4, 0.05, "draft"), (None, 0.05, "draft")])
+def test_a_head_that_agrees_and_costs_clearly_less_comes_before_the_draft_model(tiny, agreement, price, first):
+    head = make_head(tiny.target)
+    head.file.card.update({"agreement": [agreement]} if agreement else {})
+    prices = Prices(CostCurve(((1, 1.0), (64, 1.5))), CostCurve(((1, 0.1),)), {head.config.kind: CostCurve(((1, price),))})
+    made = Runtime(tiny.target, tiny.tokenizer, prices, draft=tiny.draft, heads={head.config.kind: head})
+    assert made.ready.heads[head.config.kind].preferred == (first == "eagle")
+    _, *events = made.run(Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=8))
+    assert {e.note["drafted_by"] for e in events if isinstance(e, Round) and e.draft.tokens} == {first}
 
 
 @pytest.mark.parametrize("keeps", [True, False])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engines.core.outcome import Outcome
+from engines.cost.budget import DRAFT_MODEL
 from engines.errors import UsageProblem
 from engines.methods.drafter import Resources
 from engines.methods.shared.predictor import ModelPredictor, TranslatingPredictor
@@ -15,7 +16,7 @@ from engines.methods.shared.predictor_drafter import PredictorDrafter
 class DraftModel(PredictorDrafter):
     """Drafts with a second causal model that keeps its own KV buffer across rounds and turns."""
 
-    trusted = True
+    expected = DRAFT_MODEL
 
     def __init__(self, resources: Resources, **options: Any) -> None:
         if resources.draft_model is None:

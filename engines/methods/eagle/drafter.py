@@ -22,7 +22,7 @@ class Eagle(PredictorDrafter):
                 "give --head one that was trained for this model, or choose another engine",
             )
         self.head = resources.heads[EAGLE_HEAD]
-        self.features, self.reads = self.head.request, self.head.reads
+        self.features, self.reads, self.expected = self.head.request, self.head.reads, self.head.agreement
         super().__init__(resources, self.head, self.head, resources.head_prices.get(EAGLE_HEAD), **options)
 
     def start(self, outcome: Outcome) -> None:

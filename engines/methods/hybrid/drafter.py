@@ -56,7 +56,7 @@ class Hybrid(Drafter):
             elif spec.needs[0] in taken:
                 self.model = spec.id, kind(resources, **given)
                 if self.budget is not None:
-                    self.budget.compete(kind.trusted)
+                    self.budget.compete(self.model[1].expected)
         self.draws_chains = self.model is not None and self.model[1].draws_chains
         self._offers: dict[str, tuple[DraftTree, float]] = {}  # of this round, with the seconds that each took
         self._taken = ""  # who drafted what is verified: a source, or the model
@@ -148,7 +148,7 @@ def _parts(resources: Resources) -> list[tuple[MethodSpec, tuple[str, ...]]]:
         UsageProblem, DatastoreProblem: one that is named can't be searched.
     """
     stores, out = resources.open_datastores, []
-    there = methods.at_hand(resources.draft_model, resources.heads)
+    there = set(methods.at_hand(resources.draft_model, resources.heads))
     for spec in methods.specs():
         searched = [need for need in spec.needs if "datastore" in need]
         if not spec.drafts_from or not there.issuperset(set(spec.needs).difference(searched)):

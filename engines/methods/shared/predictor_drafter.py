@@ -49,8 +49,9 @@ class PredictorDrafter(Drafter):
     """
 
     note: ClassVar[type[DraftNote]] = DraftNote
-    trusted: ClassVar[bool] = False
-    """Whether it is tried beside copies before they have paid for a try."""
+    expected: float | None = None
+    """The share of its first tokens that is expected to be accepted, where that is known; then it is tried beside
+    copies before they have paid for a try."""
 
     def __init__(
         self, resources: Resources, predictor: Predictor, drafting: Drafting, price: CostCurve | None, *, budget: str,
