@@ -320,7 +320,8 @@ def test_a_head_is_a_part_where_there_is_one_and_no_draft_model(tiny):
 def test_a_head_that_agrees_and_costs_clearly_less_comes_before_the_draft_model(tiny, agreement, price, first):
     head = make_head(tiny.target)
     head.file.card.update({"agreement": [agreement]} if agreement else {})
-    prices = Prices(CostCurve(((1, 1.0), (64, 1.5))), CostCurve(((1, 0.1),)), {head.config.kind: CostCurve(((1, price),))})
+    of_heads = {head.config.kind: CostCurve(((1, price),))}
+    prices = Prices(CostCurve(((1, 1.0), (64, 1.5))), CostCurve(((1, 0.1),)), of_heads)
     made = Runtime(tiny.target, tiny.tokenizer, prices, draft=tiny.draft, heads={head.config.kind: head})
     assert made.ready.heads[head.config.kind].preferred == (first == "eagle")
     _, *events = made.run(Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=8))
