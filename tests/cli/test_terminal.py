@@ -227,7 +227,7 @@ def test_the_default_engine_says_what_it_was_and_nothing_else_on_stderr():
     found = json.loads(outcome(*asked, "--engine", "pld", "--format", "json")[1])
     code, out, err = outcome(*asked)
     assert (code, out.decode()) == (0, found["text"]), "the default engine prints the same text, exactly"
-    assert err.startswith("draft: ") and "Warning" not in err
+    assert err.startswith("hybrid: ") and "Warning" not in err
 
 
 LOAD, LOADED = loader.load_here, {}
