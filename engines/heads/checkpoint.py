@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from engines.errors import ModelUnavailable, first_line
-from engines.folders import write_json
+from engines.folders import model_label, write_json
 from engines.heads.eagle_layout import eagle_config, eagle_head, eagle_tensors
 from engines.heads.head_config import MedusaConfig
 from engines.heads.head_file import HeadFile
@@ -54,7 +54,9 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
 
 def write(file: HeadFile, target: str, dtype: str = "bfloat16") -> None:
     """Write a head in the layout that vLLM reads. Rows of the language modelling head that are the target's are left
-    out, which is said under ``OWN``. Raises OSError; ValueError: the layout has no place for it."""
+    out, which is said under ``OWN``; of a target in a folder of this machine the last parts of its name are written.
+    Raises OSError; ValueError: the layout has no place for it."""
+    target = model_label(target)
     medusa = isinstance(file.config, MedusaConfig)
     tensors = medusa_tensors(file) if medusa else eagle_tensors(file)
     config = medusa_config(file, target) if medusa else eagle_config(file.config, target)

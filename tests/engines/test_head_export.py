@@ -42,6 +42,12 @@ def test_an_exported_head_drafts_what_it_drafted(tiny, tmp_path, monkeypatch, en
     assert found.ids is None if engine == "medusa" else found.ids.equal(file.ids)
 
 
+def test_no_place_on_this_machine_is_written(tiny, tmp_path):
+    write(replace(make_file(tiny.target), folder=tmp_path / "head"), str(tmp_path / "models" / "mine"), "float32")
+    assert str(tmp_path) not in (tmp_path / "head" / "config.json").read_text() and "models/mine" in (
+        tmp_path / "head" / "config.json").read_text()
+
+
 def test_the_rows_are_those_of_the_target_and_of_no_other(tiny, tmp_path):
     file = make_file(tiny.target)
     held = exported(file, tiny.target, tmp_path / "out")
