@@ -70,7 +70,7 @@ def test_a_file_of_ones_own(tmp_path):
     assert name == "mine" and isinstance(entry, PaperEntry)
     assert [case.turns for case in asked_of(entry.prompts).cases] == [("one",), ("two",)]
     (tmp_path / "asked.txt").unlink()
-    with pytest.raises(UsageProblem, match="cannot be read"):
+    with pytest.raises(UsageProblem, match="there is no file"):
         asked_of(entry.prompts)
 
 
