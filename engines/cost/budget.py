@@ -216,6 +216,7 @@ class Budget:
         self._rounds = 0
         self._expected_drafting = 0.0  # seconds of drafting expected for this round, and of reading before it
         self._expected_reading = 0.0
+        self._drafted: float | None = None  # seconds of this round's drafting alone, where searches stand beside it
         self._valued: list[tuple[DraftTree, list[float]]] = []  # this round's trees, with the values of their nodes
         self._pruned: DraftTree | None = None  # the one that the round's draft was cut from
         self._tables: dict[object, list[float]] = {}
@@ -320,6 +321,10 @@ class Budget:
         if self.timed:
             self.acceptance.to_search[source] = self._to_search(source) + won - seconds / self._verify(1)
 
+    def drafted(self, seconds: float) -> None:
+        """What a draft model beside sources of copies took in this round."""
+        self._drafted = seconds
+
     def _to_search(self, source: str) -> float:
         return self.acceptance.to_search.setdefault(source, _AT_FIRST)
 
@@ -393,18 +398,22 @@ class Budget:
         if self.timed:
             drafting = max(0.0, draft_seconds - self._expected_reading)
             took = (self._verify(1 + len(tree)) + min(drafting, _SLOWEST * self._at(1))) / self._verify(1)
-            self.acceptance.rest.learn(1 + len(path) - took)
             self.acceptance.times.learn(self._at(1), self._at(1 + len(tree)), verify_seconds)
-            self.acceptance.drafting.learn(draft_seconds, self._expected_drafting + self._expected_reading)
+            if self._rounds:  # the first drafts read from disk, and import
+                self.acceptance.rest.learn(1 + len(path) - took)
+                self.acceptance.drafting.learn(
+                    draft_seconds if self._drafted is None else self._drafted,
+                    self._expected_drafting + self._expected_reading)
             self._times.clear()
         self._seen, self._valued, self._pruned = [], [], None
         self._expected_drafting = self._expected_reading = 0.0
+        self._drafted = None
         self._tables.clear()
         self._rounds += 1
 
     def _settle(self, tree: DraftTree, accepted: int) -> None:
         """What the round took and brought, by the prices: what a draft model beside copies may lose after it."""
-        drafting = self.acceptance.drafting.factor * self._expected_drafting
+        drafting = self._draft(lambda _: self._expected_drafting, int(self._expected_drafting > 0))
         one, took = self._verify(1), self._verify(1 + len(tree)) + drafting
         won = (1 + accepted) * one - took if self._expected_drafting else 0.0
         if self.acceptance.to_lose is not None:
@@ -423,7 +432,7 @@ class Budget:
         return self._times[rows - 1]
 
     def _draft(self, seconds: Callable[[int], float], n: int) -> float:
-        return seconds(n) * self.acceptance.drafting.factor if n else 0.0
+        return self.acceptance.drafting.seconds(seconds(n)) if n else 0.0
 
 
 def _posterior(kept: list[float], total: list[float], prior: float, copied: bool) -> list[float]:

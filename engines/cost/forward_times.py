@@ -42,20 +42,33 @@ class ForwardTimes:
 
 
 class DraftingTime:
-    """A factor that corrects what drafting is foreseen to take. A price that was measured in a busy moment is corrected
-    by the first drafts.
+    """What drafting takes, beside what the price of its passes says: a factor for each pass (a price of a busy moment
+    corrects itself), and seconds for a draft of any length (reading what others drafted, what is between the passes).
+    They are fitted to the drafts by least squares of relative errors, the latest counting most.
 
     Attributes:
-        factor: the mean ratio, the latest drafts counting most.
+        factor, more: 1 and 0 before anything is seen.
     """
 
     def __init__(self) -> None:
-        self.factor = 1.0
-        self._drafts, self._sum = _AS_FORESEEN, _AS_FORESEEN  # that were seen, and of their ratios
+        self.factor, self.more = 1.0, 0.0
+        self._sums = [0.0] * 5  # of 1, u, u * u, ratio, u * ratio, where u is one over the seconds foreseen
+
+    def seconds(self, foreseen: float) -> float:
+        """Seconds that a draft is expected to take, where the price says ``foreseen``."""
+        return self.factor * foreseen + self.more
 
     def learn(self, took: float, foreseen: float) -> None:
         """Drafting that was foreseen to take so many seconds took others; 0 where either is not known."""
-        if foreseen > 0 and took > 0:
-            self._drafts = _DRAFTS * self._drafts + 1
-            self._sum = _DRAFTS * self._sum + min(took / foreseen, _SLOWEST)
-            self.factor = self._sum / self._drafts
+        if foreseen <= 0 or took <= 0:
+            return
+        u, ratio = 1 / foreseen, min(took / foreseen, _SLOWEST)
+        self._sums = [_DRAFTS * old + new for old, new in zip(self._sums, (1, u, u * u, ratio, u * ratio))]
+        count, us, squares, ratios, products = self._sums
+        prior = _AS_FORESEEN * squares / count
+        count, squares, ratios = count + _AS_FORESEEN, squares + prior, ratios + _AS_FORESEEN
+        size = count * squares - us * us
+        self.factor, self.more = (ratios * squares - us * products) / size, (count * products - us * ratios) / size
+        if self.more < 0:
+            self.factor, self.more = ratios / count, 0.0
+        self.factor = max(self.factor, _LEAST)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engines.core.tree import DraftTree
 from engines.cost.budget import Budget, kind_of
 from engines.cost.curve import BreakEven, CostCurve, best_length
-from engines.cost.forward_times import ForwardTimes
+from engines.cost.forward_times import DraftingTime, ForwardTimes
 from engines.report.events import Origin
 
 DRAFT, PROMPT = Origin("draft"), Origin("prompt", place=0, match=2)
@@ -203,8 +203,21 @@ def test_times_are_learned_only_where_the_text_cannot_depend_on_them():
             budget.more(kind_of(DRAFT), [0.9], 20, lambda n: n * 0.3)
             budget.learn(tree, [0, 1], 8 * 0.6, price.at(3))
     assert chain_length(timed, a_token=0.3) < chain_length(untimed, a_token=0.3)
-    again = Budget(price, timed.acceptance, timed=True)
-    assert chain_length(again, a_token=0.3) <= 1, "the next run knows it"
+    assert timed.acceptance.drafting.seconds(0.6) == pytest.approx(4.8, rel=0.1), "the next run knows it"
+
+
+def test_what_drafting_takes_is_told_apart_by_pass_and_by_draft():
+    """Three milliseconds for any draft, and half of the price for each pass."""
+    drafting, rng = DraftingTime(), random.Random(0)
+    assert drafting.seconds(0.01) == 0.01
+    for _ in range(60):
+        foreseen = rng.choice((0.01, 0.02, 0.05))
+        drafting.learn(0.003 + 0.5 * foreseen, foreseen)
+    assert drafting.factor == pytest.approx(0.5, rel=0.2) and drafting.more == pytest.approx(0.003, rel=0.3)
+    assert drafting.seconds(0.03) == pytest.approx(0.018, rel=0.1)
+    drafting.learn(0.0, 0.01)
+    drafting.learn(0.01, 0.0)
+    assert drafting.factor == pytest.approx(0.5, rel=0.2), "what is not known says nothing"
 
 
 def test_a_price_of_a_busy_moment_is_corrected_by_the_first_drafts():

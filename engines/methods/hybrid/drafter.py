@@ -82,7 +82,10 @@ class Hybrid(Drafter):
         tree = offered = offers.get(best, DraftTree())
         modelled = False
         if self.model is not None and self._model_promises_more(tree, scores.get(best, 0.0), context, limits):
+            clock = perf_counter()
             drafted = self.model[1].propose(context, limits)
+            if self.budget is not None:
+                self.budget.drafted(perf_counter() - clock)
             if len(drafted):
                 best, tree, modelled = self.model[0], drafted, True
                 scores[best] = expected(drafted)
