@@ -34,14 +34,16 @@ def test_the_sample_targets_heads_are_taken_and_accepted(sample, kind, name, eng
     assert measure(list(sample.run(request))).accepted == metrics.accepted
 
 
-def test_a_head_is_taken_by_its_family():
+@pytest.mark.parametrize("asked, name, family, drafts, least", [
+    ("eagle", "sample-eagle-2", "EAGLE", 8192, 1.5), ("eagle-3", "sample", "EAGLE-3", 2048, 1.1)])
+def test_a_head_is_taken_by_its_family(asked, name, family, drafts, least):
     from engines import load
 
-    runtime = load("sample", head="eagle-3")
+    runtime = load("sample", head=asked)
     head = runtime.heads[EAGLE_HEAD]
-    assert (head.name, head.config.family, head.config.draft_vocabulary) == ("sample", "EAGLE-3", 2048)
+    assert (head.name, head.config.family, head.config.draft_vocabulary) == (name, family, drafts)
     turn = (("user", "What is a tree?"),)
     drafted, plain = (
         list(runtime.run(Request(turn, engine, options, max_new_tokens=40)))
         for engine, options in (("eagle", {"budget": "paper", "num_tokens": "4"}), ("autoregressive", {})))
-    assert drafted[-1].tokens == plain[-1].tokens and measure(drafted).mean_generated_length > 1.1
+    assert drafted[-1].tokens == plain[-1].tokens and measure(drafted).mean_generated_length > least

@@ -432,7 +432,9 @@ class Budget:
         return self._times[rows - 1]
 
     def _draft(self, seconds: Callable[[int], float], n: int) -> float:
-        return self.acceptance.drafting.seconds(seconds(n)) if n else 0.0
+        if not n:
+            return 0.0
+        return self.acceptance.drafting.seconds(seconds(n)) if self.timed else seconds(n)
 
 
 def _posterior(kept: list[float], total: list[float], prior: float, copied: bool) -> list[float]:

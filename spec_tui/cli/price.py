@@ -12,10 +12,12 @@ from typer import Option
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.errors import UsageProblem
+from engines.progress import BuildProgress
 from spec_tui.cli import round_profile
 from spec_tui.cli.failures import INTERRUPTED, Interrupt
 from spec_tui.cli.option_groups import Alone, Format, ModelOrServerOptions, OutputFormat
 from spec_tui.cli.run import load_decoder
+from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.rows import bar
 from spec_tui.present.served_price import WHAT_IT_IS
 from spec_tui.present.text import one_line
@@ -43,7 +45,7 @@ def price(
     requests: Annotated[str, Option(metavar="LIST", help=_REQUESTS)] = "",
     acceptance: Annotated[float, Option(metavar="SHARE", min=0, max=1, help=_ACCEPTANCE)] = 0.7,
     context: Annotated[int, Option(metavar="TOKENS", min=0, help=_CONTEXT)] = 0,
-    engine: Annotated[list[str] | None, Option(metavar="LANE", help=_ENGINE)] = None,
+    engine: Annotated[list[str] | None, Option(metavar="ID:OPTION=VALUE", help=_ENGINE)] = None,
     format: OutputFormat = Format.text,
     overlap: Annotated[str, Option(metavar="TRACE", help=_OVERLAP), Alone(frozenset({"format"}))] = "",
     *,
@@ -79,7 +81,9 @@ def price(
     if asked.counts:
         facts["requests"] = _requests(facts, asked, *decoder.measure_reading())
     if lanes:
-        facts["rounds"] = round_profile.profile(decoder, lanes)
+        with StageProgress() as progress:
+            facts["rounds"] = round_profile.profile(
+                decoder, lanes, lambda done, total: progress.show(BuildProgress("profiling", done, total, "prompts")))
     print(json.dumps(facts) if format is Format.json else "\n".join(lines(facts)))
     return 0
 

@@ -204,6 +204,7 @@ def test_times_are_learned_only_where_the_text_cannot_depend_on_them():
             budget.learn(tree, [0, 1], 8 * 0.6, price.at(3))
     assert chain_length(timed, a_token=0.3) < chain_length(untimed, a_token=0.3)
     assert timed.acceptance.drafting.seconds(0.6) == pytest.approx(4.8, rel=0.1), "the next run knows it"
+    assert chain_length(Budget(price, timed.acceptance), a_token=0.3) == chain_length(untimed, a_token=0.3)
 
 
 def test_what_drafting_takes_is_told_apart_by_pass_and_by_draft():

@@ -95,19 +95,10 @@ class SparseStore:
         if match is None:
             return
         yield match
-        if self._native is not None:
-            for size in range(match.length - 1, max(n_min, 1) - 1, -1):
-                if (shorter := self.longest(context, size, size)) is None:
-                    return  # only in a damaged suffix array
-                yield shorter
-            return
-        query = self._query(context, match.length)
         for size in range(match.length - 1, max(n_min, 1) - 1, -1):
-            suffix = query[len(query) - size * self._width :]
-            begin = self._begin(suffix)
-            if begin is None:
+            if (shorter := self.longest(context, size, size)) is None:
                 return  # only in a damaged suffix array
-            yield self._match(size, suffix, begin)
+            yield shorter
 
     def continuations(self, match: Match, length: int = 10, limit: int = 5000) -> Continuations:
         begin = int(match.where)

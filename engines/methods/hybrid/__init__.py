@@ -77,8 +77,8 @@ SPEC = MethodSpec(
     origins=(DRAFT, RETRIEVAL, PROMPT, OUTPUT, HISTORY),
     options=(
         BUDGET,
-        Option("model", True, "Whether the draft model, or else an EAGLE head, drafts where it promises more than the "
-               "best source."),
+        Option("model", True, "Whether the draft model or an EAGLE head drafts where it promises more than the best "
+               "source. A head comes first if it agrees with the target and costs clearly less."),
         Option("threshold", 2.0, "Draft model or EAGLE head, budget=paper: it drafts where the best score is below "
                "this. With budget=auto tokens per second decide, by acceptance so far and price.", 0, 64),
         Option("c", 64, "Exact match: most nodes of the trie that are drafted.", 1, 256),

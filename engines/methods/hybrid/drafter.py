@@ -7,8 +7,8 @@ model drafts. With ``budget=auto`` each source's probabilities count as far as t
 second are compared. The text that is written judges the draft of each source, verified or not. A search takes time, a
 tenth of a small model's pass: a source whose drafts do not win that back searches only now and then, so that it loses
 no more than a small share of all time. A model costs more, and is judged only where it drafts, so it may lose less; of
-a head less is expected than where it drafts alone. The turn to the model is decided before it draws anything, so that
-the rejection law stays exact.
+one whose agreement with the target is not known less is expected than where it drafts alone. The turn to the model is
+decided before it draws anything, so that the rejection law stays exact.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -31,7 +31,7 @@ NEEDS = {"sparse": "datastore", "dense": "dense datastore"}
 """What the method that searches a part of a datastore needs, and nothing else."""
 
 _PIECES = 64  # labels of the last tokens that are kept
-_LIMITS = {"c": 24, "drafts": 10, "length": 10}
+_LIMITS = {"c": 24, "drafts": 10, "length": 10}  # values of the methods' options, of those that they have
 _NODES = 512  # of a draft
 
 
@@ -71,14 +71,13 @@ def probe(model: ProbeModel, name: str, text: str, prompt: str | None = None) ->
 
 def probe_part(
     part: str, name: str, context: Sequence[int], datastores: OpenDatastores, detokenizer: Detokenizer,
-    vocab_size: int, hidden: np.ndarray | None = None, sizes: Mapping[str, int] = _LIMITS,
+    vocab_size: int, hidden: np.ndarray | None = None,
 ) -> ProbeDraft:
     """The draft after ``context`` of the method that searches this part of a datastore.
 
     Args:
         part: one of ``NEEDS``.
         hidden: the target's hidden state float32 [H] of the row that produced the last token; for the dense part.
-        sizes: values of the method's options, if it has them.
 
     Raises:
         UsageProblem, DatastoreProblem: see ``OpenDatastores.sparse``.
@@ -89,13 +88,13 @@ def probe_part(
         datastores=(name,),
     )
     options = spec.parse({})
-    drafter = spec.load_drafter()(resources, **options | {k: v for k, v in sizes.items() if k in options})
+    drafter = spec.load_drafter()(resources, **options | {k: v for k, v in _LIMITS.items() if k in options})
     outcome = Outcome(
         context=list(context), prompt_length=len(context) - 1, position=len(context) - 1, tree=DraftTree(),
         verdict=Verdict(tokens=[context[-1]]), logits=None,
     )
     drafter.start(outcome)  # reads the datastore into memory, so that the lookup is timed as in a run
-    tree = drafter.draft(list(context), DraftLimits(sizes.get("length", _NODES), _NODES))
+    tree = drafter.draft(list(context), DraftLimits(_LIMITS["length"], _NODES))
     draft = Draft(
         tokens=tuple(tree.tokens), parents=tuple(tree.parents), pieces=tuple(map(detokenizer.piece, tree.tokens)),
         probs=tuple(tree.probs), origin=tuple(tree.origin), origins=tuple(tree.origins),

@@ -10,5 +10,6 @@ it is fed: whatever is drafted, and in whichever tree, every engine has the logi
 
 ``library`` takes the code of the package that is compiled for processors like this one, or compiles it with the
 machine's C++ compiler, once, in seconds, and keeps it in the user's cache.
-``linear`` has the layers for any model, ``forward`` the whole forward for Llama-like ones.
+``linear`` has the layers for any model, ``forward`` the whole forward for Llama-like ones, ``lookups.cpp`` what
+``engines.datastores.search`` asks.
 """
