@@ -4,8 +4,9 @@
 
 llama.cpp serves the model's GGUF file in as many slots as requests, once without drafts and once with its own. Each
 prompt is first asked alone: that tells the tokens and the drafted rows of its rounds. Then b are asked at once, and
-tokens are counted while all b are being written. The forecast knows the rounds of each prompt alone and t(n): a pass of
-b requests takes as long as one over all their rows. t(n) is that of requests at once without drafts, a row each.
+tokens are counted while all b are being written. The forecast knows the rounds of each prompt alone, t(n) of one request
+with n rows, and what b requests without drafts take longer than t(b): sampling and sending for each of them. A pass of b
+requests takes as long as one over all their rows, and that.
 --write puts the table and a plot of it into docs.
 """
 
@@ -16,7 +17,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Barrier
 from time import perf_counter
@@ -114,13 +115,9 @@ def measured(asked: argparse.Namespace, counts: Sequence[int]) -> tuple[list[AtO
     cases = (suite.by_name(Path(asked.suite)) or suite.shipped()).cases
     # the shortest: those that are read first don't wait long for the others
     prompts = sorted((case.turns[0] for case in cases), key=len)[: max(counts)]
-    sizes = sorted({*counts, 1, 2, 4, 8, 16, 32, 64})
-    with served(file, max(sizes)) as server:
-        price = t_of_requests(server, sizes)
-    draft_price = None
-    if draft is not None:
-        with served(draft, max(counts)) as server:
-            draft_price = t_of_requests(server, counts)
+    price, draft_price = t_of_rows(file), t_of_rows(draft) if draft is not None else None
+    with served(file, max(counts)) as server:
+        together = t_of_requests(server, counts)
     forecast = Served(price=price, draft_price=draft_price)
     options = {"spec": asked.spec, "most": asked.most, "ngram": asked.ngram}
     with served(file, max(counts)) as plain, served(file, max(counts), draft, **options) as drafting:
@@ -131,16 +128,18 @@ def measured(asked: argparse.Namespace, counts: Sequence[int]) -> tuple[list[AtO
                      for _ in range(asked.repeats)]
             none, drafted = (statistics.median(side) for side in zip(*pairs))
             gains = MedianInterval.of([drafted / none for none, drafted in pairs])
-            rows.append(AtOnce(count, none, drafted, gains, gain(forecast, count, alone[:count])))
+            rows.append(AtOnce(count, none, drafted, gains, gain(forecast, together, count, alone[:count])))
             print(rows[-1], flush=True)
     mean = [statistics.mean(side) for side in zip(*((found.tokens, found.drafted) for found in alone))]
-    curve = ", ".join(f"t({n}) {seconds * 1e3:.1f}" for n, seconds in price.points)
+    curve = ", ".join(f"t({n}) {seconds * 1e3:.1f}" for n, seconds in price.points if n in (1, 2, 4, 8, 16, 32, 64))
+    curve += "; requests at once " + ", ".join(f"{n}: {seconds * 1e3:.1f}" for n, seconds in together.points)
     return rows, f"Alone, a round has {mean[0]:.2f} tokens and {mean[1]:.2f} drafted ones. {curve} ms."
 
 
-def gain(forecast: Served, count: int, alone: Sequence[Rounds]) -> float:
-    """Tokens a second with these rounds over those without drafts, for so many requests at once."""
-    model = forecast.by(count)
+def gain(forecast: Served, together: CostCurve, count: int, alone: Sequence[Rounds]) -> float:
+    """Tokens a second with these rounds over those without drafts, for so many requests at once. ``together``: what a
+    round of so many takes without drafts."""
+    model = replace(forecast.by(count), other=max(0.0, together.at(count) - forecast.price.at(count)))
     tokens, drafted = (statistics.mean(side) for side in zip(*((found.tokens, found.drafted) for found in alone)))
     return tokens / model.needs(drafted)
 
@@ -196,6 +195,12 @@ def rounds_of(server: LlamaCppServer, prompt: str, tokens: int) -> Rounds:
     model = Endless.of(server)
     found = measure(model.run(Request((("user", prompt),), max_new_tokens=tokens)))
     return Rounds((found.new_tokens - 1) / found.target_forwards, found.drafted / found.target_forwards)
+
+
+def t_of_rows(file: Path) -> CostCurve:
+    """t(n) of n rows of one request."""
+    with served(file, 1) as server:
+        return CostCurve(Endless.of(server).measure_price().price)
 
 
 def t_of_requests(server: LlamaCppServer, sizes: Sequence[int]) -> CostCurve:

@@ -3,8 +3,10 @@
 
 namespace {
 
-// Vectors of outputs that are multiplied together: an input that was loaded serves all of them.
-constexpr int at_once = registers == 32 && vectors == 2 ? 2 : 1;
+// Vectors of outputs that are multiplied together with R rows: an input that was loaded serves all of them. With a small
+// number for every 16 inputs there are too many sums for that.
+template <Stored kind, int R>
+constexpr int together_of = registers == 32 && vectors == 2 && (form(kind).each != 16 || R <= 2) ? 2 : 1;
 
 // For each of R rows, and each of the vectors; their sums stay in registers only where the loop is gone.
 #define OF_ROWS(r) _Pragma("GCC unroll 8") for (int r = 0; r < R; r++)
@@ -15,6 +17,7 @@ template <Stored kind, int R>
 void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded& x, Floats (*total)[R]) {
   using Sums = Dots<most(kind)>;
   constexpr Form f = form(kind);
+  constexpr int at_once = together_of<kind, R>;
   constexpr int run = std::min(8, Sums::words), offset = f.offset - Sums::offset;
   const int8_t* with = x.numbers + input * R;
   const int64_t place = input / group * R;
@@ -52,6 +55,7 @@ template <Stored kind, int R>
 void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded& x, Floats (*total)[R]) {
   using Sums = Dots<most(kind)>;
   constexpr Form f = form(kind);
+  constexpr int at_once = together_of<kind, R>;
   constexpr int words = f.each / 4, run = std::min(words, Sums::words), offset = f.offset - Sums::offset;
   const int8_t* with = x.numbers + input * R;
   const int16_t* sums = f.each == 16 ? x.sum_16 + input / 16 * R : x.sum_32 + input / 32 * R;
@@ -104,6 +108,7 @@ void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded
 template <Stored kind, int R>
 void rounded_block(int64_t count, const Weight& w, const Rounded& x, int64_t number, const Result& to) {
   constexpr Form f = form(kind);
+  constexpr int at_once = together_of<kind, R>;
   // Without VNNI full tiles of short spans wait for arithmetic: prefetching would only take time.
   constexpr bool waits_for_memory = Dots<most(kind)>::words > 1 << 15 || R < tile_rows || f.span != group;
   const uint8_t* at = w.blocks + number * block_size(w);
@@ -112,7 +117,7 @@ void rounded_block(int64_t count, const Weight& w, const Rounded& x, int64_t num
 #pragma GCC unroll 1
     for (int vector = 0; vector < vectors; vector += at_once) {
       constexpr int64_t size = span_size(kind) / vectors * at_once;
-      if (waits_for_memory) fetch(at + vector / at_once * size, size);
+      if (waits_for_memory) fetch(at + vector / at_once * size, size, f.each == 16 ? 2 * span_size(kind) : 4 << 10);
       if constexpr (f.span == group) add_span_of_32<kind, R>(at, vector, input, x, total + vector);
       else add_span_of_256<kind, R>(at, vector, input, x, total + vector);
     }
