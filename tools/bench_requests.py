@@ -1,35 +1,44 @@
 """Requests at once against a real server: what drafting gains, beside the forecast of ``engines.cost.concurrent``.
 
     python tools/bench_requests.py --model smollm2 --spec ngram-simple [--requests 1,2,4,8,16] [--write]
+    python tools/bench_requests.py --model smollm2 --vllm [...]
 
-llama.cpp serves the model's GGUF file in as many slots as requests, once without drafts and once with its own. Each
-prompt is first asked alone: that tells the tokens and the drafted rows of its rounds. Then b are asked at once, and
-tokens are counted while all b are being written. The forecast knows the rounds of each prompt alone, t(n) of one request
-with n rows, and what b requests without drafts take longer than t(b): sampling and sending for each of them. A pass of b
-requests takes as long as one over all their rows, and that.
---write puts the table and a plot of it into docs.
+A server gets as many slots as requests, once without drafts and once with its own. Each prompt is first asked alone:
+that tells the tokens and the drafted rows of its rounds. Then b are asked at once, and tokens are counted while all b
+are being written. The forecast knows the rounds of each prompt alone and t(n): a pass of b requests takes as long as
+one over all their rows.
+
+llama.cpp serves the GGUF file. Its t(n) is that of one request that reads n tokens; requests at once without drafts
+tell what it takes to sample and send a token. It drafts for one request after the other. vLLM (the environment of
+``make test-vllm``) serves the model in float32 and copies n-grams, which takes next to no time. Its t(n) is that of n
+requests without drafts. --write puts the table and a plot of it into docs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Barrier
 from time import perf_counter
 
 import pages
+import test_vllm
 
+from engines import folders
 from engines.bench import suite
 from engines.cost.concurrent import Served
 from engines.cost.curve import CostCurve
 from engines.hub.known_models import draft_beside, resolve
 from engines.machine import processors
-from engines.methods.llama_cpp import SPEC
+from engines.methods.llama_cpp import SPEC as LLAMA_CPP
+from engines.methods.server import SPEC as SERVER
 from engines.race.interval import MedianInterval
 from engines.report.events import Prefilled, Round
 from engines.report.metrics import measure
@@ -37,10 +46,15 @@ from engines.request import Request
 from engines.servers.connection import Connection
 from engines.servers.llama_cpp import LlamaCppModel
 from engines.servers.llama_cpp_start import LlamaCppServer, Settings
+from engines.servers.openai_compatible import OpenAICompatibleModel
+from engines.servers.served_model import ServedModel
 from spec_tui.export.plots import Bar, BarRow, Plot, draw
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "servers.md"
 CONTEXT = 768  # tokens of each request
+
+Server = Callable[[], ServedModel]
+"""Connects to it anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,35 @@ class Rounds:
 
     tokens: float
     drafted: float
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What a server takes without drafts.
+
+    Attributes:
+        rows: t(n) of n rows.
+        at_once: for n requests at once, a token each.
+    """
+
+    rows: CostCurve
+    at_once: CostCurve
+
+    @property
+    def token(self) -> float:
+        """Seconds to sample and send a token: what n requests take longer than n rows, by least squares."""
+        more = [(count, seconds - self.rows.at(count)) for count, seconds in self.at_once.points]
+        return sum(count * longer for count, longer in more) / sum(count**2 for count, _ in more)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """One that drafts nothing, one that drafts, and what the forecast knows of them."""
+
+    plain: Server
+    drafting: Server
+    times: Times
+    forecast: Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +116,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2", help="a known name or a GGUF file (default: smollm2)")
     parser.add_argument("--draft", type=Path, help="GGUF file of the draft model (default: the one beside the model)")
     parser.add_argument("--suite", default="", help="coding, or the shipped one (default)")
+    parser.add_argument("--vllm", action="store_true", help="vLLM in place of llama.cpp")
     parser.add_argument("--spec", default="ngram-simple", help="how llama.cpp drafts (default: ngram-simple)")
     parser.add_argument("--most", type=int, default=8, help="tokens that it drafts at most (default: 8)")
     parser.add_argument("--ngram", type=int, default=4, help="tokens of the n-gram that it looks for (default: 4)")
@@ -85,9 +129,10 @@ def main() -> None:
     rows, note = measured(asked, counts)
     print(note)
     if asked.write:
-        name = f"requests-{Path(asked.model).stem}.svg"
+        server, on = ("-vllm", " vLLM") if asked.vllm else ("", "")
+        name = f"requests-{Path(asked.model).stem}{server}.svg"
         draw(plot(rows), PAGE.with_name(name))
-        pages.put(PAGE, f"requests {asked.model}", page_text(rows, note, name))
+        pages.put(PAGE, f"requests {asked.model}{on}", page_text(rows, note, name))
 
 
 def page_text(rows: Sequence[AtOnce], note: str, picture: str) -> str:
@@ -108,67 +153,110 @@ def plot(rows: Sequence[AtOnce]) -> Plot:
 
 def measured(asked: argparse.Namespace, counts: Sequence[int]) -> tuple[list[AtOnce], str]:
     """Measured and forecast gains, and a sentence on rounds and t(n)."""
+    cases = (suite.by_name(Path(asked.suite)) or suite.shipped()).cases
+    # the shortest: those that are read first don't wait long for the others
+    prompts = sorted((case.turns[0] for case in cases), key=len)[: max(counts)]
+    with (vllm_servers if asked.vllm else llama_cpp_servers)(asked, counts) as servers:
+        alone = [rounds_of(servers.drafting, prompt, asked.tokens) for prompt in prompts]
+        rows = []
+        for count in counts:
+            pairs = [tuple(rate(server, prompts[:count], asked.tokens) for server in (servers.plain, servers.drafting))
+                     for _ in range(asked.repeats)]
+            none, drafted = (statistics.median(side) for side in zip(*pairs))
+            gains = MedianInterval.of([drafted / none for none, drafted in pairs])
+            rows.append(AtOnce(count, none, drafted, gains, gain(servers, count, alone[:count])))
+            print(rows[-1], flush=True)
+    mean = [statistics.mean(side) for side in zip(*((found.tokens, found.drafted) for found in alone))]
+    return rows, f"Alone, a round has {mean[0]:.2f} tokens and {mean[1]:.2f} drafted ones. {in_words(servers.times)}"
+
+
+def in_words(times: Times) -> str:
+    """Both curves."""
+    rows = ", ".join(f"t({n}) {seconds * 1e3:.1f}" for n, seconds in times.rows.points if n & (n - 1) == 0)
+    requests = ", ".join(f"{n}: {seconds * 1e3:.1f}" for n, seconds in times.at_once.points)
+    return f"{rows} ms" + (f"; requests at once {requests} ms." if times.rows != times.at_once else ".")
+
+
+def gain(servers: Servers, count: int, alone: Sequence[Rounds]) -> float:
+    """Tokens a second with these rounds over those without drafts, for so many requests at once."""
+    tokens, drafted = (statistics.mean(side) for side in zip(*((found.tokens, found.drafted) for found in alone)))
+    times = servers.times
+    return tokens * times.at_once.at(count) / (
+        servers.forecast.by(count).seconds(drafted) + count * tokens * times.token)
+
+
+@contextmanager
+def llama_cpp_servers(asked: argparse.Namespace, counts: Sequence[int]) -> Iterator[Servers]:
+    """llama.cpp with the GGUF file, and with a draft model where that is asked for."""
     file = Path(resolve(asked.model))
     draft = (asked.draft or draft_beside(file)) if "draft" in asked.spec else None
     if "draft-simple" in asked.spec and draft is None:
         raise SystemExit(f"no draft model lies beside {file}: give --draft FILE")
-    cases = (suite.by_name(Path(asked.suite)) or suite.shipped()).cases
-    # the shortest: those that are read first don't wait long for the others
-    prompts = sorted((case.turns[0] for case in cases), key=len)[: max(counts)]
-    price, draft_price = t_of_rows(file), t_of_rows(draft) if draft is not None else None
-    with served(file, max(counts)) as server:
-        together = t_of_requests(server, counts)
-    forecast = Served(price=price, draft_price=draft_price)
+    times = llama_cpp_times(file, counts)
+    forecast = Served(price=times.rows)
+    if draft is not None:
+        step = llama_cpp_times(draft, counts).at_once.at(1)
+        forecast = replace(forecast, draft_price=CostCurve(((1, step), (2, 2 * step))))  # one request after the other
     options = {"spec": asked.spec, "most": asked.most, "ngram": asked.ngram}
-    with served(file, max(counts)) as plain, served(file, max(counts), draft, **options) as drafting:
-        alone = [rounds_of(drafting, prompt, asked.tokens) for prompt in prompts]
-        rows = []
-        for count in counts:
-            pairs = [(rate(plain, prompts[:count], asked.tokens), rate(drafting, prompts[:count], asked.tokens))
-                     for _ in range(asked.repeats)]
-            none, drafted = (statistics.median(side) for side in zip(*pairs))
-            gains = MedianInterval.of([drafted / none for none, drafted in pairs])
-            rows.append(AtOnce(count, none, drafted, gains, gain(forecast, together, count, alone[:count])))
-            print(rows[-1], flush=True)
-    mean = [statistics.mean(side) for side in zip(*((found.tokens, found.drafted) for found in alone))]
-    curve = ", ".join(f"t({n}) {seconds * 1e3:.1f}" for n, seconds in price.points if n in (1, 2, 4, 8, 16, 32, 64))
-    curve += "; requests at once " + ", ".join(f"{n}: {seconds * 1e3:.1f}" for n, seconds in together.points)
-    return rows, f"Alone, a round has {mean[0]:.2f} tokens and {mean[1]:.2f} drafted ones. {curve} ms."
+    with llama_cpp(file, max(counts)) as plain, llama_cpp(file, max(counts), draft, **options) as drafting:
+        yield Servers(plain, drafting, times, forecast)
 
 
-def gain(forecast: Served, together: CostCurve, count: int, alone: Sequence[Rounds]) -> float:
-    """Tokens a second with these rounds over those without drafts, for so many requests at once. ``together``: what a
-    round of so many takes without drafts."""
-    model = replace(forecast.by(count), other=max(0.0, together.at(count) - forecast.price.at(count)))
-    tokens, drafted = (statistics.mean(side) for side in zip(*((found.tokens, found.drafted) for found in alone)))
-    return tokens / model.needs(drafted)
+def llama_cpp_times(file: Path, counts: Sequence[int]) -> Times:
+    with llama_cpp(file, 1) as server:
+        rows = CostCurve(server().measure_price().price)
+    with llama_cpp(file, max(counts)) as server:
+        return Times(rows, t_of_requests(server, counts))
 
 
 @contextmanager
-def served(file: Path, slots: int, draft: Path | None = None, **options) -> Iterator[LlamaCppServer]:
-    """llama.cpp with a file, in so many slots."""
-    chosen = SPEC.parse({**options, "draft": str(draft or ""), "context": CONTEXT})
+def llama_cpp(file: Path, slots: int, draft: Path | None = None, **options) -> Iterator[Server]:
+    chosen = LLAMA_CPP.parse({**options, "draft": str(draft or ""), "context": CONTEXT})
     server = LlamaCppServer(Settings(file=str(file), threads=processors(), slots=slots, **chosen))
     try:
-        yield server
+        yield lambda: EndlessOnLlamaCpp(Connection(server.connection.address, server.key, direct=True), LLAMA_CPP)
     finally:
         server.close()
 
 
-class Endless(LlamaCppModel):
-    """A model whose answers don't end by themselves: b requests stay b."""
+@contextmanager
+def vllm_servers(asked: argparse.Namespace, counts: Sequence[int]) -> Iterator[Servers]:
+    """vLLM with the model in float32, and with a drafter that copies n-grams."""
+    environment = folders.cache() / "vllm"
+    test_vllm.prepare(environment)
+    speculation = {"method": "ngram", "num_speculative_tokens": asked.most, "prompt_lookup_max": asked.ngram,
+                   "prompt_lookup_min": 2}
+    with TemporaryDirectory(dir=environment) as place:
+        test_vllm.export("model", asked.model, "--output", folder := f"{place}/model")
+        with vllm(environment, folder, None) as plain:
+            times = t_of_requests(plain, sorted({*counts, 1, 2, 4, 8, 16, 32, 64}))
+            with vllm(environment, folder, json.dumps(speculation)) as drafting:
+                yield Servers(plain, drafting, Times(times, times), Served(price=times))
 
-    @classmethod
-    def of(cls, server: LlamaCppServer) -> Endless:
-        return cls(Connection(server.connection.address, server.key, direct=True), SPEC)
+
+@contextmanager
+def vllm(environment: Path, folder: str, speculation: str | None) -> Iterator[Server]:
+    with test_vllm.served(environment, Path(folder), speculation, 64, processors()) as address:
+        yield lambda: EndlessOnVllm(Connection(address, direct=True), SERVER)
+
+
+class EndlessOnLlamaCpp(LlamaCppModel):
+    """A model whose answers don't end by themselves: b requests stay b."""
 
     def _body(self, request, prompt):
         return super()._body(request, prompt) | {"ignore_eos": True}
 
 
-def answer(server: LlamaCppServer, prompt: str, tokens: int, together: Barrier) -> list[tuple[float, int]]:
+class EndlessOnVllm(OpenAICompatibleModel):
+    """The same on vLLM."""
+
+    def _vllm_body(self, request, prompt):
+        return super()._vllm_body(request, prompt) | {"ignore_eos": True}
+
+
+def answer(server: Server, prompt: str, tokens: int, together: Barrier) -> list[tuple[float, int]]:
     """One answer: when tokens came, and how many."""
-    model = Endless.of(server)
+    model = server()
     together.wait()
     came = []
     for event in model.run(Request((("user", prompt),), max_new_tokens=tokens)):
@@ -179,7 +267,7 @@ def answer(server: LlamaCppServer, prompt: str, tokens: int, together: Barrier) 
     return came
 
 
-def rate(server: LlamaCppServer, prompts: Sequence[str], tokens: int) -> float:
+def rate(server: Server, prompts: Sequence[str], tokens: int) -> float:
     """Tokens a second of answers to all prompts at once, while all are being written."""
     together = Barrier(len(prompts))
     with ThreadPoolExecutor(len(prompts)) as pool:
@@ -190,20 +278,14 @@ def rate(server: LlamaCppServer, prompts: Sequence[str], tokens: int) -> float:
     return sum(count for came in answers for at, count in came if begin < at <= end) / (end - begin)
 
 
-def rounds_of(server: LlamaCppServer, prompt: str, tokens: int) -> Rounds:
+def rounds_of(server: Server, prompt: str, tokens: int) -> Rounds:
     """Of a prompt that is asked alone."""
-    model = Endless.of(server)
+    model = server()
     found = measure(model.run(Request((("user", prompt),), max_new_tokens=tokens)))
     return Rounds((found.new_tokens - 1) / found.target_forwards, found.drafted / found.target_forwards)
 
 
-def t_of_rows(file: Path) -> CostCurve:
-    """t(n) of n rows of one request."""
-    with served(file, 1) as server:
-        return CostCurve(Endless.of(server).measure_price().price)
-
-
-def t_of_requests(server: LlamaCppServer, sizes: Sequence[int]) -> CostCurve:
+def t_of_requests(server: Server, sizes: Sequence[int]) -> CostCurve:
     """t(n) of n requests at once that draft nothing, a row each."""
     found = []
     for size in sizes:

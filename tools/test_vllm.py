@@ -74,19 +74,23 @@ def prepare(environment: Path) -> None:
 
 
 @contextmanager
-def served(environment: Path, model: Path, speculation: str) -> Iterator[str]:
-    """The address of a vLLM that answers with the model of a folder."""
+def served(
+    environment: Path, model: Path, speculation: str | None, requests: int = 2, threads: int = 1
+) -> Iterator[str]:
+    """The address of a vLLM that answers with the model of a folder, so many requests at once. ``speculation``: how it
+    drafts, None where it doesn't."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
-             "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+             "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(threads)}
     command = [
         environment / "bin" / "python", "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1",
         "--port", str(port), "--model", model, "--served-model-name", "served",
-        "--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "2", "--enforce-eager",
-        "--speculative-config", speculation, "--per-request-spec-decode-metrics", "detailed",
+        "--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", str(requests), "--enforce-eager",
     ]
+    if speculation is not None:
+        command += ["--speculative-config", speculation, "--per-request-spec-decode-metrics", "detailed"]
     log = environment / "server.log"
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     with log.open("w") as out:
