@@ -30,10 +30,11 @@ _RIVAL = 1 / 3  # the same where copies beside it promise less: over all tasks o
 _COPY = 1 / 3  # the same of a copy after a match of one token
 _ON_TRIAL = 2.0  # passes of one row that a draft model beside copies may lose before any round paid for it
 _AT_RISK = 0.01  # of the time, what a draft model may lose where there are copies beside it
-_SEARCHING = 0.03  # the same of each source of copies
-_AT_FIRST = 1.0  # passes of one row that a search may lose before any round paid for it
+_SEARCHING = 0.01  # the same of each source of copies
+_AT_FIRST = 0.3  # passes of one row that a search may lose before any round paid for it
 _IDLE = 0.02  # of the time, what a method may lose in all: searching, choosing and reading are not free
 _LOST = 1.0  # passes of one row lost after which a method rests
+_LOST_BY_PARTS = 3.0  # the same of a method whose parts may each lose little
 _WON = 2.0  # passes won that are remembered
 _SLOWEST = 4.0  # passes that drafting in a round may seem to take: more is an accident
 _RESTS = 8, 64  # rounds of the first rest, and of the longest
@@ -85,16 +86,18 @@ class RestPeriod:
     Attributes:
         account: passes of one row that its rounds won, less those lost; between rests.
         left: rounds of rest to come; ``following``: of the next rest.
+        patience: passes of one row that may be lost before.
     """
 
     account: float = 0.0
     left: int = 0
     following: int = _RESTS[0]
+    patience: float = _LOST
 
     def learn(self, won: float) -> None:
         """A round won so many passes."""
         self.account = min(self.account + won + _IDLE, _WON)
-        if self.account < -_LOST:
+        if self.account < -self.patience:
             self.left, self.account, self.following = self.following, 0.0, min(2 * self.following, _RESTS[1])
         elif self.account >= _LOST:
             self.following = _RESTS[0]
@@ -328,14 +331,17 @@ class Budget:
     def _to_search(self, source: str) -> float:
         return self.acceptance.to_search.setdefault(source, _AT_FIRST)
 
-    def won(self, accepted: int, rows: int) -> float:
-        """Passes of one row that a round saved which verified so many drafted rows and accepted so many of them."""
-        return accepted + 1 - self._verify(1 + rows) / self._verify(1)
+    def won(self, accepted: int, rows: int, rival: float = 0.0) -> float:
+        """Passes of one row that a round saved which verified so many drafted rows and accepted so many of them. It is
+        compared with drafting nothing, or with a rival that would have made so many tokens a second."""
+        one = self._verify(1)
+        return ((accepted + 1) * min(one, 1 / rival if rival else one) - self._verify(1 + rows)) / one
 
     def compete(self, expected: float | None) -> None:
         """There are copies beside a draft model or head, which cost next to nothing. ``expected``: the acceptance that
         is expected of it before any is seen; of one of which that is not known less is expected, and it drafts once
         rounds without it have paid for a try."""
+        self.acceptance.rest.patience = _LOST_BY_PARTS
         self.unseen = _RIVAL if expected is None else expected
         if self.acceptance.to_lose is None:
             self.acceptance.to_lose = 0.0 if expected is None else _ON_TRIAL

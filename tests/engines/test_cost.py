@@ -257,6 +257,20 @@ def test_a_method_that_loses_time_rests_ever_longer_until_it_pays():
     assert not any(rests(cheap, (0, 1)) for _ in range(50)) and budget.acceptance.rest.following == 8
 
 
+def test_a_method_whose_parts_may_each_lose_little_rests_later():
+    def before_a_rest(several: bool) -> int:
+        budget = Budget(curve(COSTS["linear"]), timed=True)
+        if several:
+            budget.compete(0.6)
+        for number in range(20):
+            if budget.rests():
+                return number
+            budget.learn(DraftTree.chain([1], DRAFT), (), 0.0, budget.price.at(2))
+        return 20
+
+    assert before_a_rest(False) < before_a_rest(True) < 20
+
+
 def test_break_even():
     assert BreakEven(2.0, 3.0).speed_up == 1.5
 

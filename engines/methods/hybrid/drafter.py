@@ -60,6 +60,7 @@ class Hybrid(Drafter):
         self.draws_chains = self.model is not None and self.model[1].draws_chains
         self._offers: dict[str, tuple[DraftTree, float]] = {}  # of this round, with the seconds that each took
         self._taken = ""  # who drafted what is verified: a source, or the model
+        self._modelled = 0.0  # tokens a second that the model would have brought in this round
         self._all = [*self.sources.values(), *([self.model[1]] if self.model else [])]
         self.datastores = tuple(dict.fromkeys(name for part in self._all for name in part.datastores))
         self.datastore_bytes = sum(part.datastore_bytes for part in self._all)
@@ -110,13 +111,16 @@ class Hybrid(Drafter):
         return {name: tree for name, (tree, _) in self._offers.items()}
 
     def _settle(self, outcome: Outcome) -> None:
-        """Say what each search of the round took, and what the one whose draft was verified won over the others."""
+        """Say what each search of the round took, and what the one whose draft was verified won over the others and
+        over the model."""
         right = {name: matched(tree, outcome.verdict.tokens) for name, (tree, _) in self._offers.items()}
+        others = {name: self.budget.won(depth, depth, self._modelled) for name, depth in right.items()}
+        others.pop(self._taken, None)
         for name, (_, seconds) in self._offers.items():
             won = 0.0
             if name == self._taken:
-                others = [self.budget.won(depth, depth) for other, depth in right.items() if other != name]
-                won = self.budget.won(len(outcome.verdict.path), len(outcome.tree)) - max(others, default=0.0)
+                won = self.budget.won(len(outcome.verdict.path), len(outcome.tree), self._modelled)
+                won -= max(others.values(), default=0.0)
             self.budget.searched(name, seconds, won)
 
     def _model_promises_more(
@@ -124,6 +128,7 @@ class Hybrid(Drafter):
     ) -> bool:
         """Whether the model is expected to bring more than the best draft of the sources."""
         rate = self.model[1].rate(context, limits)
+        self._modelled = rate or 0.0
         return score < self.threshold if rate is None or self.budget is None else rate > self.budget.rate(tree)
 
 
