@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
@@ -16,9 +16,6 @@ from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 from engines.model.fused_layers import joined_with, unread
 from engines.model.native.native_linear import StoredRows
-
-_AT_ONCE = 1 << 19  # numbers that are unpacked together: so few that what is between stays in the processor's cache, so
-# many that threads seldom wait for Python's lock
 
 
 def unpacked(
@@ -54,17 +51,8 @@ def unpacked(
 
 def _unpack(tensor: GgufTensor, content: np.ndarray, turned: int, offset: float, weight: torch.Tensor) -> None:
     """Write a tensor's numbers minus ``offset`` into ``weight``, of the same shape."""
-    stored = content[tensor.begin : tensor.begin + tensor.size]
-    if tensor.kind not in _UNPACK:
-        numbers = _dequantised(stored.reshape(*tensor.shape[:-1], -1), tensor.kind)
-        weight.copy_(_in_order(numbers.view(tensor.shape), turned) - offset)
-        return
-    size, unpack = _UNPACK[tensor.kind]
-    rows = _in_order(torch.from_numpy(stored.copy()).view(tensor.shape[0], -1), turned)
-    rows = rows.reshape(tensor.count // tensor.shape[-1], -1)  # a bias is a single one
-    count = max(1, _AT_ONCE // tensor.shape[-1])
-    for part, place in zip(rows.split(count), weight.view(len(rows), -1).split(count)):
-        place.copy_(unpack(part.reshape(-1, size)).view(place.shape))
+    stored = content[tensor.begin : tensor.begin + tensor.size].reshape(*tensor.shape[:-1], -1)
+    weight.copy_(_in_order(_dequantised(stored, tensor.kind).view(tensor.shape), turned))
     if offset:
         weight -= offset
 
@@ -74,7 +62,8 @@ def _dequantised(stored: np.ndarray, kind: str) -> torch.Tensor:
     from gguf.constants import GGMLQuantizationType
     from gguf.quants import dequantize
 
-    return torch.from_numpy(dequantize(stored, GGMLQuantizationType[kind]))
+    numbers = dequantize(stored, GGMLQuantizationType[kind])
+    return torch.from_numpy(numbers if numbers.flags.writeable else numbers.copy())  # of float32: the file itself
 
 
 class StoredGrids:
@@ -154,26 +143,6 @@ def _in_order(rows: torch.Tensor, turned: int) -> torch.Tensor:
     return halves_apart(rows, turned) if turned else rows
 
 
-def _halves(blocks: torch.Tensor, at: int) -> torch.Tensor:
-    """Numbers of 4 bits: the low halves of a block's bytes from ``at`` on, then the high ones: float32 [blocks, 32]."""
-    return torch.cat([blocks[:, at:] & 15, blocks[:, at:] >> 4], 1).float()
-
-
-def _half(blocks: torch.Tensor, at: int) -> torch.Tensor:
-    """The float16 at a place of each block, as float32 [blocks, 1]."""
-    return blocks[:, at : at + 2].contiguous().view(torch.float16).float()
-
-
-# The usual types in a third of the time that the gguf package takes (135M parameters: 0.7 s, not 2, on one core): bytes
-# of a block (or of a number), and its numbers, float32 [blocks, 32 or 1], from uint8 [blocks, bytes].
-_UNPACK: dict[str, tuple[int, Callable[[torch.Tensor], torch.Tensor]]] = {
-    "F32": (4, lambda b: b.view(torch.float32)),
-    "F16": (2, lambda b: b.view(torch.float16).float()),
-    "BF16": (2, lambda b: b.view(torch.bfloat16).float()),
-    "Q4_0": (18, lambda b: (_halves(b, 2) - 8) * _half(b, 0)),
-    "Q4_1": (20, lambda b: _halves(b, 4).mul_(_half(b, 0)).add_(_half(b, 2))),
-    "Q8_0": (34, lambda b: b[:, 2:].contiguous().view(torch.int8).float().mul_(_half(b, 0))),
-}
 _BITS = dict.fromkeys(("Q4_0", "Q4_1", "Q4_K"), 4) | dict.fromkeys(
     ("Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"), 8)
 GRID_KINDS = frozenset(_BITS)
