@@ -234,4 +234,6 @@ class RaceFigure(LessonFigure):
                         (f"{bar(tokens / most, room):<{room}}", "bar"), (f" {tokens}", "text")])
         words = ("The bar is of one moment and has the first token; rounds before it may have been faster or slower "
                  "than later ones.")
-        return [*out, *told(width, "tokens/s is of the whole run, without its first token.", words)]
+        whole_run = "tokens/s is of the whole run, without its first token."
+        notes = told(width, whole_run, words)
+        return [*out, *(notes if len(out) + len(notes) <= height else told(width, whole_run))]
