@@ -9,9 +9,9 @@ are being written. The forecast knows the rounds of each prompt alone and t(n): 
 one over all their rows.
 
 llama.cpp serves the GGUF file. Its t(n) is that of one request that reads n tokens; requests at once without drafts
-tell what it takes to sample and send a token. It drafts for one request after the other. vLLM (the environment of
-``make test-vllm``) serves the model in float32 and copies n-grams, which takes next to no time. Its t(n) is that of n
-requests without drafts. --write puts the table and a plot of it into docs.
+tell what it takes to sample and send a token. Its draft model, alone on a server, tells what a step takes; it drafts
+for one request after the other. vLLM (the environment of ``make test-vllm``) serves the model in float32 and copies
+n-grams. Its t(n) is that of n requests without drafts. --write puts the table and a plot of it into docs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Barrier
@@ -59,10 +59,11 @@ Server = Callable[[], ServedModel]
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Of one answer: tokens and drafted rows of a round."""
+    """Of one answer: tokens, drafted rows and seconds of a round."""
 
     tokens: float
     drafted: float
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,12 @@ class Times:
     Attributes:
         rows: t(n) of n rows.
         at_once: for n requests at once, a token each.
+        step: of its draft model, for one request; 0 without one.
     """
 
     rows: CostCurve
     at_once: CostCurve
+    step: float = 0.0
 
     @property
     def token(self) -> float:
@@ -86,12 +89,11 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """One that drafts nothing, one that drafts, and what the forecast knows of them."""
+    """One that drafts nothing, one that drafts, and the times of the first."""
 
     plain: Server
     drafting: Server
     times: Times
-    forecast: Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def measured(asked: argparse.Namespace, counts: Sequence[int]) -> tuple[list[AtO
                      for _ in range(asked.repeats)]
             none, drafted = (statistics.median(side) for side in zip(*pairs))
             gains = MedianInterval.of([drafted / none for none, drafted in pairs])
-            rows.append(AtOnce(count, none, drafted, gains, gain(servers, count, alone[:count])))
+            rows.append(AtOnce(count, none, drafted, gains, gain(servers.times, count, alone[:count])))
             print(rows[-1], flush=True)
     mean = [statistics.mean(side) for side in zip(*((found.tokens, found.drafted) for found in alone))]
     return rows, f"Alone, a round has {mean[0]:.2f} tokens and {mean[1]:.2f} drafted ones. {in_words(servers.times)}"
@@ -177,12 +179,17 @@ def in_words(times: Times) -> str:
     return f"{rows} ms" + (f"; requests at once {requests} ms." if times.rows != times.at_once else ".")
 
 
-def gain(servers: Servers, count: int, alone: Sequence[Rounds]) -> float:
-    """Tokens a second with these rounds over those without drafts, for so many requests at once."""
-    tokens, drafted = (statistics.mean(side) for side in zip(*((found.tokens, found.drafted) for found in alone)))
-    times = servers.times
-    return tokens * times.at_once.at(count) / (
-        servers.forecast.by(count).seconds(drafted) + count * tokens * times.token)
+def gain(times: Times, count: int, alone: Sequence[Rounds]) -> float:
+    """Tokens a second with these rounds over those without drafts, for so many requests at once. A round of a request
+    alone tells what drafting takes beyond steps, rows and tokens: once a round, for however many requests."""
+    tokens, drafted, seconds = (statistics.mean(side) for side in zip(*map(astuple, alone)))
+    one_by_one = CostCurve(((1, times.step), (2, 2 * times.step))) if times.step else None
+
+    def needs(count: int) -> float:
+        forecast = Served(price=times.rows, draft_price=one_by_one).by(count)
+        return forecast.seconds(drafted) + count * tokens * times.token
+
+    return tokens * times.at_once.at(count) / (needs(count) + max(0.0, seconds - needs(1)))
 
 
 @contextmanager
@@ -192,21 +199,15 @@ def llama_cpp_servers(asked: argparse.Namespace, counts: Sequence[int]) -> Itera
     draft = (asked.draft or draft_beside(file)) if "draft" in asked.spec else None
     if "draft-simple" in asked.spec and draft is None:
         raise SystemExit(f"no draft model lies beside {file}: give --draft FILE")
-    times = llama_cpp_times(file, counts)
-    forecast = Served(price=times.rows)
-    if draft is not None:
-        step = llama_cpp_times(draft, counts).at_once.at(1)
-        forecast = replace(forecast, draft_price=CostCurve(((1, step), (2, 2 * step))))  # one request after the other
     options = {"spec": asked.spec, "most": asked.most, "ngram": asked.ngram}
     with llama_cpp(file, max(counts)) as plain, llama_cpp(file, max(counts), draft, **options) as drafting:
-        yield Servers(plain, drafting, times, forecast)
-
-
-def llama_cpp_times(file: Path, counts: Sequence[int]) -> Times:
-    with llama_cpp(file, 1) as server:
-        rows = CostCurve(server().measure_price().price)
-    with llama_cpp(file, max(counts)) as server:
-        return Times(rows, t_of_requests(server, counts))
+        with llama_cpp(file, 1) as server:
+            rows = CostCurve(server().measure_price().price)
+        step = 0.0
+        if draft is not None:
+            with llama_cpp(draft, 1) as server:
+                step = t_of_requests(server, [1]).at(1)
+        yield Servers(plain, drafting, Times(rows, t_of_requests(plain, counts), step))
 
 
 @contextmanager
@@ -231,7 +232,7 @@ def vllm_servers(asked: argparse.Namespace, counts: Sequence[int]) -> Iterator[S
         with vllm(environment, folder, None) as plain:
             times = t_of_requests(plain, sorted({*counts, 1, 2, 4, 8, 16, 32, 64}))
             with vllm(environment, folder, json.dumps(speculation)) as drafting:
-                yield Servers(plain, drafting, Times(times, times), Served(price=times))
+                yield Servers(plain, drafting, Times(times, times))
 
 
 @contextmanager
@@ -282,7 +283,8 @@ def rounds_of(server: Server, prompt: str, tokens: int) -> Rounds:
     """Of a prompt that is asked alone."""
     model = server()
     found = measure(model.run(Request((("user", prompt),), max_new_tokens=tokens)))
-    return Rounds((found.new_tokens - 1) / found.target_forwards, found.drafted / found.target_forwards)
+    rounds = found.target_forwards
+    return Rounds((found.new_tokens - 1) / rounds, found.drafted / rounds, found.decode_seconds / rounds)
 
 
 def t_of_requests(server: Server, sizes: Sequence[int]) -> CostCurve:
