@@ -20,7 +20,7 @@ from engines.race.lanes import Lane
 from engines.report import encoding
 from engines.report.events import SAMPLING_FIELDS, Ready
 from engines.report.wording import counted
-from spec_tui.export.paste_files import as_installed, model_files, same_tokens
+from spec_tui.export.paste_files import model_files, same_tokens
 from spec_tui.export.race_report import depth_rows
 from spec_tui.export.report import Report, TextBlock
 from spec_tui.present.advice_text import chosen, elsewhere, judge, last_measured, ranked, sentences, ties, verdict_of
@@ -108,8 +108,7 @@ def counterparts(done: Advice, lane: int) -> tuple[Counterpart, ...]:
     draft = setting.draft_model or ready.draft_model
     target, draft = model_files(ready.model), draft and model_files(draft)
     setup = DraftSetup(reach(screening.metrics(lane)), target, draft, draft is None or same_tokens(draft, target), head)
-    found = spec.counterparts(spec.parse(setting.options, ready.model), setup)
-    return tuple(as_installed(each) for each in found)
+    return tuple(spec.counterparts(spec.parse(setting.options, ready.model), setup))
 
 
 # -- tables ---------------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ import pytest
 from engines import methods
 from engines.folders import sample_model
 from engines.methods.counterparts import DraftSetup, ModelFiles, assisted, llama_cpp, vllm
-from spec_tui.export import paste_files
-from spec_tui.export.paste_files import as_installed, model_files, same_tokens
+from spec_tui.export.paste_files import model_files, same_tokens
 
 # Of vLLM's SpeculativeConfig, as ``tools/test_vllm.py`` and ``spec-tui head export`` give it to a real one.
 FIELDS = {"method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min",
@@ -132,16 +131,3 @@ def test_names_are_quoted_for_where_they_are_pasted():
     assert vllm(setup, model="a'b $(x)").paste == """vllm serve t --speculative-config '{"model": "a'"'"'b $(x)"}'"""
     assert llama_cpp(setup, "t", x_y="a b").paste == "llama-server --model '/a b' --spec-type t --x-y 'a b'"
     assert """from_pretrained("a'b $(x)", dtype='auto')""" in assisted(setup).paste
-
-
-def test_flags_are_those_of_the_version_that_is_installed(tmp_path, monkeypatch):
-    script = tmp_path / "llama-server"
-    script.write_text("#!/bin/sh\necho '-m, --model FNAME'\necho '-md, --model-draft FNAME'\necho '--draft-max N'\n")
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    paste_files._flags.cache_clear()
-    setup = DraftSetup(3, TARGET, ModelFiles("d", gguf="/t/d.gguf"))
-    found = as_installed(pasted(methods.find("draft"), {}, setup)["llama.cpp"])
-    paste_files._flags.cache_clear()
-    assert found.paste == "llama-server --model '/t/a b.gguf' --model-draft /t/d.gguf --draft-max 3"
-    assert "--spec-type, which the llama.cpp that is installed does not have" in found.lost
