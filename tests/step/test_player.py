@@ -10,7 +10,7 @@ from engines.core.tree import depths
 from engines.report.run_state import RunState, fold, fold_all
 from engines.request import Request
 from spec_tui.present.step.phases import StepPosition, event_of, following, phases_of
-from spec_tui.present.step.player import PACE, SPEEDS, Guess, StepPlayer, score
+from spec_tui.present.step.player import PACE, SPEEDS, Guess, StepPlayer
 from tests.tui.fakes import ANSWER, script
 
 REQUEST = Request((("user", "hello there"),), engine="draft")
@@ -144,17 +144,7 @@ def test_a_growing_run_can_be_gone_through():
     assert player.place == StepPosition(len(run.rounds), "keep")
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30))
-def test_the_score_counts_what_came_true(pairs):
-    found = score([Guess(n, said, came) for n, (said, came) in enumerate(pairs)])
-    assert found.count == len(pairs) and found.exact == sum(s == c for s, c in pairs)
-    assert found.off == pytest.approx(sum(abs(s - c) for s, c in pairs) / len(pairs))
-    came = [c for _, c in pairs]
-    assert found.constant == max(sum(c == k for c in came) for k in range(10)) / len(came)
-    assert sum(count for count, _ in found.table.values()) == len(pairs)
-    for said, (count, mean) in found.table.items():
-        assert mean * count == pytest.approx(sum(c for s, c in pairs if s == said))
-
-
-def test_no_guesses_no_score():
-    assert score([]) is None
+def test_the_score_counts_what_came_true(run):
+    player = StepPlayer(run)
+    player.guesses = [Guess(1, 2, 2), Guess(2, 0, 3), Guess(3, 1, 1)]
+    assert player.score == "2 of 3 right"

@@ -117,7 +117,7 @@ async def test_a_guess_comes_before_the_verdict(session):
         assert player.place.phase == "verify" and f"you said {len(event.path)}" in shown(screen)
         assert "1 of 1 right" in shown(screen)
         await s.pilot.press("G")
-        assert "1 of 1 guesses right" in shown(screen)
+        assert "Off: 1 of 1 right" in shown(screen)
         await s.pilot.resize_terminal(80, 24)
         for key in ("G", "end", "full_stop", "G"):
             await s.pilot.press(key)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean
 
 from engines.core.tree import depths
 from engines.report.run_state import RunState
@@ -110,6 +107,12 @@ class StepPlayer:
     def end(self) -> None:
         self._go(StepPosition(self.rounds, "keep"))
 
+    @property
+    def score(self) -> str:
+        """How many guesses came true."""
+        right = sum(guess.said == guess.came for guess in self.guesses)
+        return f"{right} of {len(self.guesses)} right"
+
     def guess(self, said: int) -> bool:
         """Say how many will be accepted, and see. False where it is too late, or more than can be."""
         if not self.asks or said > self.most():
@@ -152,34 +155,3 @@ class StepPlayer:
 
     def _go(self, place: StepPosition) -> None:
         self.place, self.clock.position = place, 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """How well guesses came true.
-
-    Attributes:
-        exact: guesses that came true; ``off`` the mean distance of all.
-        constant: the share that the best single number, always said, would have hit.
-        table: for each number said: how often, and what came on average.
-    """
-
-    count: int
-    exact: int
-    off: float
-    constant: float
-    table: dict[int, tuple[int, float]]
-
-
-def score(guesses: Sequence[Guess]) -> Score | None:
-    """The score of these guesses; None without any."""
-    if not guesses:
-        return None
-    by_said = {said: [guess.came for guess in guesses if guess.said == said]
-               for said in sorted({guess.said for guess in guesses})}
-    _, hits = Counter(guess.came for guess in guesses).most_common(1)[0]
-    return Score(
-        count=len(guesses), exact=sum(guess.said == guess.came for guess in guesses),
-        off=mean(abs(guess.said - guess.came) for guess in guesses), constant=hits / len(guesses),
-        table={said: (len(came), mean(came)) for said, came in by_said.items()},
-    )

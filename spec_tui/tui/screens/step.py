@@ -17,7 +17,7 @@ from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present.playback import speed_words
 from spec_tui.present.step.branching import going_on
 from spec_tui.present.step.phases import StepPosition, emits, event_of
-from spec_tui.present.step.player import SPEEDS, StepPlayer, score
+from spec_tui.present.step.player import SPEEDS, StepPlayer
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, OUTCOME, REJECTED_KEPT, spans
 from spec_tui.session.chat_session import ChatSession, Turn
@@ -284,13 +284,7 @@ class StepScreen(HasActions, Backdrop):
             return f"How many will be accepted? Press 0 to {self.player.most()}; . again passes."
         if self.player.run.running:
             return "The run goes on: more will come."
-        return f"{self._scored()}." if self.player.guesses else "This is the end."
-
-    def _scored(self) -> str:
-        """The score, short enough for 80 columns."""
-        found = score(self.player.guesses)
-        return (f"{found.exact} of {found.count} guesses right, {found.off:.1f} off on average; the best single "
-                f"number: {found.constant:.0%}")
+        return f"Guesses: {self.player.score}." if self.player.guesses else "This is the end."
 
     def action_round(self, step: int) -> None:
         self.player.clock.playing = False
@@ -305,7 +299,7 @@ class StepScreen(HasActions, Backdrop):
             self.player.home()
         self.moved()
         if which > 0 and self.player.guesses:
-            self.say(f"{self._scored()}.")
+            self.say(f"Guesses: {self.player.score}.")
 
     def action_speed(self, step: int) -> None:
         self.player.clock.faster(step, SPEEDS)
@@ -328,7 +322,7 @@ class StepScreen(HasActions, Backdrop):
         self.player.guessing = not self.player.guessing
         self.moved()
         self.say("Predict is on: before a draft is verified, say how many will be accepted."
-                 if self.player.guessing else f"Off: {self._scored()}." if self.player.guesses else
+                 if self.player.guessing else f"Off: {self.player.score}." if self.player.guesses else
                  "Predict is off.")
 
     def action_digit(self, digit: int) -> None:

@@ -19,7 +19,7 @@ from spec_tui.present.rejected import interleaved
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.nodes import TreeNode, nodes_of, order, root_of
 from spec_tui.present.step.phases import Phase, StepPosition, emits, event_of, mask, phases_of, title_of, written
-from spec_tui.present.step.player import MOST, StepPlayer, score
+from spec_tui.present.step.player import MOST, StepPlayer
 from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets import retrieval_rows
@@ -191,19 +191,13 @@ class SoFar(StepPanel):
         rate = "—" if m.tokens_per_second is None else f"{m.tokens_per_second:.1f}"
         return [title_row(width, "so far", f"after {counted(m.target_forwards, 'round')}"),
                 named("tokens", f"{m.new_tokens}"), named("accepted", accepted), named("M", made),
-                named("tokens/s", rate), *(calibration(player) if height >= 8 else [])]
+                named("tokens/s", rate), *(self._guesses(player) if height >= 8 else [])]
 
-
-def calibration(player: StepPlayer) -> list[Row]:
-    """How the guesses came true: for each number said what came on average."""
-    found = score(player.guesses)
-    if found is None:
+    @staticmethod
+    def _guesses(player: StepPlayer) -> list[Row]:
+        if player.guesses:
+            return [named("guesses", player.score, "strong")]
         return [] if player.guessing else [named("guesses", "G asks for them", "muted")]
-    return [[*named("guesses", f"{found.exact} of {found.count} right", "strong"),
-             (f", {found.off:.1f} off on average", "text")],
-            named("", f"the best single number: {found.constant:.0%}", "muted"),
-            *([*named(f"said {said}", f"×{count}", "muted"), (f"  came {came:.1f} ", "text"),
-               ("▪" * round(came), "bar")] for said, (count, came) in found.table.items())]
 
 
 class Timeline(StepPanel):
