@@ -137,10 +137,11 @@ def main(names: list[str]) -> int:
 
 def disagreeing() -> int:
     """How many lessons race runs that contradict each other: those have to be recorded anew, on a quiet machine."""
+    from quiet_recordings import doubts
+
     from spec_tui.learn.lesson import find, recorded
     from spec_tui.learn.lesson import names as lessons
     from spec_tui.learn.lesson_progress import LessonProgress
-    from spec_tui.learn.recordings import doubts
 
     found = {name: doubts(LessonProgress(lesson, recorded(lesson))) for name in lessons() if (lesson := find(name))}
     for name, words in found.items():

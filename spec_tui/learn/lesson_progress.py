@@ -60,7 +60,7 @@ class LessonProgress:
         runs: the runs that it names.
 
     Attributes:
-        pages: the pages that the runs have a round and all facts for; of the shipped runs that is every page.
+        pages: those of the lesson.
         at: index of the page.
         answers: the choices that were taken, by the index of the page, from 1 on.
     """
@@ -69,8 +69,7 @@ class LessonProgress:
         self.lesson, self.runs = lesson, runs
         self._facts = {name: of_run(run) for name, run in runs.items()}
         self._figures: dict[Page, LessonFigure] = {}
-        self.pages = [page for page in lesson.pages if self._fits(page)]
-        self.at = 0
+        self.pages, self.at = lesson.pages, 0
         self.answers: dict[int, int] = {}
 
     @property
@@ -139,16 +138,6 @@ class LessonProgress:
             run = self._run(page)
             self._figures[page] = FIGURES[page.figure](self.runs, run, event_of(run, self.place(page).round))
         return self._figures[page]
-
-    def _fits(self, page: Page) -> bool:
-        """Whether a page's round and facts are in the runs."""
-        try:
-            self.figure(page)
-            for said in range(1, len(page.choices) + 1):
-                self._view(page, said)
-            return bool(self._view(page).paragraphs)
-        except Missing:
-            return False
 
     def _view(self, page: Page, said: int | None = None) -> View:
         facts, place = self.facts(page), self.place(page)

@@ -41,7 +41,7 @@ def test_options_before_the_command_are_not_ignored(cli, arguments):
 
 @pytest.mark.parametrize("line, flag, meant", [
     ("learn forward -o x.html", "--output", "learn export"), ("learn forward --notes", "--notes", "--format text"),
-    ("learn export --presenter", "--presenter", "on the screen"), ("learn --live", "--live", "a lesson that is named"),
+    ("learn export --presenter", "--presenter", "on the screen"),
     ("replay rest --format text --theme nord", "--theme", "--format screen"),
     ("replay rest --format json --speed 2", "--speed", "what is played"),
     ("export rest --to md --size 80x24", "--size", "svg and cast"),

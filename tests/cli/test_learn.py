@@ -1,4 +1,4 @@
-"""``spec-tui learn`` from the outside: plain lists and texts, no torch, and live runs."""
+"""``spec-tui learn`` from the outside: plain lists and texts, no torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 
-import msgspec
 import pytest
 
 from engines.errors import UsageProblem
@@ -64,27 +63,3 @@ def test_a_lesson_loads_no_torch():
                "import spec_tui.tui.recorded, spec_tui.tui.screens.lessons\n"
                "assert not set(sys.modules) & {'torch', 'transformers', 'huggingface_hub'}")
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-
-
-def test_live_runs_take_the_place_of_the_recorded_ones(sample, monkeypatch):
-    import spec_tui.cli.run
-    from spec_tui.cli.learn import _ran
-
-    monkeypatch.setattr(spec_tui.cli.run, "load_decoder", lambda load: sample)
-    lesson = msgspec.structs.replace(find("draft"), traces=("draft",))
-    sample.forget_acceptance()  # what other tests' drafts taught decides how much is drafted
-    runs, shipped = _ran(lesson), recorded(lesson)
-    assert {name: run.text for name, run in runs.items()} == {name: run.text for name, run in shipped.items()}
-    assert all(run.audited is not None and run.rounds[0].verified for run in runs.values())
-    assert runs["draft"].rounds[0].verify_seconds != shipped["draft"].rounds[0].verify_seconds
-    # How much is drafted depends on what forward passes cost here; some pages need a draft that was right at first.
-    assert len(LessonProgress(lesson, runs).pages) >= 3
-
-
-def test_examples_run_on_the_model_that_they_were_recorded_with(monkeypatch):
-    from engines.hub import local_models
-    from spec_tui.cli.learn import _model_for
-
-    for path, model in (("somewhere", "smollm2"), (None, "sample")):
-        monkeypatch.setattr(local_models, "known", lambda path=path: [{"name": "smollm2", "path": path}])
-        assert _model_for("smollm2") == model and _model_for("sample_models/target") == "sample"

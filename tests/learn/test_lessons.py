@@ -78,7 +78,6 @@ def test_no_number_is_typed_into_a_text(name):
 @pytest.mark.parametrize("name", names())
 def test_every_page_is_there_has_its_place_and_fits(name):
     w = progress(name)
-    assert len(w.pages) == len(w.lesson.pages)
     for w.at in range(w.length):  # noqa: B020
         view = w.view()
         assert view.place.phase in phases_of(view.run, view.place.round) and view.paragraphs
@@ -179,16 +178,6 @@ def test_texts_are_filled_and_paragraphs_hold_or_not():
         "one two", "yes")
     with pytest.raises(Missing, match=r"run\.m"):
         fill("{run.m}", facts)
-
-
-def test_a_run_without_what_a_page_shows_leaves_the_page_out():
-    lesson = find("lookup")
-    runs = recorded(lesson)
-    w = LessonProgress(lesson, {**runs, "qwen-coder-pld": recorded(find("exact"))["smollm2-sampled-plain"]})
-    assert 0 < len(w.pages) < len(lesson.pages)
-    drafts = recorded(find("rest")) | {"qwen-coder-rest": recorded(find("exact"))["smollm2-sampled-plain"]}
-    left = LessonProgress(find("rest"), drafts).pages
-    assert not any(page.figure for page in left)
 
 
 def test_every_source_that_a_page_names_is_known_and_stands_at_the_end_of_its_lesson():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from statistics import mode
 
 import pytest
@@ -13,7 +15,10 @@ from engines.report.wording import seconds_of
 from spec_tui.learn.figures import RaceFigure
 from spec_tui.learn.lesson import find, names, recorded
 from spec_tui.learn.lesson_progress import LessonProgress
-from spec_tui.learn.recordings import contradictions, doubts, steady_seconds
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+from quiet_recordings import contradictions, doubts, steady_seconds
 
 
 def raced(name: str) -> list[RunState]:
