@@ -33,16 +33,12 @@ from spec_tui.cli.option_groups import (
     engine_settings,
 )
 from spec_tui.cli.output import JsonOutput, NarratedOutput, Output, Status, TextOutput, remark
-from spec_tui.cli.prompts import confirmed
-from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.audit_text import STRICT
-from spec_tui.present.progress_text import estimate_parts
 from spec_tui.present.text import one_line
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.engine_service import Decoder
 from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.kept_settings import KeptSettings, begin_with, keep_head, with_head
-from spec_tui.session.settings import ChatSettings, to_build
 
 _ENGINE = "Decoding method; spec-tui engines lists them. Default: chosen by the loaded models."
 _NARRATE = "Describe the run in sentences, one line per round, for screen readers."
@@ -83,7 +79,6 @@ def run(
     writer = TraceWriter(trace) if trace is not None else None
     decoder = load_decoder(load)
     _say_kept(kept)
-    offer_datastore(decoder, request)
     output.explain = explain
     return _decode(decoder, request, writer, output, generation.audit, strict=models.load.strict)
 
@@ -91,22 +86,6 @@ def run(
 def _say_kept(kept: KeptSettings | None) -> None:
     if kept is not None:
         narrate(f"note: {one_line(kept.words)}")
-
-
-def offer_datastore(decoder: Decoder, request: Request) -> None:
-    """Where the engine finds no datastore to search, and one can be built at once: ask somebody at a terminal whether
-    to, with an estimate, and build it."""
-    name = to_build(ChatSettings.from_request(request), decoder.ready)
-    if not name or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return
-    from engines.datastores.building.build_spec import BuildSpec
-
-    spec = BuildSpec(name, (name,))
-    takes = ", ".join(estimate_parts(decoder.datastore_service.estimate(spec).estimate))
-    narrate(f"{request.engine} searches a datastore, and none fits this model: {takes}")
-    if confirmed(f"build {name} of your Python's standard library now?", "give --datastore"):
-        with StageProgress() as progress:
-            decoder.datastore_service.build(spec, progress.show)
 
 
 def load_decoder(load: LoadRequest) -> Decoder:

@@ -214,17 +214,6 @@ def unavailable(
     return ""
 
 
-def to_build(settings: ChatSettings, ready: Ready | None) -> str:
-    """The datastore that would let the chosen engine run, once it is built: one that can be built at once. "" where it
-    can run, or where that would not help."""
-    engine, options = settings.chosen(ready)
-    spec = methods.find(engine)
-    if ready is None or not unavailable(spec, ready, options, settings.datastores):
-        return ""
-    offered = (info.name for info in ready.datastores if not info.built)
-    return next((name for name in offered if not unavailable(spec, ready, options, (name,))), "")
-
-
 _LOADED = {
     "draft model": "no draft model is loaded: choose one (ctrl+l), or start with --draft-model PATH",
     **{kind: f"no {kind} for this model: give --head, or train one with spec-tui head train" for kind in HEADS},

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engines.datastores.datastore_events import Built
 from engines.errors import UsageProblem
 from engines.folders import sample_model
 from engines.methods import find, specs
@@ -388,6 +390,13 @@ def test_laws_that_are_not_lossless_say_so_wherever_they_can_be_chosen():
         slash.execute("/law murphy", ChatSettings(), READY)
     assert "exact | rejection | block | redraw LOSSY" in error.value.hint
     assert "LOSSY" not in slash.execute("/law rejection", ChatSettings(), READY).message
+
+
+@pytest.mark.parametrize(("engine", "way"), [("rest", "the next answers search it"), ("pld", "d chooses it")])
+def test_what_is_built_is_searched_or_to_be_chosen(engine, way):
+    ready = replace(READY, datastores=(DatastoreInfo("notes", sparse=True, default=True),))
+    session = SimpleNamespace(settings=ChatSettings(engine), ready=ready)
+    assert words.stocked(Built("notes", "sparse", 3, 1, 0, 30, 0.1), session).endswith(f"; {way}")
 
 
 def test_an_engine_without_its_datastore_says_what_to_build():

@@ -24,9 +24,8 @@ from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.engine_commands import LoadRequest, MeasurePrice
 from spec_tui.session.history import Entry
-from spec_tui.session.host_access import HostAccess
 from spec_tui.session.jobs import SessionChange
-from spec_tui.session.settings import ChatSettings, to_build
+from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_text as words
 from spec_tui.tui import layers_view as layers
 from spec_tui.tui import slash
@@ -43,7 +42,6 @@ from spec_tui.tui.widgets.transcript import Block, Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel
 
 if TYPE_CHECKING:
-    from engines.datastores.building.build_spec import BuildSpec
     from spec_tui.session.advice_state import AdviceState
     from spec_tui.tui.race_controller import RaceController
 
@@ -748,17 +746,6 @@ class ChatScreen(HasActions, Backdrop):
         self._draw_top()
         self._draw_numbers()
         self.transcript.welcome = words.welcome(self.session)
-        name = to_build(settings, self.session.ready)
-        if name and HostAccess.here().whole and not self.session.busy:
-            from spec_tui.tui.screens.offered_datastore import OfferedDatastore
-
-            engine = find(settings.resolved(self.session.ready)).title
-            self.app.push_screen(OfferedDatastore(self.session, engine, name), self._build_offered)
-
-    def _build_offered(self, spec: BuildSpec | None) -> None:
-        if spec is not None:
-            self.session.datastore_jobs.build(spec)
-            self._draw_status()
 
     def action_history(self) -> None:
         from spec_tui.tui.screens.history_list import HistoryScreen

@@ -18,7 +18,7 @@ from engines.report.events import Ready
 from spec_tui.present import price_text as price
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import LOSSY, one_line
-from spec_tui.session.settings import SAMPLING, ChatSettings, stores, to_build, unavailable
+from spec_tui.session.settings import SAMPLING, ChatSettings, stores, unavailable
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets.field import Field
@@ -42,7 +42,6 @@ class EngineScreen(SpecModal[ChatSettings]):
     ENTER: ClassVar = "uses them"
     SAMPLED: ClassVar = True  # whether the form has what engines share, too
     SYSTEM: ClassVar = True  # and what the model is told first
-    BUILDS: ClassVar = True  # whether a datastore that is missing is offered by the one who asked
 
     def __init__(self, settings: ChatSettings, ready: Ready | None) -> None:
         super().__init__()
@@ -175,8 +174,7 @@ class EngineScreen(SpecModal[ChatSettings]):
                 field.complain(error.hint)
                 field.editor.focus()
                 return
-        reason = self.unavailable(spec, settings)
-        if reason and not (self.BUILDS and to_build(settings, self.ready)):
+        if reason := self.unavailable(spec, settings):
             self.on_field_explained(Field.Explained(reason, True))
             return
         self.choose(settings)

@@ -21,7 +21,6 @@ class LaneScreen(EngineScreen):
     ABOUT: ClassVar = "add a lane"
     ENTER: ClassVar = "adds it"
     SAMPLED: ClassVar = False
-    BUILDS: ClassVar = False
 
     @property
     def _offered(self) -> tuple[MethodSpec, ...]:
@@ -45,4 +44,3 @@ class ChangeScreen(EngineScreen):
     ABOUT: ClassVar = "branch: change what you like"
     ENTER: ClassVar = "runs on from here"
     SYSTEM: ClassVar = False
-    BUILDS: ClassVar = False
