@@ -71,7 +71,6 @@ class SpecTui(HasActions, HasBorder):
 
     TITLE = "spec-tui"
     CSS_PATH = "screens/chat.tcss"  # of the default screen, whose own CSS_PATH Textual does not read
-    ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS: ClassVar = [(0, "-tiny"), (60, "-narrow"), (100, "-wide"), (160, "-xwide")]
     VERTICAL_BREAKPOINTS: ClassVar = [(0, "-flat"), (16, "-short"), (30, "-tall")]
     ACTIONS = APPLICATION

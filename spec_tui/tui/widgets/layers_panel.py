@@ -38,8 +38,6 @@ class LayersPanel(HasActions, StripPanel, can_focus=True):
     """Draws a ``LayersView``; its keys move the rules of the next answer."""
 
     word_here = "sublayer"
-    HELP = ("One cell per sublayer: ■ drafts run it, ▣ one of the last n, which always run; skipped: c by its cosine, "
-            "i as one of every m-th, b by both, s as set. The next answer: + runs it, capitals skip it.")
     ACTIONS = (
         Action(id="layers.alpha-less", run="screen.rule('alpha', -1)", keys="left", label="α",
                help="Lower the threshold α: the next answer drafts with fewer attention sublayers"),

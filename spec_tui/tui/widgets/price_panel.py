@@ -42,7 +42,6 @@ class PricePanel(StripPanel, can_focus=True):
     """Draws one run's price; ``assumed`` is the acceptance of the what-if, None for the one that was measured."""
 
     word_here = "t(n)"
-    HELP = "What verification costs and whether drafting is faster. Left and right assume another acceptance."
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)

@@ -44,7 +44,6 @@ class Choices(OptionList, can_focus=False):
 class PromptBox(HasActions, TextArea):
     """A text area that sends. What is pasted or put in is made harmless first, so that what is seen is what is sent."""
 
-    HELP = "Type a prompt; a line that starts with / is a command: choose with up and down, take with tab or enter."
     ACTIONS = (
         Action(id="prompt.send", run="send", keys="enter", label="Send", footer=True, help="Send the prompt"),
         Action(id="prompt.newline", run="newline", keys="ctrl+j,shift+enter", label="New line", footer=True,

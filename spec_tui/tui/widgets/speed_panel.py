@@ -35,8 +35,6 @@ class SpeedPanel(StripPanel, can_focus=True):
 
     measures = True  # whether b measures a baseline here
     word_here = "speed-up"
-    HELP = ("How fast the answer is written by the engine's clock, against autoregressive decoding of the same prompt, "
-            "and why. b measures that baseline.")
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)

@@ -53,7 +53,6 @@ class Block:
 class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     """The scrolling text with a token cursor."""
 
-    HELP = "The conversation. Arrow keys move over tokens, enter shows why a token is there, v changes the colours."
     ACTIONS = (
         Action(id="token.left", run="move(-1)", keys="left", label="Token", help="Select the token before"),
         Action(id="token.right", run="move(1)", keys="right", label="Token", help="Select the next token"),

@@ -39,8 +39,6 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
     """A round's tree, chains folded onto one line, the accepted path first; below it what was looked up for it."""
 
     word_here = "draft tree"
-    HELP = ("The draft tree of a round: ● accepted, ✗ rejected, ○ not reached, ◐ what the target chose instead, "
-            "◌ its root, ✂ retrieved, but pruned; and the passages that were retrieved.")
     ACTIONS = (
         Action(id="tree.back", run="screen.round(-1)", keys="left_square_bracket", label="Round",
                help="The round before"),
