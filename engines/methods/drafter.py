@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from engines.core.outcome import DraftLimits, Outcome
@@ -99,6 +100,7 @@ class Drafter:
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources
         self.budget = resources.budget if budget == "auto" else None
+        self._following = 0.0  # seconds that it took after the last round: drafting has to win them back, too
 
     def searches(self, stores: Sequence[SparseStore | DenseStore]) -> None:
         """Say which datastores it searches."""
@@ -131,10 +133,11 @@ class Drafter:
     def learn(self, outcome: Outcome) -> None:
         """The verdict on the last proposal."""
         if self.budget is not None:
-            verdict = outcome.verdict
-            self.budget.learn(
-                outcome.tree, tuple(verdict.path), outcome.draft_seconds, outcome.verify_seconds, verdict.tokens)
+            verdict, seconds = outcome.verdict, outcome.draft_seconds + self._following
+            self.budget.learn(outcome.tree, tuple(verdict.path), seconds, outcome.verify_seconds, verdict.tokens)
+        clock = perf_counter()
         self.follow(outcome)
+        self._following = perf_counter() - clock
 
     def follow(self, outcome: Outcome) -> None:
         """What a round brought, whoever's proposal it was: a drafter that is part of another is told this alone, since

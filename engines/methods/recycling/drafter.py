@@ -71,6 +71,8 @@ class Recycling(Drafter):
         self._read([outcome.context[outcome.position - 1]], outcome.logits)
 
     def follow(self, outcome: Outcome) -> None:
+        if self.budget is not None and self.budget.resting:
+            return
         before = outcome.context[outcome.position - 1]
         for token in outcome.verdict.tokens:
             if (known := self.table.get(before)) is not None:
