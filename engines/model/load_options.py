@@ -49,8 +49,9 @@ class LoadOptions:
     draft_model: str | None = option(
         None, "Draft model, of any vocabulary. Default: the one that ships, if it has the target's.", **_MODEL)
     head: str | None = option(
-        None, "Draft head, kept for the target; or eagle, eagle-3 or medusa: one of that family at hand; or none; or "
-              "auto, the default where none is kept: of each kind one at hand that was trained for it.", **_MODEL)
+        None, "Draft head, remembered for the target; or eagle, eagle-3 or medusa: the best available one of that "
+              "family; or none; or auto, the default where none is remembered: of each kind the best one trained for "
+              "the target.", **_MODEL)
     revision: str | None = option(
         None, "Branch, tag or commit of the target on the hub. Default: main.", metavar="REV")
     draft_revision: str | None = option(None, "The same for the draft model.", metavar="REV")

@@ -160,7 +160,7 @@ def _spec(
 @group.command(name="list", short_help="The datastores on this machine.")
 @command
 def list_(format: OutputFormat = Format.text) -> int:
-    """List the datastores at hand: your own, those that ship, unfinished builds; and what is built when searched."""
+    """List the available datastores: your own, those that ship, unfinished builds; and what is built when searched."""
     return _list(format)
 
 

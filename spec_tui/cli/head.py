@@ -61,7 +61,7 @@ HeadName = Annotated[str, Argument(metavar="NAME", autocompletion=complete_head,
 @group.command("list", short_help="The local heads: trained here, or shipped.")
 @command
 def list_(format: OutputFormat = Format.text) -> int:
-    """List the draft heads at hand, with the model that each was trained for."""
+    """List the available draft heads, with the model that each was trained for."""
     from engines.heads.local_heads import local_heads
 
     heads = local_heads()

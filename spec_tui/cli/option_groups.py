@@ -32,7 +32,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def complete_head(incomplete: str) -> list[str]:
-    """Names of heads at hand that begin so, for the shell."""
+    """Names of available heads that begin so, for the shell."""
     from engines.heads.head_config import FAMILIES
     from engines.heads.local_heads import AUTO, NONE, local_heads
 

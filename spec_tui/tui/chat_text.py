@@ -54,7 +54,7 @@ def welcome(session: ChatSession) -> str:
         engine="" if engine.baseline else f" ({engine.title})", measures=_MEASURES * (able.baseline and able.race),
         audits=" F6 audits the answer," * able.audit)]
     if asked.model is None and asked.server is None and session.client.capabilities.ask:
-        said.append(f"Here {default_notice()}; ctrl+l lists the models at hand.")
+        said.append(f"Here {default_notice()}; ctrl+l lists the available models.")
     if session.kept is not None:
         said.append(f"It is asked with {one_line(session.kept.words)}.")
     return "\n\n".join(said)
