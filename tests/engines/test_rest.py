@@ -127,6 +127,7 @@ def test_without_a_fitting_datastore_the_run_is_refused_with_the_way_out(tiny):
     with pytest.raises(UsageProblem, match="no datastore of this model's tokenizer") as refused:
         next(tiny.run(Request((("user", "x"),), "rest")))
     assert "spec-tui datastore build" in refused.value.hint
+    assert "add --datastore python-stdlib, which is built when it is first searched" in refused.value.hint
     with pytest.raises(UsageProblem, match="nowhere"):
         next(tiny.run(Request((("user", "x"),), "rest", datastores=("nowhere",))))
 

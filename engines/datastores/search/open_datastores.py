@@ -85,9 +85,10 @@ class OpenDatastores:
         chosen = tuple(names) or self.default(dense)
         if not chosen:
             kind = "dense datastore of this model" if dense else "datastore of this model's tokenizer"
-            raise UsageProblem(
-                f"there is no {kind}", "build one: spec-tui datastore build NAME --from FILES --model MODEL"
-            )
+            offered = () if dense else self.offered
+            ways = [f"add --datastore {name}, which is built when it is first searched" for name in offered]
+            ways.append("build one: spec-tui datastore build NAME --from FILES --model MODEL")
+            raise UsageProblem(f"there is no {kind}", ", or ".join(ways))
         return chosen
 
     def _fits(self, entry: catalog.CatalogEntry, dense: bool) -> bool:
