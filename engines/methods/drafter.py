@@ -100,7 +100,7 @@ class Drafter:
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources
         self.budget = resources.budget if budget == "auto" else None
-        self._following = 0.0  # seconds that it took after the last round: drafting has to win them back, too
+        self._following = 0.0  # seconds of ``follow`` after the last round: drafting has to win them back too
 
     def searches(self, stores: Sequence[SparseStore | DenseStore]) -> None:
         """Say which datastores it searches."""

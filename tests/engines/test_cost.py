@@ -13,7 +13,9 @@ from engines.core.tree import DraftTree
 from engines.cost.budget import Budget, kind_of
 from engines.cost.curve import BreakEven, CostCurve, best_length
 from engines.cost.forward_times import DraftingTime, ForwardTimes
+from engines.methods.drafter import Drafter, Resources
 from engines.report.events import Origin
+from tests.engines import toys
 
 DRAFT, PROMPT = Origin("draft"), Origin("prompt", place=0, match=2)
 COSTS = {
@@ -269,6 +271,22 @@ def test_a_method_whose_parts_may_each_lose_little_rests_later():
         return 20
 
     assert before_a_rest(False) < before_a_rest(True) < 20
+
+
+@pytest.mark.parametrize("seconds, rests", [(0.5, True), (0.0, False)])
+def test_what_a_method_learns_after_a_round_counts_as_its_time(seconds, rests, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("engines.methods.drafter.perf_counter", lambda: clock[0])
+
+    class Learning(Drafter):
+        def follow(self, outcome):
+            clock[0] += seconds
+
+    budget = Budget(CostCurve(((1, 1.0), (64, 9.0))), timed=True)
+    drafter = Learning(Resources(law=None, vocab_size=10, budget=budget), "auto")
+    for _ in range(6):
+        drafter.learn(toys.outcome([1, 2], 1, DraftTree(), (), (2,)))
+    assert bool(budget.acceptance.rest.left) == rests
 
 
 def test_break_even():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -13,11 +14,14 @@ from hypothesis import strategies as st
 from engines.core.lossless_laws import Exact
 from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
+from engines.core.tree import DraftTree
+from engines.cost.budget import Budget
+from engines.cost.curve import CostCurve
 from engines.methods.drafter import Resources
 from engines.methods.recycling import SPEC
 from engines.methods.recycling.drafter import PUBLISHED, HitRates, Recycling, likeliest, successors
 from engines.methods.shared.ranked_trees import best_first, of_ranks
-from tests.engines.toys import ToyModel, answer
+from tests.engines.toys import ToyModel, answer, outcome
 
 
 @pytest.mark.parametrize("width", [5, 64, 700, 1000, 4096])
@@ -73,6 +77,18 @@ def test_hit_rates_come_to_what_happens():
     for number in range(2000):
         rates.count((0, 0, 3, None)[number % 4])
     assert rates.rates()[0] == pytest.approx(0.5, abs=0.03) and rates.rates()[3] == pytest.approx(0.25, abs=0.03)
+
+
+def test_it_reads_no_rows_while_it_rests():
+    budget = Budget(CostCurve(((1, 1.0), (64, 9.0))), timed=True)
+    drafter = Recycling(Resources(law=None, vocab_size=40, budget=budget), **SPEC.parse({}))
+    resting, drafting = (replace(outcome([1, 2], 1, DraftTree(), (), (2,)), logits=torch.eye(40)[:1]) for _ in "ab")
+    budget.resting = True
+    drafter.follow(resting)
+    assert not drafter.table
+    budget.resting = False
+    drafter.follow(drafting)
+    assert drafter.table
 
 
 def test_every_row_teaches_the_token_that_it_read():
