@@ -86,7 +86,7 @@ class RestPeriod:
     Attributes:
         account: passes of one row that its rounds won, less those lost; between rests.
         left: rounds of rest to come; ``following``: of the next rest.
-        patience: passes of one row that may be lost before.
+        patience: passes of one row that may be lost before a rest.
     """
 
     account: float = 0.0

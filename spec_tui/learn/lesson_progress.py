@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engines.report.run_state import RunState
@@ -60,7 +60,6 @@ class LessonProgress:
         runs: the runs that it names.
 
     Attributes:
-        pages: those of the lesson.
         at: index of the page.
         answers: the choices that were taken, by the index of the page, from 1 on.
     """
@@ -69,8 +68,13 @@ class LessonProgress:
         self.lesson, self.runs = lesson, runs
         self._facts = {name: of_run(run) for name, run in runs.items()}
         self._figures: dict[Page, LessonFigure] = {}
-        self.pages, self.at = lesson.pages, 0
+        self.at = 0
         self.answers: dict[int, int] = {}
+
+    @property
+    def pages(self) -> Sequence[Page]:
+        """Those of the lesson."""
+        return self.lesson.pages
 
     @property
     def length(self) -> int:
