@@ -18,6 +18,7 @@ from engines.hub import hub_api, hub_cache
 from engines.hub.download import Download, Progress
 from engines.hub.download_progress import DownloadProgress, in_bytes
 from engines.hub.file_parts import Part, orders, parts_of
+from engines.hub.kept_weights import forget
 from engines.hub.known_models import KnownModel
 from engines.progress import Loading
 
@@ -75,7 +76,7 @@ def remove(model: KnownModel) -> int:
     """Delete a known model; returns the bytes that this frees, 0 where it was not here. Raises ModelUnavailable."""
     freed = 0
     for file in model.files:
-        size, folder = file.size if file.here else 0, file.path.parent
+        size, folder = (file.size if file.here else 0) + forget(file.path), file.path.parent
         try:
             shutil.rmtree(folder)
         except FileNotFoundError:

@@ -12,6 +12,7 @@ import torch
 
 from engines import machine
 from engines.errors import SpecError, first_line
+from engines.hub.kept_weights import kept_bytes
 from engines.hub.local_models import Candidate, candidates
 from engines.hub.model_checks import read_config
 from engines.hub.model_source import ModelSource, Progress, TrustPolicy, auto_map, locate
@@ -82,6 +83,7 @@ class ModelDescription:
         stored: numbers that are stored, by dtype; ``stored_as``: what users call that, such as "Q4_K_M", "" where it
             has no name of its own.
         files: sizes in bytes of the files that are needed, by name; ``to_download``: of them, what is not here.
+        kept: bytes of its weights that lie in the cache folder in the order of native code.
     """
 
     name: str
@@ -101,6 +103,7 @@ class ModelDescription:
     weights: str
     files: dict[str, int]
     to_download: int
+    kept: int
     licence: str | None
     gated: bool | None
     chat_template: bool
@@ -151,6 +154,7 @@ def describe(
         weights="GGUF" if source.gguf else "pickled" if source.choice.pickled else "safetensors",
         files={n: listing.files[n].size if listing else source.path(n).stat().st_size for n in names},
         to_download=source.download.bytes - source.download.fetched if source.download else 0,
+        kept=kept_bytes(source.gguf.path) if source.gguf else 0,
         licence=listing.licence if listing else _licence(source), gated=listing.gated if listing else None,
         chat_template=_has_template(source.folder), memory=sizes, machine=room,
         draft_models=candidates(source, draft, parameters),

@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from engines.errors import ModelUnavailable, SpecError, UsageProblem, first_line
+from engines.hub.gguf_file import GgufFile
+from engines.hub.kept_weights import kept_weights
 from engines.hub.known_models import default_model
 from engines.hub.local_models import usual_draft
 from engines.hub.model_checks import check_tokenizer, generation_problem, read_config
@@ -30,6 +32,7 @@ from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.load_options import AUTO, INT8, NONE, STORED, LoadOptions
 from engines.model.native.native_check import unavailable
+from engines.model.native.native_code import digest
 from engines.model.native.native_forward import NativeForward, takes
 from engines.model.native.native_linear import make_native, share_embedding, weight_bytes
 from engines.model.quantise import PLAIN, quantise
@@ -273,7 +276,7 @@ def load_model(
     if quantize != NONE:
         stored = StoredGrids(source.gguf, model) if source.gguf is not None else None
         rounds = options.arithmetic == INT8 or (options.arithmetic == AUTO and quantize in (AUTO, STORED))
-        quantising = partial(quantise, choice=quantize, stored=stored, rounds=rounds, narrow=narrow)
+        quantising = partial(_quantise, source.gguf, choice=quantize, stored=stored, rounds=rounds, narrow=narrow)
     fingerprint = weights_fingerprint(model, stored)
     causal = wrap(model, source.name, options, progress, quantising, fingerprint)
     causal.remarks += source.remarks + ((said,) if said else ())
@@ -281,6 +284,14 @@ def load_model(
         numbers = "3-bit" if narrow else "" if quantize in (AUTO, STORED) else quantize
         causal.weights = ", ".join(filter(None, (_weights_words(causal, numbers), causal.weights)))
     return causal
+
+
+def _quantise(file: GgufFile | None, model: PreTrainedModel, **how: Any) -> Counter[str]:
+    """``quantise``, with the weights of a file in the memory that was kept of it."""
+    if file is None:
+        return quantise(model, **how)
+    with kept_weights(file, [how["choice"], how["narrow"], digest()]) as place:
+        return quantise(model, **how, place=place)
 
 
 def _weights_words(model: CausalModel, numbers: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from engines.hub.kept_weights import Place, in_memory
 from engines.libraries.hf import PreTrainedModel
 from engines.model.fused_layers import is_unread, stored_names
 from engines.model.load_options import AUTO, INT4, INT8, NONE, STORED
@@ -25,6 +26,7 @@ _FEW = 4  # bits: fewer do not gain enough
 @torch.inference_mode()
 def quantise(
     model: PreTrainedModel, choice: str, stored: StoredGrids | None = None, rounds: bool = False, narrow: bool = False,
+    place: Place = in_memory,
 ) -> Counter[str]:
     """Replace linear layers of a model on the CPU by native ones whose weights are whole numbers, in place, after
     ``fuse``.
@@ -37,6 +39,7 @@ def quantise(
     Args:
         rounds: inputs of products are rounded to 8 bits (``NativeLinear``).
         narrow: what is stored in more than 4 bits becomes 3 bits, the head too: of a model that only drafts.
+        place: gives the memory of what is stored.
 
     Returns:
         How many layers are of which kind, in words; ``PLAIN`` are those that stayed.
@@ -50,21 +53,22 @@ def quantise(
         if bits is None or linear.in_features % GROUP:
             return None
         if bits == own:
-            return NativeLinear(linear, [stored.rows(part) for part in _parts(name, stored)], rounds, narrowed)
+            return NativeLinear(linear, [stored.rows(part) for part in _parts(name, stored)], rounds, narrowed,
+                                place)
         return NativeLinear(linear, [quantised(linear.weight, bits)], rounds)
 
     if stored is not None:
-        _keep_embedding(model, stored)
+        _keep_embedding(model, stored, place)
     return _replaced(model, layer_for)
 
 
-def _keep_embedding(model: PreTrainedModel, stored: StoredGrids) -> None:
+def _keep_embedding(model: PreTrainedModel, stored: StoredGrids, place: Place) -> None:
     """Look rows of an embedding of its own, whose weight was not read, up in what is stored."""
     name, embedding = _own_embedding(model, model.get_output_embeddings()), model.get_input_embeddings()
     if name is not None and is_unread(embedding.weight):
         rows = nn.Linear(1, 1, bias=False, device="meta")
         (rows.out_features, rows.in_features), rows.weight = embedding.weight.shape, embedding.weight
-        model.set_input_embeddings(NativeEmbedding(NativeLinear(rows, [stored.rows(name)])))
+        model.set_input_embeddings(NativeEmbedding(NativeLinear(rows, [stored.rows(name)], place=place)))
 
 
 def _own_embedding(model: PreTrainedModel, head: nn.Module | None) -> str | None:

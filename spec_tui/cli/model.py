@@ -238,6 +238,8 @@ def _facts(found: ModelDescription) -> list[tuple[str, str]]:
         ("context", f"{shape.context:,} tokens" if shape.context else ""),
         ("parameters", numbers or f"unknown: {uncounted}"),
         ("files", f"{len(found.files)} needed, {in_bytes(sum(found.files.values()))} ({found.weights}){download}"),
+        ("kept", f"{in_bytes(found.kept)} in the cache folder: the weights as native code reads them, to start faster"
+                 if found.kept else ""),
         ("licence", found.licence or "not stated"),
         ("chat template", "yes" if found.chat_template else "no: prompts are fed raw"),
         ("drafts", f"{drafts}, as far as the configuration tells; the test at loading decides" if drafts else ""),

@@ -17,7 +17,7 @@ import engines
 import spec_tui
 from engines import folders
 from engines.errors import ModelUnavailable, UsageProblem
-from engines.hub import hub_cache
+from engines.hub import hub_cache, kept_weights
 from engines.hub.known_models import KNOWN, default_model, draft_beside, known_name, resolve
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.environment import child_environment
@@ -121,6 +121,7 @@ def _places(policy: SessionPolicy) -> Iterator[str]:
     if policy.shows != "chat":
         yield from policy.names if policy.shows != "lessons" else ()
         return
+    yield str(kept_weights.folder().resolve())
     for name in (policy.load.model, policy.load.draft_model, policy.load.head):
         if name:
             place = Path(resolve(name)).expanduser()
@@ -164,7 +165,8 @@ def variables(policy: SessionPolicy, folder: Path) -> dict[str, str]:
 
 def furnish(folder: Path) -> None:
     """Make a session's folder, with links to the models that have a name here, and with what was made on this
-    machine: times of forward passes, numbers of threads, native code, tokenizers of GGUF files. Raises OSError."""
+    machine: times of forward passes, numbers of threads, native code, tokenizers of GGUF files, and a link to the
+    weights in its order. Raises OSError."""
     for name in ("tmp", "data", "cache", "state"):
         (folder / name).mkdir(parents=True, mode=0o700)
     for model in (file for known in KNOWN.values() for file in known.files):
@@ -176,3 +178,6 @@ def furnish(folder: Path) -> None:
     for kind in _MADE:
         if (folders.cache() / kind).is_dir():
             shutil.copytree(folders.cache() / kind, folder / "cache" / kind, ignore=shutil.ignore_patterns("tmp*"))
+    kept_weights.folder().mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):
+        (folder / "cache" / kept_weights.folder().name).symlink_to(kept_weights.folder().resolve())

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from engines.hub.kept_weights import Place, in_memory
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 from engines.model.fused_layers import is_unread
@@ -56,6 +57,7 @@ class NativeLinear(nn.Module):
         stored: its weight as it is stored, in parts of its outputs; none: its own.
         narrow: whether what is stored becomes whole numbers of 3 bits with a scale for every 32.
         rounds: whether the inputs of products with what is stored as whole numbers are rounded to 8 bits.
+        place: gives the memory of what is stored.
 
     Attributes:
         native: the weight, for native code; the first of its parts.
@@ -65,7 +67,8 @@ class NativeLinear(nn.Module):
     """
 
     def __init__(
-        self, linear: nn.Linear, stored: Sequence[StoredRows] = (), rounds: bool = False, narrow: bool = False
+        self, linear: nn.Linear, stored: Sequence[StoredRows] = (), rounds: bool = False, narrow: bool = False,
+        place: Place = in_memory,
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
@@ -74,13 +77,13 @@ class NativeLinear(nn.Module):
         if stored:
             kinds = [_NARROW if narrow else part.kind for part in stored]
             self.words = " and ".join(dict.fromkeys(kinds))
-            self._natives, self._blocks = zip(*map(self._reordered, stored, kinds))
+            self._natives, self._blocks = zip(*(self._reordered(*part, place) for part in zip(stored, kinds)))
         else:
             numbers = _narrowest(linear.weight.detach())
             self.words = str(numbers.dtype).removeprefix("torch.")
-            blocks = _blocks(F.pad(numbers, (0, -self.in_features % GROUP))).view(torch.uint8)
+            blocks = _blocks(F.pad(numbers, (0, -self.in_features % GROUP))).view(torch.uint8).numpy()
             self._blocks = (blocks,)
-            self._natives = (NativeWeight(blocks=blocks, inputs=blocks.shape[1], outputs=self.out_features,
+            self._natives = (NativeWeight(blocks=blocks.ctypes.data, inputs=blocks.shape[1], outputs=self.out_features,
                                           stored=_KINDS.index(self.words)),)
         start = 0
         for native in self._natives:
@@ -90,17 +93,18 @@ class NativeLinear(nn.Module):
             native.next = ctypes.addressof(following)
         self.native = self._natives[0]
 
-    def _reordered(self, part: StoredRows, kind: str) -> tuple[NativeWeight, torch.Tensor]:
+    def _reordered(self, part: StoredRows, kind: str, place: Place) -> tuple[NativeWeight, np.ndarray]:
         """A part of the weight, of this type from now on, and the memory that holds it."""
-        code = library()
-        native = NativeWeight(
-            inputs=part.inputs, outputs=part.outputs, stored=_KINDS.index(kind), rounds=self.rounds)
-        # numpy asks for large pages, torch does not: fewer faults while it is filled, fewer misses when it is read.
-        blocks = torch.from_numpy(np.empty(code.native_size(ctypes.byref(native)), np.uint8))
-        native.blocks = blocks.data_ptr()
-        order = None if part.order is None else part.order.ctypes.data
-        code.native_reorder(ctypes.byref(native), _KINDS.index(part.kind), part.content.ctypes.data, order,
-                            torch.get_num_threads())
+        native = NativeWeight(inputs=part.inputs, outputs=part.outputs, stored=_KINDS.index(kind), rounds=self.rounds)
+
+        def fill(memory: np.ndarray) -> None:
+            native.blocks = memory.ctypes.data
+            order = None if part.order is None else part.order.ctypes.data
+            library().native_reorder(ctypes.byref(native), _KINDS.index(part.kind), part.content.ctypes.data, order,
+                                     torch.get_num_threads())
+
+        blocks = place(library().native_size(ctypes.byref(native)), fill)
+        native.blocks = blocks.ctypes.data
         return native, blocks
 
     @property
