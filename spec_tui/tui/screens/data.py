@@ -277,7 +277,8 @@ class DataScreen(SpecModal[ChatSettings]):
         seen = (self.session.ready, work, id(ended))
         if seen != self._seen:
             if self._seen and seen[0] is not self._seen[0]:
-                self._draw_chosen()
+                if not self._to_remove:  # else what removes it must stay in sight
+                    self._draw_chosen()
                 if isinstance(ended, Built) and ended.name in set(stores(seen[0])) - set(stores(self._seen[0])):
                     self._reported = None  # it is known to the engine only now: say once more how it is chosen
             self._seen = seen
