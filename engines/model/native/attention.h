@@ -6,7 +6,7 @@
 
 #include "vectors.h"
 
-constexpr int piece = 128;     // columns: the keys of one head stay in the nearest cache
+constexpr int piece = 128;  // columns
 constexpr int rows_at_once = 8;
 
 // What a row sees: these columns, or the first ones.
@@ -39,6 +39,7 @@ struct Parts {
 template <int D>
 inline Floats scores(const float* query, const float* const* keys, int64_t dim) {
   Floats products[lanes];
+#pragma GCC unroll 16
   for (int j = 0; j < lanes; j++) {
     Floats one = {};
     for (int d = 0; d < (D ? D : dim) / lanes; d++) one += load(query + d * lanes) * load(keys[j] + d * lanes);
@@ -48,63 +49,82 @@ inline Floats scores(const float* query, const float* const* keys, int64_t dim) 
 }
 
 // The scores of `count` keys become weights: e^(score - largest), and zeros up to a whole vector.
-template <int D>
-inline Part weigh(const float* query, const float* const* keys, int64_t count, int64_t dim, float scale, float cap,
-                  float* weights) {
+inline Part weigh(int64_t count, float* scores) {
   const Ints places = numbered();
   Floats most = all(-3e38f), total = {};
   for (int64_t j = 0; j < count; j += lanes) {
-    Floats found = scores<D>(query, keys + j, dim) * scale;
-    if (cap) found = cap - 2 * cap / (1 + exponential(found * (2 / cap)));
-    store(weights + j, found);
+    const Floats found = load(scores + j);
     most = chosen((found > most) & (places < int32_t(count - j)), found, most);
   }
   const float top = largest(most);
   for (int64_t j = 0; j < count; j += lanes) {
-    const Floats one = chosen(places < int32_t(count - j), exponential(load(weights + j) - top), Floats{});
+    const Floats one = chosen(places < int32_t(count - j), exponential(load(scores + j) - top), Floats{});
     total += one;
-    store(weights + j, one);
+    store(scores + j, one);
   }
   return {top, sum(total)};
 }
 
-// The sum of values, each `to_values` numbers after its key, times their weights: [dim].
+// Adds values, each `to_values` numbers after its key, times their weights to the sums [dim] of even and of odd ones.
 template <int D>
 inline void add_up(const float* weights, const float* const* keys, int64_t to_values, int64_t count, int64_t dim,
-                   float* out) {
+                   float* evens, float* odds) {
   constexpr int most = D ? std::min(D / lanes, registers / 4) : 1;  // vectors at a time
   for (int64_t first = 0; first < dim / lanes; first += most) {
-    Floats even[most] = {}, odd[most] = {};
+    Floats even[most], odd[most];
+    for (int d = 0; d < most; d++) even[d] = load(evens + (first + d) * lanes), odd[d] = load(odds + (first + d) * lanes);
     for (int64_t j = 0; j < count; j += 2)
       for (int d = 0; d < most; d++) {
         const int64_t place = to_values + (first + d) * lanes;
         even[d] += weights[j] * load(keys[j] + place);
         odd[d] += weights[j + 1] * load(keys[j + 1] + place);  // of weight 0 after the last
       }
-    for (int d = 0; d < most; d++) store(out + (first + d) * lanes, even[d] + odd[d]);
+    for (int d = 0; d < most; d++) store(evens + (first + d) * lanes, even[d]), store(odds + (first + d) * lanes, odd[d]);
   }
 }
 
-// A piece of what each row sees, from its column number `from` on; rows that see fewer are passed over.
-// weights: room for [rows][heads][piece].
+// A piece of what each row sees, from its column number `from` on; rows that see fewer are passed over. A few keys, then
+// a few values, serve all rows and heads while they are in the nearest cache.
+// room: [rows][heads][piece + dim].
 template <int D>
-void attend(const Shared& all_rows, const Seen* seen, int64_t from, float* weights, const Parts& to) {
+void attend(const Shared& all_rows, const Seen* seen, int64_t from, float* room, const Parts& to) {
+  constexpr int at_once = D && D <= 64 ? piece : 32;  // columns whose keys or values stay in the nearest cache
   const int64_t dim = all_rows.dim, heads = all_rows.heads;
   const float* keys[rows_at_once][piece];
-  int64_t counts[rows_at_once];
+  int64_t counts[rows_at_once], most = 0;
   for (int64_t r = 0; r < all_rows.rows; r++) {
     const int64_t count = counts[r] = std::clamp<int64_t>(seen[r].count - from, 0, piece);
+    most = std::max(most, count);
     for (int64_t j = 0; j < (count + lanes - 1) / lanes * lanes; j++)
       keys[r][j] = all_rows.keys + seen[r].at(from + std::min(j, count - 1)) * dim;
-    for (int64_t h = 0; h < heads && count; h++)
-      to.parts[r * to.next_row + h * to.next_head] =
-          weigh<D>(all_rows.queries + r * all_rows.next_row + h * dim, keys[r], count, dim, all_rows.scale,
-                   all_rows.cap, weights + (r * heads + h) * piece);
   }
-  for (int64_t r = 0; r < all_rows.rows; r++)
-    for (int64_t h = 0; h < heads && counts[r]; h++)
-      add_up<D>(weights + (r * heads + h) * piece, keys[r], all_rows.values - all_rows.keys, counts[r], dim,
-                to.sums + (r * to.next_row + h * to.next_head) * dim);
+  const auto each = [&](int64_t begin, auto use) {  // of those that see a column from `begin` on
+    for (int64_t r = 0; r < all_rows.rows; r++)
+      for (int64_t h = 0; h < heads && begin < counts[r]; h++)
+        use(r, h, room + (r * heads + h) * (piece + dim), to.sums + (r * to.next_row + h * to.next_head) * dim);
+  };
+  for (int64_t begin = 0; begin < most; begin += at_once)
+    each(begin, [&](int64_t r, int64_t h, float* weights, float*) {
+      const float *query = all_rows.queries + r * all_rows.next_row + h * dim, cap = all_rows.cap;
+      for (int64_t j = begin; j < std::min<int64_t>(begin + at_once, counts[r]); j += lanes) {
+        Floats found = scores<D>(query, keys[r] + j, dim) * all_rows.scale;
+        if (cap) found = cap - 2 * cap / (1 + exponential(found * (2 / cap)));
+        store(weights + j, found);
+      }
+    });
+  each(0, [&](int64_t r, int64_t h, float* weights, float* sums) {
+    to.parts[r * to.next_row + h * to.next_head] = weigh(counts[r], weights);
+    std::fill(sums, sums + dim, 0.0f);
+    std::fill(weights + piece, weights + piece + dim, 0.0f);
+  });
+  for (int64_t begin = 0; begin < most; begin += at_once)
+    each(begin, [&](int64_t r, int64_t, float* weights, float* sums) {
+      add_up<D>(weights + begin, keys[r] + begin, all_rows.values - all_rows.keys,
+                std::min<int64_t>(at_once, counts[r] - begin), dim, sums, weights + piece);
+    });
+  each(0, [&](int64_t, int64_t, const float* weights, float* sums) {
+    for (int64_t d = 0; d < dim; d++) sums[d] += weights[piece + d];
+  });
 }
 
 // What all pieces of a head give together, [dim].

@@ -68,7 +68,7 @@ struct Buffers {
         gate_up(rows.count * 2 * m.mlp),
         gated(rows.count * m.layers->down.in),
         given(rows.count * m.width),
-        weights(threads * rows_at_once * (m.heads / m.kv_heads) * piece),
+        weights(threads * rows_at_once * (m.heads / m.kv_heads) * (piece + m.dim)),
         columns(rows.masks ? rows.kinds * rows.count * (rows.first + rows.count) : 0),
         seen(rows.kinds * rows.count),
         pieces((rows.first + rows.count + piece - 1) / piece) {
@@ -278,7 +278,7 @@ class Pass {
   void attend_all(const Layer& layer, int64_t index) {
     const int64_t shared = m.heads / m.kv_heads, dim = m.dim, row_size = (m.heads + 2 * m.kv_heads) * dim;
     const float* cache = rows.cache + 2 * m.kv_heads * index * rows.capacity * dim;
-    float* weights = &b.weights[member.number * rows_at_once * shared * piece];
+    float* weights = &b.weights[member.number * rows_at_once * shared * (piece + dim)];
     for (int64_t i; (i = member.team.next(m.kv_heads * b.pieces)) < m.kv_heads * b.pieces;) {
       const int64_t head = i / b.pieces * shared, number = i % b.pieces;
       const float* keys = cache + i / b.pieces * rows.capacity * dim;
