@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import mul
 from typing import Any
 
@@ -222,7 +222,7 @@ class Budget:
         self._drafted: float | None = None  # seconds of this round's drafting alone, where searches stand beside it
         self._valued: list[tuple[DraftTree, list[float]]] = []  # this round's trees, with the values of their nodes
         self._pruned: DraftTree | None = None  # the one that the round's draft was cut from
-        self._tables: dict[object, list[float]] = {}
+        self._tables: dict[object, Any] = {}
 
     def rests(self) -> bool:
         """Whether the round that begins is one of rest: never where the rounds' own times may not be learned from."""
@@ -250,10 +250,9 @@ class Budget:
             return False
         if not done:
             self._seen.append(kind)
-        expected = list(values)
-        for chance in self._chances(kind)[done:most]:
-            expected.append((expected[-1] if expected else 1.0) * chance)
-        seconds = [self._verify(1 + width * n) + self._draft(draft_seconds, n) for n in range(len(expected) + 1)]
+        chances, seconds = self._foreseen(kind, most, draft_seconds, width)
+        alive = accumulate(chances[done:], mul, initial=values[-1] if values else 1.0)
+        expected = [*values, *islice(alive, 1, None)]
         more = best_length(expected, seconds, least=done) > done or (self._rounds < _TRIES and not done)
         if more:
             self._expected_drafting, self._expected_reading = draft_seconds(done + 1), once
@@ -261,7 +260,8 @@ class Budget:
 
     def belief(self, kind: Kind, depth: int, prob: float) -> float:
         """The drafter's own probability of a node at a depth, as far as such ones came true."""
-        return min(prob * self.acceptance.calibration(kind)[_column(0, depth)], _CERTAIN)
+        return min(prob * self._once((kind, "belief"), lambda: self.acceptance.calibration(kind))[_column(0, depth)],
+                   _CERTAIN)
 
     def prune(self, tree: DraftTree, draft_seconds: float = 0.0) -> DraftTree:
         """The nodes of a tree that are worth verifying, its drafting paid already.
@@ -310,9 +310,8 @@ class Budget:
         least = self._verify(2) - self._verify(1) + self._draft(draft_seconds, 1)
         if least > self.acceptance.to_lose * self._verify(1):
             most = 0
-        expected = list(accumulate(self._chances(kind)[:most], mul))
-        seconds = [self._verify(1 + n) + self._draft(draft_seconds, n) for n in range(len(expected) + 1)]
-        return best_rate(expected, seconds)
+        chances, seconds = self._foreseen(kind, most, draft_seconds)
+        return best_rate(list(accumulate(chances, mul)), seconds)
 
     def affords(self, source: str) -> bool:
         """Whether one of several sources of copies is to search in this round: not where its searches took more time
@@ -346,8 +345,24 @@ class Budget:
         if self.acceptance.to_lose is None:
             self.acceptance.to_lose = 0.0 if expected is None else _ON_TRIAL
 
-    def _chances(self, kind: Kind) -> list[float]:
-        return self.acceptance.chances(kind, copied=False, unseen=self.unseen)
+    def _foreseen(
+        self, kind: Kind, most: int, draft_seconds: Callable[[int], float], width: int = 1
+    ) -> tuple[list[float], list[float]]:
+        """The chance of each of ``most`` tokens of a chain, or levels of a tree, and the seconds of a round that drafts
+        0, 1, ... of them; arguments as of ``more``."""
+        def foresee() -> tuple[list[float], list[float]]:
+            chances = self.acceptance.chances(kind, copied=False, unseen=self.unseen)[:most]
+            return chances, [self._verify(1 + width * n) + self._draft(draft_seconds, n)
+                             for n in range(len(chances) + 1)]
+
+        return self._once((kind, most, width), foresee)
+
+    def _once(self, key: object, compute: Callable[[], Any]) -> Any:
+        """What is the same all through a round."""
+        found = self._tables.get(key)
+        if found is None:
+            found = self._tables[key] = compute()
+        return found
 
     def _see(self, tree: DraftTree) -> None:
         for rank, origin in enumerate(tree.origins):
@@ -379,12 +394,9 @@ class Budget:
 
     def _table(self, tree: DraftTree, rank: int, unsaid: bool) -> list[float]:
         """What is known of nodes of an origin of a tree, with probabilities or without, by column."""
-        kind = kind_of(tree.origins[rank], rank if unsaid else 0)
-        key = kind, tree.origins[rank].match is not None, unsaid
-        if key not in self._tables:
-            known = self.acceptance.chances if unsaid else self.acceptance.calibration
-            self._tables[key] = known(kind, _copied(tree.origins[rank]))
-        return self._tables[key]
+        kind, copied = kind_of(tree.origins[rank], rank if unsaid else 0), _copied(tree.origins[rank])
+        known = self.acceptance.chances if unsaid else self.acceptance.calibration
+        return self._once((kind, copied, unsaid), lambda: known(kind, copied))
 
     def learn(
         self, tree: DraftTree, path: Sequence[int], draft_seconds: float, verify_seconds: float,

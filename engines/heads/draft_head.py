@@ -16,7 +16,7 @@ from engines.heads.compatibility import check_compatible, lay_out_as, linear_of,
 from engines.heads.head_config import EAGLE3
 from engines.heads.head_file import HeadFile
 from engines.heads.network import HeadNetwork, Rotation
-from engines.model.causal_model import CausalModel
+from engines.model.causal_model import CausalModel, shared_prefix
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.kv_buffer import KVBuffer
 from engines.model.native.native_linear import weight_bytes
@@ -187,12 +187,7 @@ class DraftHead:
 
     def _rewound(self, context: Sequence[int]) -> int:
         """How many columns hold for this context."""
-        shared = 0
-        for ours, theirs in zip(self.tokens, context):
-            if ours != theirs:
-                break
-            shared += 1
-        return max(0, min(shared - 1, self.length))
+        return max(0, min(shared_prefix(self.tokens, context, len(context)) - 1, self.length))
 
     def _rows(
         self, tokens: Sequence[int], features: torch.Tensor, positions: Sequence[int], mask: np.ndarray | None,

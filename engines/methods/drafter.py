@@ -124,7 +124,7 @@ class Drafter:
         """What a round verifies: the proposal, or nothing in a round of rest."""
         rests = self.budget is not None and self.budget.rests()
         tree = DraftTree(budget=RESTING) if rests else self.propose(context, limits)
-        return tree if is_described(tree) else described(tree, self.resources.words)
+        return tree if is_described(tree) else described(tree, self.resources.words, self.resources.detail)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         """Guesses for the tokens after ``context``, whose last token is the root."""

@@ -53,8 +53,13 @@ def is_described(tree: DraftTree) -> bool:
     return all(type(origin) is not FoundOrigin for origin in tree.origins)
 
 
-def described(tree: DraftTree, words: Detokenizer | None) -> DraftTree:
-    """The tree with each origin's place, and the first passages in its ``retrieval``."""
+def described(tree: DraftTree, words: Detokenizer | None, all_of_them: bool = True) -> DraftTree:
+    """The tree with each origin's place, and the first passages in its ``retrieval``; without the origins of what was
+    cut off, unless ``all_of_them`` are wanted."""
+    if not all_of_them and len(used := sorted({*tree.origin, *tree.also} - {-1}) or [0]) < len(tree.origins):
+        place = {old: new for new, old in enumerate(used)} | {-1: -1}
+        tree.origins = [tree.origins[old] for old in used]
+        tree.origin, tree.also = [place[old] for old in tree.origin], [place[old] for old in tree.also]
     tree.origins, passages = described_origins(tree.origins, words)
     tree.retrieval = replace(tree.retrieval, passages=tuple(passages))
     return tree

@@ -247,7 +247,7 @@ class CausalModel:
 
     def shared(self, context: Sequence[int]) -> int:
         """Length of the longest cached prefix of ``context`` that leaves a token to feed."""
-        return _shared_prefix(self.tokens, context, max(len(context) - 1, 0))
+        return shared_prefix(self.tokens, context, max(len(context) - 1, 0))
 
     def synchronize(self) -> None:
         """Wait for the device, so that a clock read after it counts all that was started."""
@@ -330,7 +330,7 @@ def _grown(seen: np.ndarray, parents: Sequence[int]) -> np.ndarray:
     return grown
 
 
-def _shared_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
+def shared_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
     """Length of the common prefix, at most ``limit``; slices compare at C speed, only the last one item by item."""
     limit = min(len(a), len(b), limit)
     start = 0

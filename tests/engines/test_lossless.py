@@ -60,6 +60,7 @@ def drafting_pays(request, monkeypatch):
 
 
 def run(runtime, engine, options=None, prompt=TURNS["copy"], new=40, **kw) -> tuple[Finished, object]:
+    runtime.forget_acceptance()  # else what earlier tests lost may make a method rest all through
     events = list(runtime.run(Request(prompt, engine, options or {}, max_new_tokens=new, **kw)))
     return events[-1], measure(events)
 

@@ -189,6 +189,8 @@ class MergedStores:
         """See ``Lookup``; the limit is each store's."""
         parts = [self.stores[i].continuations(one, length, limit) for i, one in match.where]
         found = parts[0] if len(parts) == 1 else merge(parts)
+        if len(self.stores) == 1:
+            return found
         return replace(found, stores=np.array([i for i, _ in match.where], np.int32)[found.stores])
 
 

@@ -28,6 +28,8 @@ from engines.methods.shared.predictor_drafter import PredictorDrafter
 from engines.methods.spec import MethodSpec
 from engines.report.events import Retrieval
 
+_SHARED = tuple(name for name in HybridNote.__dataclass_fields__ if name not in ("drafted_by", "scores"))
+
 
 class Hybrid(Drafter):
     """The methods that say they can be a part of others, as far as what they need is at hand.
@@ -141,10 +143,9 @@ def _lookup(offered: DraftTree, offers: Collection[DraftTree]) -> Retrieval:
 
 def _note(tree: DraftTree, drafted_by: str | None, scores: dict[str, float]) -> HybridNote:
     """The source's own remarks, as far as the hybrid has a field for them, and the scores."""
-    own = tree.note.plain() if tree.note is not None else {}
+    own = {name: getattr(tree.note, name, None) for name in _SHARED}
     return HybridNote(
-        **{name: value for name, value in own.items() if name in HybridNote.__dataclass_fields__},
-        drafted_by=drafted_by, scores={name: round(score, 2) for name, score in scores.items()},
+        **own, drafted_by=drafted_by, scores={name: round(score, 2) for name, score in scores.items()},
     )
 
 

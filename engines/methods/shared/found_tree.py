@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 def from_stores(found: Continuations, chosen: Nodes, stores: Sequence[SparseStore], seconds: float) -> DraftTree:
     """Nodes of what was found in ``stores``; ``seconds`` is what finding it took."""
     origins = FoundOrigins()
-    origin = [
-        origins.index(stores[found.stores[row]], int(found.positions[row]), int(found.matched[row]), count)
-        for row, count in zip(chosen.rows, chosen.counts)
-    ]
+    where = (column.take(chosen.rows).tolist() for column in (found.stores, found.positions, found.matched))
+    origin = [origins.index(stores[store], position, match, count)
+              for store, position, match, count in zip(*where, chosen.counts)]
     return _tree(found, chosen, origin, origins.origins, seconds)
 
 
