@@ -249,7 +249,7 @@ class Runtime:
     @property
     def default_engine(self) -> str:
         """The engine taken when none is named."""
-        return methods.default(methods.at_hand(self.draft, self.heads)).id
+        return methods.default(methods.available(self.draft, self.heads)).id
 
     def prompt(self, request: Request) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids of a request's prompt, as a run would feed it, and their labels. Raises UsageProblem."""
@@ -454,7 +454,7 @@ class Runtime:
         computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it."""
         draft = self._draft_named(draft_model).model
         spec = methods.find(engine)
-        used = spec.used(_parsed(spec, options, self.target.name, draft_model), methods.at_hand(draft, self.heads))
+        used = spec.used(_parsed(spec, options, self.target.name, draft_model), methods.available(draft, self.heads))
         drafting = {methods.DRAFT_MODEL: draft, **self.heads}
         models = [self.target, *(drafting[need] for need in used)]
         return sum(m.weight_bytes + rows * m.cache.row_bytes for m in models)
@@ -499,7 +499,7 @@ class Runtime:
         raw = request.raw or not self.tokenizer.chat_template
         turns = tuple(("raw" if raw else role, content) for role, content in request.conversation)
         ready = self.ready
-        used = spec.used(options, methods.at_hand(self._draft_named(request.draft_model).model, self.heads))
+        used = spec.used(options, methods.available(self._draft_named(request.draft_model).model, self.heads))
         kind = next((need for need in used if need in self.heads), None)
         return Started(
             engine=spec.id, options=options, law=request.law, seed=request.seed,

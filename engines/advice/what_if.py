@@ -77,7 +77,7 @@ def _drafting(
     if not m.draft_forwards:
         return machine.requests * m.draft_seconds
     setting = screening.lanes[lane]
-    used = methods.find(setting.engine).used(setting.options, methods.at_hand(ready.draft_model, ready.heads))
+    used = methods.find(setting.engine).used(setting.options, methods.available(ready.draft_model, ready.heads))
     if methods.DRAFT_MODEL in used and not setting.draft_model:
         there = CostCurve(ready.draft_price) if machine.here and ready.draft_price else None
         own = machine.draft_table or machine.pass_cost(ready.draft_parameters) or there

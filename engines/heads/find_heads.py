@@ -24,10 +24,10 @@ def heads_for(
     name: str | None, target: CausalModel, allow_pickle: bool = False,
     progress: Callable[[Loading], None] = lambda event: None,
 ) -> tuple[dict[str, Head], tuple[str, ...]]:
-    """The heads for a target, loaded, by kind: that of this name (a folder, a hub id, the name of one at hand, or a
-    family: the best at hand of it for this target), and of every other kind the best at hand that was trained for the
-    target: one that was trained here before one that ships, and of these the one whose training expects most tokens a
-    round. Also what the user should know.
+    """The heads for a target, loaded, by kind: that of this name (a folder, a hub id, the name of an available one, or
+    a family: its best available one for this target), and of every other kind the best available one that was trained
+    for the target: one that was trained here before one that ships, and of these the one whose training expects most
+    tokens a round. Also what the user should know.
 
     Raises:
         ModelUnavailable: the named head is missing or cannot be read.

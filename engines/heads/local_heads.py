@@ -1,4 +1,4 @@
-"""Which heads are at hand, by their files: those that were trained here, and those that ship. Needs no torch."""
+"""Which heads are available, by their files: those that were trained here, and those that ship. Needs no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engines.hub.safetensors_headers import stored, tensor_names
 from engines.hub.untrusted_json import is_count, object_in, read_object
 
 AUTO, NONE = "auto", "none"
-"""Names that ask for those at hand that were trained for the target, one of each kind, and for no head."""
+"""Names that ask for those available that were trained for the target, one of each kind, and for no head."""
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OWN = "spec_tui"
@@ -99,7 +99,7 @@ def local_heads() -> list[LocalHead]:
 
 
 def place_of(name: str) -> Path | None:
-    """Where the head of this name lies: one at hand, or a folder; None where it may only be on the hub."""
+    """Where the head of this name lies: an available one, or a folder; None where it may only be on the hub."""
     ours = next((head.folder for head in local_heads() if head.name == name), None)
     return ours or (path if (path := typed_path(name)).is_dir() else None)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from engines.report.run_state import RunState
 
 __all__ = [
-    "DRAFT_MODEL", "ENTRY_POINTS", "MethodSpec", "at_hand", "baseline", "default", "drafts_itself", "drafts_nothing",
+    "DRAFT_MODEL", "ENTRY_POINTS", "MethodSpec", "available", "baseline", "default", "drafts_itself", "drafts_nothing",
     "drafts_with", "find", "heads_of", "known", "note_of", "of_other_programs", "origin_kind", "origins", "problems",
     "remarks", "specs", "what_drafts", "who_proposes", "with_rules",
 ]
@@ -98,7 +98,7 @@ def baseline() -> MethodSpec:
     return next(spec for spec in specs() if spec.baseline)
 
 
-def at_hand(draft_model: object, heads: Mapping[str, Any] | Collection[str]) -> tuple[str, ...]:
+def available(draft_model: object, heads: Mapping[str, Any] | Collection[str]) -> tuple[str, ...]:
     """Of ``MethodSpec.needs`` what there is, given whether there is a draft model, and draft heads by kind. What a
     method that drafts with either takes comes first: a head that is ``preferred``, the draft model, other heads."""
     first = [kind for kind in heads if isinstance(heads, Mapping) and getattr(heads[kind], "preferred", False)]
@@ -116,7 +116,7 @@ def heads_of(started: Started) -> dict[str, LoadedHead]:
 
 def drafts_with(started: Started) -> str | None:
     """Which one of a draft model and a draft head a run drafts with; None where it drafts with neither."""
-    there = at_hand(started.draft_model, heads_of(started))
+    there = available(started.draft_model, heads_of(started))
     spec = known(started.engine)
     return next(iter(spec.used(started.options, there)), None) if spec else None
 
@@ -137,11 +137,11 @@ def who_proposes(source: str, run: RunState) -> str:
     return what_drafts(run) if kind.drafter else kind.label
 
 
-def default(at_hand: Collection[str], host: str = "") -> MethodSpec:
-    """The method taken where none is named, given what is at hand of ``MethodSpec.needs``; one that takes a drafter's
+def default(available: Collection[str], host: str = "") -> MethodSpec:
+    """The method taken where none is named, given what is available of ``MethodSpec.needs``; one that takes a drafter's
     help only where it has it."""
-    able = [spec for spec in specs(host) if set(spec.least(at_hand)) <= set(at_hand)
-            and (not spec.helped_by or not set(at_hand).isdisjoint(chain.from_iterable(spec.helped_by.values())))]
+    able = [spec for spec in specs(host) if set(spec.least(available)) <= set(available)
+            and (not spec.helped_by or not set(available).isdisjoint(chain.from_iterable(spec.helped_by.values())))]
     return max(able, key=lambda spec: spec.default_priority)
 
 

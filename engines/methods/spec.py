@@ -66,15 +66,15 @@ class MethodSpec:
         note: what it remarks on a round.
         origins: the kinds of origin of its drafts.
         options: its options, in display order.
-        needs: what must be at hand ("draft model", "EAGLE head", "Medusa heads", "datastore",
+        needs: what must be available ("draft model", "EAGLE head", "Medusa heads", "datastore",
             "dense datastore"), empty if nothing.
         drafts_with: (option, needs by its values): of these needs it has only that of the option's value, or with
-            another value that of whatever is at hand, the first first; None where each is needed.
+            another value that of whatever is available, the first one first; None where each is needed.
         lossless: under the lossless laws the text follows the target's distribution exactly; None where another program
             decodes, and nobody here can know.
         searches: it looks into datastores where there are some, and does without where there are none.
         helped_by: by the option that allows it, what it drafts with as well: the first of these words of ``needs`` that
-            is at hand.
+            is available.
         drafts_from: what its drafts are called where a method that combines several takes them ("exact match"); "" if
             it does not.
         storeless: (option, value) with which it neither needs nor searches datastores; None where there is none.
@@ -137,12 +137,12 @@ class MethodSpec:
         module, _, name = self.drafter.partition(":")
         return getattr(import_module(module), name)
 
-    def needed(self, options: Mapping[str, Any], at_hand: Collection[str] = ()) -> tuple[str, ...]:
-        """Of ``needs`` those that these options leave, where so much is at hand."""
+    def needed(self, options: Mapping[str, Any], available: Collection[str] = ()) -> tuple[str, ...]:
+        """Of ``needs`` those that these options leave, given what is available."""
         left = [need for need in self.needs if not (self._storeless(options) and "datastore" in need)]
         if self.drafts_with is not None:
             name, by_value = self.drafts_with
-            there = (need for need in by_value.values() if need in at_hand)
+            there = (need for need in by_value.values() if need in available)
             taken = by_value.get(options.get(name)) or next(there, next(iter(by_value.values())))
             left = [need for need in left if need == taken or need not in by_value.values()]
         return tuple(left)
@@ -154,16 +154,16 @@ class MethodSpec:
         chosen = next((value for value, other in by_value.items() if other == need), None)
         return options if chosen is None or options.get(name) in by_value else options | {name: chosen}
 
-    def used(self, options: Mapping[str, Any], at_hand: Collection[str]) -> tuple[str, ...]:
-        """Of what is at hand that which it drafts with, with these options: of what helps alike the first."""
-        needed = tuple(need for need in self.needed(options, at_hand) if need in at_hand)
-        allowed = [[need for need in at_hand if need in helping][:1] for option, helping in self.helped_by.items()
+    def used(self, options: Mapping[str, Any], available: Collection[str]) -> tuple[str, ...]:
+        """Of the available needs the one that it drafts with, given these options: of equals the first."""
+        needed = tuple(need for need in self.needed(options, available) if need in available)
+        allowed = [[need for need in available if need in helping][:1] for option, helping in self.helped_by.items()
                    if options.get(option)]
         return (*needed, *chain.from_iterable(allowed))
 
-    def least(self, at_hand: Collection[str] = ()) -> tuple[str, ...]:
+    def least(self, available: Collection[str] = ()) -> tuple[str, ...]:
         """What it needs whatever its options are."""
-        return self.needed(dict([self.storeless]) if self.storeless else {}, at_hand)
+        return self.needed(dict([self.storeless]) if self.storeless else {}, available)
 
     def retrieves(self, options: Mapping[str, Any]) -> bool:
         """Whether it searches datastores, with these options."""

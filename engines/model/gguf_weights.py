@@ -67,7 +67,7 @@ def _dequantised(stored: np.ndarray, kind: str) -> torch.Tensor:
 
 
 class StoredGrids:
-    """The weights of a file that are whole numbers with a scale for every 32 or 16 of them.
+    """The weights of a file that are integers with a scale for every 32 or 16 of them.
 
     Args:
         file: the file.

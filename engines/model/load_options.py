@@ -71,7 +71,7 @@ class LoadOptions:
         True, "Run models on the CPU as native code, which comes compiled or which a C++ compiler makes here once, in "
               "seconds.")
     arithmetic: str = option(
-        AUTO, "How native code multiplies weights that are whole numbers: float32, int8 (inputs rounded to 8 bits, as "
+        AUTO, "How native code multiplies weights that are integers: float32, int8 (inputs rounded to 8 bits, as "
               "llama.cpp does it: faster, most of all for several tokens), or auto: int8 for what a GGUF file stores "
               "so.", metavar="A", choices=ARITHMETICS)
     threads: int | None = option(

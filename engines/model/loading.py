@@ -76,7 +76,7 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
 
 def resolve_quantisation(source: ModelSource, choice: str, native: bool) -> tuple[str, str]:
     """How this model is quantised here, and what a user should know of it: ``auto`` is no quantisation where most of
-    the file is on no grid, and only ``native`` code multiplies whole numbers."""
+    the file is on no grid, and only ``native`` code multiplies integers."""
     stored = source.gguf.stored() if source.gguf is not None else {}
     held = sum(count for kind, count in stored.items() if kind in GRID_KINDS)
     if choice == NONE or (choice in (AUTO, STORED) and 2 * held <= sum(stored.values())):
@@ -163,7 +163,7 @@ def load_draft(
 
 
 def _read_draft(found: _FoundDraft, options: LoadOptions, progress: Progress) -> LoadedDraft:
-    """A draft model whose weights are at hand, on as many threads as its target."""
+    """A draft model whose weights are available, on as many threads as its target."""
     own = replace(options, quantize=options.draft_quantize, threads=torch.get_num_threads(), strict=False)
     model = load_model(found.source, own, progress, drafts=True)
     if found.translation is None:

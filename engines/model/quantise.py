@@ -28,7 +28,7 @@ def quantise(
     model: PreTrainedModel, choice: str, stored: StoredGrids | None = None, rounds: bool = False, narrow: bool = False,
     place: Place = in_memory,
 ) -> Counter[str]:
-    """Replace linear layers of a model on the CPU by native ones whose weights are whole numbers, in place, after
+    """Replace linear layers of a model on the CPU by native ones whose weights are integers, in place, after
     ``fuse``.
 
     ``auto`` and ``stored`` take what is stored on a grid, and leave the rest. ``int4`` takes that too, and quantises
@@ -163,6 +163,6 @@ def bytes_laid_out(model: PreTrainedModel, choice: str, stored: StoredGrids | No
 
 
 def _size(bits: int | None, weight: torch.Tensor) -> int:
-    """Bytes of a weight: whole numbers of so many bits and their scales, or in half precision."""
+    """Bytes of a weight: integers of so many bits and their scales, or in half precision."""
     numbers = weight.numel()
     return 2 * numbers if bits is None else numbers * bits // 8 + numbers // GROUP * (4 if bits == 4 else 2)

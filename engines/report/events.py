@@ -333,8 +333,8 @@ class Ready:
     fits; ``no_draft_model`` says why. ``heads`` are the learned draft heads, by kind (``engines.heads.head_config``).
     ``price`` is t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model
     (``engines.cost.curve.CostCurve``).
-    ``datastores`` are those at hand that fit the model; ``capabilities`` says what the engine can do. ``threads`` is
-    None where it is not known. ``host``: the program that computes the model, "" for this one (``MethodSpec.host``);
+    ``datastores`` are the available ones that fit the model; ``capabilities`` says what the engine can do. ``threads``
+    is None where it is not known. ``host``: the program that computes the model, "" for this one (``MethodSpec.host``);
     where another one does, at an address, ``device`` is that."""
 
     model: str

@@ -166,12 +166,12 @@ def list_(
     local: Annotated[bool, Option("--local", help="Also GGUF files of LM Studio, Ollama and llama.cpp.")] = False,
 ) -> int:
     """List the models that can be loaded without a download, and those that spec-tui model get fetches."""
-    from engines.hub import local_models as at_hand
+    from engines.hub import local_models as available
 
-    models = at_hand.known()
-    models += at_hand.of_other_programs() if local else []
-    models += at_hand.shipped()
-    models += [{"name": m.pop("id"), **m} for m in at_hand.cached()]
+    models = available.known()
+    models += available.of_other_programs() if local else []
+    models += available.shipped()
+    models += [{"name": m.pop("id"), **m} for m in available.cached()]
     if format is Format.json:
         print(json.dumps(models, indent=2))
         return 0

@@ -1,4 +1,4 @@
-"""``spec-tui reproduce``: papers' tables on the model at hand, with the published numbers beside ours."""
+"""``spec-tui reproduce``: papers' tables on the loaded model, with the published numbers beside ours."""
 
 from __future__ import annotations
 

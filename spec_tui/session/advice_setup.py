@@ -85,7 +85,7 @@ def _in_order(
 def _source(ready: Ready, engine: str) -> str:
     """What an engine drafts with."""
     spec = methods.find(engine)
-    there = frozenset(methods.at_hand(ready.draft_model, ready.heads))
+    there = frozenset(methods.available(ready.draft_model, ready.heads))
     needed = spec.least(there)
     if any(there.intersection(helping) for helping in spec.helped_by.values()):
         return _SEVERAL

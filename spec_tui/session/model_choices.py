@@ -1,4 +1,4 @@
-"""The models that can be chosen: those that ship, those in the hub's cache, folders at hand; and what a download takes.
+"""The models that can be chosen: those that ship, those in the hub's cache, local folders; and what a download takes.
 
 Nothing is loaded and, ``to_download`` excepted, nothing is asked of the network. Files are read: seconds with a full
 cache, so screens call this from a thread.
@@ -19,7 +19,7 @@ from spec_tui.session.host_access import HostAccess
 if TYPE_CHECKING:
     from engines.hub.known_models import KnownModel
 
-_MOST = 40  # folders at hand that are looked at
+_MOST = 40  # local folders that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class ModelChoice:
 
 
 def targets(load: LoadRequest) -> tuple[ModelChoice, ...]:
-    """The target models at hand: those that have a name here, the one that ships, those in the hub's cache and of other
-    programs, folders and GGUF files here and beside the loaded one."""
+    """The available target models: those that have a name here, the one that ships, those in the hub's cache and of
+    other programs, folders and GGUF files here and beside the loaded one."""
     from engines.hub import local_models
     from engines.hub.known_models import SAMPLE
 
@@ -84,8 +84,8 @@ def _known(facts: dict[str, Any]) -> ModelChoice:
     return ModelChoice(name, name, "not here", None, facts, to_fetch=model)
 
 
-def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[ModelChoice, ...]:
-    """The models at hand, those beside the target and those that were fetched to draft, as draft models of a target:
+def drafts(target: ModelChoice, available: tuple[ModelChoice, ...]) -> tuple[ModelChoice, ...]:
+    """The models available, those beside the target and those that were fetched to draft, as draft models of a target:
     first those with its tokens, then those that have some of them, those that can't be chosen last, with the reason. A
     model that is no smaller than the target is not among them; of a target that is not here nothing is."""
     from engines.hub import local_models
@@ -102,7 +102,7 @@ def drafts(target: ModelChoice, at_hand: tuple[ModelChoice, ...]) -> tuple[Model
         judged.append(ModelChoice(None, usual.title, usual.origin, usual.place, facts, usual.fits, why,
                                   1.0 if same else None, same))
         seen.append(usual.place)
-    for choice in (*at_hand, *_looked_at(_beside(target.folder)), *_fetched_drafts()):
+    for choice in (*available, *_looked_at(_beside(target.folder)), *_fetched_drafts()):
         if choice.folder is None or any(same_place(str(choice.folder), place) for place in seen):
             continue
         seen.append(choice.folder)
@@ -121,7 +121,7 @@ def _looked_at(places: Iterable[Path]) -> list[ModelChoice]:
     for place in places:
         with suppress(gguf_file.LaterPart):
             facts = local_models.look_at(place)
-            where = "a folder at hand" if place.is_dir() else "a file at hand"
+            where = "a local folder" if place.is_dir() else "a local file"
             found.append(ModelChoice(str(place), facts["title"] or model_label(str(place)), where, place, facts))
     return [choice for choice in found if HostAccess.here().offers(choice.name)]
 
@@ -136,8 +136,8 @@ def _fetched_drafts() -> list[ModelChoice]:
 
 
 def heads(target: ModelChoice) -> tuple[ModelChoice, ...]:
-    """The draft heads at hand as heads for a target: those that are taken by themselves, then each, those that can't be
-    chosen last, with the reason."""
+    """The available draft heads for a target: those that are taken by themselves, then each, those that can't be chosen
+    last, with the reason."""
     from engines.heads.local_heads import AUTO, local_heads
 
     judged = []

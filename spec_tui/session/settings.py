@@ -36,7 +36,7 @@ SAMPLING = (
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """Engine ("" = the default for the models at hand), options given by engine, sampling, system prompt, names of
+    """Engine ("" = the default for the models available), options given by engine, sampling, system prompt, names of
     datastores (none = the default ones); the name of the loaded model, which presets go by."""
 
     engine: str = ""
@@ -70,8 +70,8 @@ class ChatSettings:
         if self.engine:
             return self.engine
         if ready is None:
-            return methods.default(methods.at_hand(True, ())).id
-        return methods.default(methods.at_hand(ready.draft_model, ready.heads), ready.host).id
+            return methods.default(methods.available(True, ())).id
+        return methods.default(methods.available(ready.draft_model, ready.heads), ready.host).id
 
     def options(self, engine: str) -> dict[str, Any]:
         """All options of an engine with their values."""
@@ -159,7 +159,7 @@ def stores(ready: Ready | None) -> dict[str, str]:
 
 
 def check_datastores(names: Iterable[str], ready: Ready | None = None) -> None:
-    """Raises UsageProblem, with those at hand, where there is no datastore of a name."""
+    """Raises UsageProblem, with those available, where there is no datastore of a name."""
     unknown = [name for name in names if name not in stores(ready)]
     if unknown:  # those built since the model was loaded, too; only then is the disk asked
         from engines.datastores.building.build_spec import STANDARD_LIBRARY
@@ -204,7 +204,7 @@ def unavailable(
         return "the model runs in another program with its own drafting: load it here to choose an engine (ctrl+l)"
     if ready.host != spec.host:
         return f"the model does not run in {spec.title}: make it a lane of a race (r), or start with {spec.flag}"
-    there = methods.at_hand(draft_model or ready.draft_model, ready.heads)
+    there = methods.available(draft_model or ready.draft_model, ready.heads)
     needs = spec.least(there) if options is None else spec.needed(options, there)
     if absent := next((need for need in needs if need in _LOADED and need not in there), None):
         return _absent(spec, absent, ready, there)
@@ -235,7 +235,7 @@ def _absent(spec: methods.MethodSpec, need: str, ready: Ready, there: Collection
 
 def _no_datastore(kind: str, ready: Ready, names: Sequence[str] | None) -> str:
     """Why there is no datastore of a kind to search among those of these names (none: those that are built; None: any
-    at hand); "" where there is one, or where one of the names is not known here."""
+    available); "" where there is one, or where one of the names is not known here."""
     known = {info.name: getattr(info, kind) for info in ready.datastores}
     offered = [info.name for info in ready.datastores if not info.built and known[info.name]]
     if names and all(known.get(name, True) for name in names):

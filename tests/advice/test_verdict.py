@@ -26,7 +26,7 @@ FAST, SLOW = Costs(3, 0.015), Costs(2, 0.025, 0.005)
 
 
 def report(found) -> Advice:
-    return Advice(found, READY, LoadRequest(model="made/model"), {"eagle": "no draft head is at hand"})
+    return Advice(found, READY, LoadRequest(model="made/model"), {"eagle": "no draft head is available"})
 
 
 def told(found: Advice) -> str:
@@ -166,7 +166,7 @@ def test_the_report_has_tables_and_what_to_paste(capsys):
     assert "spec-tui --engine pld --model made/model" in shown and "--speculative-config" in shown
     assert "--spec-type ngram-simple" in shown and "model.generate(**inputs, prompt_lookup_num_tokens=2" in shown
     assert "accepted at depth" in shown and "a round, ms" in shown and "x by kind of prompt" in shown
-    assert "not tried: eagle: no draft head is at hand" in shown and "all lanes write the same text" in shown
+    assert "not tried: eagle: no draft head is available" in shown and "all lanes write the same text" in shown
     data = json.loads(json.dumps(as_object(found)))
     assert data["advised"] == {"engine": "pld", "options": {}} and data["ties"] == ["pld:num_tokens=4"]
     assert [each["program"] for each in data["paste"]] == ["spec-tui", "vLLM", "SGLang", "llama.cpp", "transformers"]

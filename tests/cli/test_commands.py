@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from engines.datastores.building.build_spec import BuildSpec
 from engines.folders import sample_model
-from engines.hub import local_models as at_hand
+from engines.hub import local_models as available
 from engines.libraries import versions
 from engines.methods import of_other_programs, specs
 from engines.model.load_options import CHOICES
@@ -130,7 +130,7 @@ def test_doctor_says_why_there_is_no_native_code(cli, no_probe):
 
 def test_doctor_survives_what_is_broken(cli, no_probe, monkeypatch):
     no_probe["torch"] = {"works": False, "problem": "takes its process down (exit code -4)"}
-    monkeypatch.setattr(at_hand, "sample_model", lambda role: None)
+    monkeypatch.setattr(available, "sample_model", lambda role: None)
     done = cli("doctor")
     assert done.code == 1
     assert "torch does not work (takes its process down" in " ".join(done.out.split())
@@ -185,7 +185,7 @@ def test_models_in_the_hub_cache(tmp_path, monkeypatch):
     (encoder / "config.json").write_text('{"architectures": ["BertModel"]}')
     (tmp_path / "models--empty--one").mkdir()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    problems = {model["id"]: model["problem"] for model in at_hand.cached()}
+    problems = {model["id"]: model["problem"] for model in available.cached()}
     assert problems["some/model"] is None
     assert "cut off" in problems["cut/off"] and "no weights" in problems["no/weights"]
     assert set(problems) == {"some/model", "cut/off", "no/weights"}

@@ -40,7 +40,7 @@ def test_a_file_is_where_it_lies_and_says_what_memory_it_may_take(cli, tmp_path,
         monkeypatch.setattr("engines.model.description.obtainable", lambda found=native: found)
         text = " ".join(cli("model", "info", str(path)).out.split())
         assert f"where the file {path} architecture" in text
-        assert ("int8" in text) == native, "native code multiplies whole numbers"
+        assert ("int8" in text) == native, "native code multiplies integers"
 
 
 def test_the_shipped_model_as_json(cli):

@@ -330,7 +330,7 @@ def test_a_race_outlives_its_screen_and_the_application(tmp_path):
 
 @pytest.mark.thorough
 def test_another_model_goes_on_with_the_conversation(tmp_path):
-    """The models screen in a real terminal: a folder at hand is chosen, and the next answer knows the earlier one."""
+    """The models screen in a real terminal: a local folder is chosen, and the next answer knows the earlier one."""
     import shutil
 
     from engines.folders import sample_model

@@ -81,7 +81,7 @@ def test_a_folder_is_begun_as_transformers_begins_it(tmp_path):
 
 
 def real_models() -> list[Path]:
-    """The files at hand, and the sample pair's target written as one."""
+    """The files available, and the sample pair's target written as one."""
     return [known.path for known in KNOWN.values() if known.present]
 
 

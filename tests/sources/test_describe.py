@@ -289,5 +289,5 @@ def test_what_a_quantised_model_takes_is_said_before_it_is_loaded(choice, native
             ("float32", "bfloat16", "float16"), said["auto"]), "weights of a bfloat16 file stay as they are stored"
         assert set(said) == {"auto", "int8", "int4"}  # its file is on no grid
     else:
-        assert set(said) == {"auto"}, "only native code multiplies whole numbers"
+        assert set(said) == {"auto"}, "only native code multiplies integers"
     assert said.get(choice, said["auto"]) == pytest.approx(loaded.weight_bytes, rel=0.01)

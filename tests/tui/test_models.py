@@ -1,4 +1,4 @@
-"""The models screen: what is at hand, what fits, what a download takes; changing a model keeps the conversation."""
+"""The models screen: what is available, what fits, what a download takes; changing a model keeps the conversation."""
 
 from __future__ import annotations
 
@@ -283,4 +283,4 @@ def test_a_file_is_not_called_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cut.gguf").write_bytes(b"GGUF")
     (found,) = (choice for choice in model_choices.targets(LoadRequest()) if choice.folder == tmp_path / "cut.gguf")
-    assert found.origin == "a file at hand"
+    assert found.origin == "a local file"

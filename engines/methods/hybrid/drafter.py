@@ -32,7 +32,7 @@ _SHARED = tuple(name for name in HybridNote.__dataclass_fields__ if name not in 
 
 
 class Hybrid(Drafter):
-    """The methods that say they can be a part of others, as far as what they need is at hand.
+    """The methods that say they can be a part of others, as far as what they need is available.
 
     Attributes:
         sources: by the id of the method, those that search.
@@ -47,7 +47,7 @@ class Hybrid(Drafter):
         self.threshold = threshold
         self.sources: dict[str, Drafter] = {}
         self.model: tuple[str, PredictorDrafter] | None = None
-        taken = SPEC.used({"model": model}, methods.at_hand(resources.draft_model, resources.heads))
+        taken = SPEC.used({"model": model}, methods.available(resources.draft_model, resources.heads))
         unpruned = replace(resources, budget=None)  # the choice comes before the budget's
         for spec, stores in _parts(resources):
             shared = {option.name: options[option.name] for option in spec.options if option.name in options}
@@ -157,7 +157,7 @@ def _parts(resources: Resources) -> list[tuple[MethodSpec, tuple[str, ...]]]:
         UsageProblem, DatastoreProblem: one that is named can't be searched.
     """
     stores, out = resources.open_datastores, []
-    there = set(methods.at_hand(resources.draft_model, resources.heads))
+    there = set(methods.available(resources.draft_model, resources.heads))
     for spec in methods.specs():
         searched = [need for need in spec.needs if "datastore" in need]
         if not spec.drafts_from or not there.issuperset(set(spec.needs).difference(searched)):

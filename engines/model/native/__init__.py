@@ -2,7 +2,7 @@
 
 At a few rows a token costs what reading its weights costs, if nothing else gets in the way: torch's operations read
 float32 only, or round to bfloat16, and starting some thousand of them takes longer than what they compute. Here a
-forward is one call. Weights lie in memory in blocks as they are stored: float32, or whole numbers of 4 or 8 bits with
+forward is one call. Weights lie in memory in blocks as they are stored: float32, or integers of 4 or 8 bits with
 their scales, which become the same float32 numbers in registers that an unpacked weight has (``products.h``).
 
 No sum is made in another order for more rows, threads or branches. So a row comes out the same to the last bit however

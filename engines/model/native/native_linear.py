@@ -55,13 +55,13 @@ class NativeLinear(nn.Module):
     Args:
         linear: the layer that it stands for, on the CPU.
         stored: its weight as it is stored, in parts of its outputs; none: its own.
-        narrow: whether what is stored becomes whole numbers of 3 bits with a scale for every 32.
-        rounds: whether the inputs of products with what is stored as whole numbers are rounded to 8 bits.
+        narrow: whether what is stored becomes integers of 3 bits with a scale for every 32.
+        rounds: whether the inputs of products with what is stored as integers are rounded to 8 bits.
         place: gives the memory of what is stored.
 
     Attributes:
         native: the weight, for native code; the first of its parts.
-        quantised: whether the weight is whole numbers.
+        quantised: whether the weight is integers.
         rounds: whether inputs are rounded.
         words: how the weight is stored, for display.
     """

@@ -1,4 +1,4 @@
-// Weights as a GGUF file stores them: whole numbers of 2 to 8 bits with their scales, put in another order and no wider.
+// Weights as a GGUF file stores them: integers of 2 to 8 bits with their scales, put in another order and no wider.
 #pragma once
 
 #include <algorithm>

@@ -230,7 +230,7 @@ inline Floats chosen(Ints which, Floats yes, Floats no) { return (Floats)(((Ints
 inline Floats exponential(Floats x) {
   x = chosen(x > -87.0f, x, all(-87.0f));
   x = chosen(x < 88.0f, x, all(88.0f));
-  const Floats shifted = x * 1.44269504f + 12582912.0f, turns = shifted - 12582912.0f;  // rounds to whole numbers
+  const Floats shifted = x * 1.44269504f + 12582912.0f, turns = shifted - 12582912.0f;  // rounds to integers
   const Floats rest = turns * -1.42860677e-6f + (turns * -0.693145752f + x);
   Floats found = all(1.0f / 5040);
   for (float factor : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) found = found * rest + factor;

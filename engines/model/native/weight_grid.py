@@ -1,4 +1,4 @@
-"""Weights of 4 and 8 bits: whole numbers with a scale for every 32 of them, as a GGUF file would store them."""
+"""Weights of 4 and 8 bits: integers with a scale for every 32 of them, as a GGUF file would store them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BLOCK = 4096  # outputs that are quantised together: bounds memory
 
 
 def quantised(weight: torch.Tensor, bits: int) -> StoredRows:
-    """The nearest whole numbers of a weight [out, in]. Of 4 bits (Q4_1): from the least to the largest number of a
+    """The nearest integers of a weight [out, in]. Of 4 bits (Q4_1): from the least to the largest number of a
     group, as torchao's int4 weight-only scheme has it; of 8 (Q8_0): symmetric. Scales are rounded to float16 first."""
     content = torch.cat([_quantised(rows.float(), bits) for rows in weight.detach().split(_BLOCK)])
     return StoredRows("Q4_1" if bits == 4 else "Q8_0", content.flatten().numpy(), *weight.shape)

@@ -1,4 +1,4 @@
-// Products of rounded rows with what is stored as whole numbers.
+// Products of rounded rows with what is stored as integers.
 #include "whole.h"
 
 namespace {

@@ -1,6 +1,6 @@
-// Products of whole numbers: inputs are rounded to 8 bits, as llama.cpp does it, and multiplied with what is stored.
+// Products of integers: inputs are rounded to 8 bits, as llama.cpp does it, and multiplied with what is stored.
 //
-// Sums of whole numbers have no order. Those of float32 between them are made in one order for a row and an output,
+// Sums of integers have no order. Those of float32 between them are made in one order for a row and an output,
 // however many rows there are.
 #pragma once
 

@@ -1,4 +1,4 @@
-"""The models: which target, draft model and head answer next. What is at hand, what fits, what a download takes."""
+"""The models: which target, draft model and head answer next. What is available, what fits, what a download takes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         self.run_worker(work, thread=True, exclusive=True, exit_on_error=True)
 
     def _look(self) -> None:
-        """In a thread: read what is at hand."""
+        """In a thread: read what is available."""
         targets = model_choices.targets(self.session.load_request)
         self.app.call_from_thread(self._show_targets, targets)
         self._judge(self.target)
