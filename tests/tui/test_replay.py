@@ -264,6 +264,7 @@ def still(app):
     async def steps(pilot):
         for _ in range(4):
             await pilot.pause()
+        app.screen.pump()
         app.screen.draw_all()
         await pilot.pause()
 
