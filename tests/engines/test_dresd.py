@@ -119,12 +119,14 @@ def test_room_is_kept_and_a_miss_drafts_nothing():
 def test_the_key_is_of_the_row_that_produced_the_last_token():
     toy = Toy(10)
     target = showing(torch.arange(5.0)[:, None].expand(5, 24))
-    stores = Here(dense([[1, 2, 3]], toy, vocab_size=10))
-    drafter = DReSD(Resources(law=None, vocab_size=10, target=target, open_datastores=stores), **SPEC.parse({}))
+    store, asked = dense([[1, 2, 3]], toy, vocab_size=10), []
+    query, store.query = store.query, lambda hidden, *rest: asked.append(hidden[0]) or query(hidden, *rest)
+    drafter = DReSD(Resources(law=None, vocab_size=10, target=target, open_datastores=Here(store)), **SPEC.parse({}))
     tree = DraftTree([1, 1, 2, 3], [-1, -1, 1, 2], [None] * 4, [0] * 4)
     for path, emitted, row in (((), (7,), 0), ((1, 2), (1, 2, 7), 3), ((1, 2, 3), (1, 2, 3), 3), ((1,), (1,), 0)):
         drafter.follow(outcome([0, *emitted], 1, tree, path, emitted))
-        assert drafter._hidden[0] == row, (path, emitted)
+        drafter.propose([0, *emitted], DraftLimits(4, 8))
+        assert asked.pop() == row, (path, emitted)
 
 
 def test_without_a_fitting_datastore_the_run_is_refused(tiny, tmp_path, monkeypatch):

@@ -44,17 +44,15 @@ class DReSD(Drafter):
         self.stores: list[DenseStore] = resources.open_datastores.dense(resources.datastores, fraction)
         self.searches(self.stores)
         self.drafts, self.length, self.distinct, self.neighbours = drafts, length, distinct, neighbours
-        self._hidden: np.ndarray | None = None
+        self._outcome: Outcome | None = None
+        self._hidden: np.ndarray | None = None  # of the latest search
 
     def start(self, outcome: Outcome) -> None:
         self.follow(outcome)
         self._neighbours(outcome.context, 1)  # reads the index from disk
 
     def follow(self, outcome: Outcome) -> None:
-        """Keep the hidden state of the row that produced the last emitted token."""
-        from engines.core.sampling import to_numpy
-
-        self._hidden = to_numpy(self.resources.target.features.latest(LAST)[chosen_row(outcome)])
+        self._outcome = outcome
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         clock = perf_counter()
@@ -69,8 +67,12 @@ class DReSD(Drafter):
         return self.budget.prune(tree) if self.budget else tree
 
     def _neighbours(self, context: Sequence[int], length: int) -> list[tuple[float, DenseStore, Neighbours, int]]:
-        """(similarity, datastore, its answer, row) of the nearest neighbours of all datastores, the best first."""
+        """(similarity, datastore, its answer, row) of the nearest neighbours of the hidden state of the row that produced
+        the last token, in all datastores, the best first."""
+        from engines.core.sampling import to_numpy
+
         found = []
+        self._hidden = to_numpy(self.resources.target.features.latest(LAST)[chosen_row(self._outcome)])
         for store in self.stores:
             near = store.query(self._hidden, context[-1], self.drafts, length, self.distinct, self.neighbours)
             found += [(float(near.scores[row]), store, near, row) for row in range(len(near))]
