@@ -67,8 +67,8 @@ class DReSD(Drafter):
         return self.budget.prune(tree) if self.budget else tree
 
     def _neighbours(self, context: Sequence[int], length: int) -> list[tuple[float, DenseStore, Neighbours, int]]:
-        """(similarity, datastore, its answer, row) of the nearest neighbours of the hidden state of the row that produced
-        the last token, in all datastores, the best first."""
+        """(similarity, datastore, its answer, row) of the nearest neighbours of the state of the row that produced the
+        last token, in all datastores, the best first."""
         from engines.core.sampling import to_numpy
 
         found = []
