@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+import chat_prompts  # noqa: E402
 import sample_prompts  # noqa: E402
 
 from engines.datastores.building.corpus import Document  # noqa: E402
@@ -69,7 +70,8 @@ STORES = {
         # The sample model's longer answers repeat themselves.
         Shipped("sample", "sample", lambda: sample_prompts.prompts(), 192, kind="both",
                 shared_words=sample_prompts.SHARED_WORDS),
-        Shipped("smollm2", "smollm2", smollm2_prompts, 200, kind="sparse", shared_words=8),
+        Shipped("smollm2", "smollm2", lambda: list(dict.fromkeys([*smollm2_prompts(), *chat_prompts.prompts()])), 200,
+                kind="sparse", shared_words=chat_prompts.SHARED_WORDS),
         # As many answers as 8 MB have room for. All of them with keys of 40 dimensions, not 64, find less.
         Shipped("smollm2-dense", "smollm2", lambda: smollm2_prompts()[:286], 200, kind="dense", shared_words=8),
     )
