@@ -18,10 +18,17 @@ _WAYS = (  # what is said there, and what is done here
     (r",? or (?:--dtype \w+|start with --[\w-]+(?: [A-Z]+)?)", ""),
 )
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
+_COMMAND = re.compile(r"(spec-tui (?!with\b|is\b)[a-z]+(?: [^\s;:,()]+)*)")  # to be typed in a shell, as it is
 
 
 def on_screen(words: str) -> str:
-    """A message or a hint without flags; of what only a start can change it says so."""
+    """A message or a hint without flags; of what only a start can change it says so. A command to be typed in a shell
+    keeps its flags."""
+    parts = _COMMAND.split(words)
+    return "".join(part if number % 2 else _without_flags(part) for number, part in enumerate(parts))
+
+
+def _without_flags(words: str) -> str:
     for said, done in _WAYS:
         words = re.sub(said, done, words)
     return _FLAG.sub(r"(when spec-tui is started) the option \1", words)

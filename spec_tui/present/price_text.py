@@ -69,7 +69,7 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
     heads = started.heads if isinstance(started, Ready) else heads_of(started)
     points |= {kind: head.price for kind, head in heads.items()}
     priced = {need: CostCurve(curve) for need, curve in points.items() if curve}
-    draft = next((priced[need] for need in spec.needed(options, priced) if need in priced), None)
+    draft = next((priced[need] for need in spec.used(options, tuple(priced))), None)
     each = _forward(draft, run) if draft or itself else None
     further = draft.at(int(options.get("top_k", 1)) if tree else 1) if draft and not spec.one_pass else 0.0
     forecast = SpeedupModel(

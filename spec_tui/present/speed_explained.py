@@ -37,7 +37,7 @@ def explanation(run: RunState, baseline: RunState | None = None) -> list[str]:
         return [_times(run, costs, None), "What a round without drafts takes is not known for this model."]
     tried = next(_ideas(run, costs, even))
     times = _times(run, costs, costs.seconds / even.needs, "in the baseline" if alone is not None else "by t(n)")
-    return [times, _outcome(run, even, known), f"First to try: {tried}."]
+    return [times, _outcome(run, even, known, measured.vague), f"First to try: {tried}."]
 
 
 def _alone(run: RunState, costs: RoundCosts) -> str:
@@ -61,15 +61,17 @@ def _times(run: RunState, costs: RoundCosts, alone: float | None, source: str = 
             f"{_ms(costs.draft)} to draft and {_ms(costs.other)} for all else{beside}.")
 
 
-def _outcome(run: RunState, even: BreakEven, known: str) -> str:
+def _outcome(run: RunState, even: BreakEven, known: str, vague: bool) -> str:
     m = run.metrics
     accepted, drafted = m.accepted / m.target_forwards, m.drafted / m.target_forwards
-    if abs(even.speed_up - 1) <= _CLOSE:
-        said = "so drafting changed little"
+    if vague:
+        said = ""
+    elif abs(even.speed_up - 1) <= _CLOSE:
+        said = ", so drafting changed little"
     else:
-        said = f"so drafting made it {'faster' if even.speed_up > 1 else 'slower'}"
+        said = f", so drafting made it {'faster' if even.speed_up > 1 else 'slower'}"
     return (f"It made {even.makes:.2f} tokens, of {drafted:.1f} drafted ones {accepted:.2f} were accepted; the "
-            f"break-even is {even.needs:.2f}, {said}: {known}")
+            f"break-even is {even.needs:.2f}{said}: {known}")
 
 
 def _ideas(run: RunState, costs: RoundCosts, even: BreakEven) -> Iterator[str]:

@@ -156,7 +156,7 @@ def _add_run(race: RaceState, number: int, repeat: int, events: Iterable[Any]) -
 
 def _lane(name: str, started: Started) -> Lane:
     """The engine of a run with the options that are not its usual ones. Raises UsageProblem where it is not known."""
-    spec = next((spec for spec in methods.specs() if spec.id == started.engine), None)
+    spec = methods.known(started.engine)
     if spec is None:
         raise UsageProblem(f"{name} has a run of an engine that is not known here: {one_line(started.engine, 40)}",
                            "leave it out; spec-tui replay FILE plays it alone")

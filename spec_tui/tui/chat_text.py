@@ -11,6 +11,7 @@ from engines.laws import LAWS
 from engines.methods import baseline, find
 from engines.report.events import Loading, Prefilling
 from engines.report.run_state import RunState
+from engines.report.wording import counted
 from engines.request import Request
 from spec_tui.present import audit_text as verdict
 from spec_tui.present import token_styles as marks
@@ -119,7 +120,7 @@ def foot(turn: Turn) -> tuple[str, bool]:
     if run.finished is None:
         return "", False
     m = run.metrics
-    parts = [f"{m.new_tokens} tokens"]
+    parts = [counted(m.new_tokens, "token")]
     if m.tokens_per_second:
         parts.append(f"{m.tokens_per_second:.1f} tokens/s")
     if m.acceptance_rate is not None:
@@ -129,7 +130,7 @@ def foot(turn: Turn) -> tuple[str, bool]:
     if run.prefilled and run.prefilled.reused:
         parts.append(f"KV reused {run.prefilled.reused} of {run.prefilled.prompt_tokens}")
     full = m.new_tokens < turn.request.max_new_tokens
-    cut = "the context is full" if full else f"cut at {turn.request.max_new_tokens} tokens"
+    cut = "the context is full" if full else f"cut at {counted(turn.request.max_new_tokens, 'token')}"
     ending = {"length": cut, "cancelled": "stopped with esc"}
     if words := ending.get(run.finished.reason):
         parts.append(words)

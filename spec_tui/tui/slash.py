@@ -155,5 +155,4 @@ def _system(argument: str, settings: ChatSettings, ready: Ready | None) -> Comma
 
 def _suggest(name: str) -> str:
     close = get_close_matches(name, COMMANDS, 1)
-    known = "commands are: " + ", ".join(f"/{c}" for c in COMMANDS)
-    return f"did you mean /{close[0]}? {known}" if close else known
+    return f"did you mean /{close[0]}?" if close else "F1 lists them; a slash in an empty prompt does, too"

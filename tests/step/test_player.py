@@ -63,6 +63,11 @@ def test_a_draft_is_not_judged_before_the_guess(run):
     assert not player.guess(2)  # too late
 
 
+def test_the_largest_guess_stands_for_more(run):
+    longer = Guess(1, 9, 12)
+    assert longer.right and longer.came == 12 and not Guess(1, 8, 12).right and Guess(1, 2, 2).right
+
+
 def test_passing_without_a_guess(run):
     player = StepPlayer(run, StepPosition(drafting(run), "tree"))
     player.guessing = True

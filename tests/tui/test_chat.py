@@ -20,6 +20,7 @@ from spec_tui.tui.screens.chat import PACE, SHARED, ChatScreen
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.explain import ExplainScreen
 from spec_tui.tui.screens.export import CHOICES
+from spec_tui.tui.screens.glossary import GlossaryScreen
 from spec_tui.tui.screens.help import HelpScreen
 from spec_tui.tui.screens.inspector import Inspector
 from spec_tui.tui.screens.showcase import ShowcaseScreen
@@ -140,7 +141,7 @@ async def test_options_change_between_turns(session):
     [
         ("/set num_tokens=99", "1..64"),
         ("/engine warp", "engines are: autoregressive"),
-        ("/nonsense", "commands are: /engine"),
+        ("/nonsense", "F1 lists them"), ("/engin pld", "did you mean /engine?"),
         ("/temp hot", "0..100"),
         ("/top-p 0", "above 0"),
         ("/view sideways", "views are: outcome"),
@@ -407,6 +408,11 @@ async def test_token_cursor_moves_and_the_inspector_explains(session):
         await s.pilot.press("right")
         text = str(s.app.screen.query_one("#why").content)
         assert "proposed by" in text and "target's distribution" in text
+        for key, opened in (("question_mark", GlossaryScreen), ("f1", HelpScreen)):
+            await s.pilot.press(key)
+            assert isinstance(s.app.screen, opened)
+            await s.pilot.press("escape")
+            await s.pilot.pause()
         await s.pilot.press("escape")
         await s.pilot.pause()
         assert transcript.cursor == (0, 1)

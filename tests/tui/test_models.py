@@ -238,6 +238,8 @@ def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):
     ("with --strict all engines write one text",
      "started with the option strict, all engines write one text"),
     (STRICT, "started with the option strict, every engine writes one text"),
+    ("--kind: build one (n, or spec-tui datastore build NAME --kind dense)",
+     "(when spec-tui is started) the option kind: build one (n, or spec-tui datastore build NAME --kind dense)"),
 ])
 def test_no_flag_is_named_on_a_screen(said, shown):
     assert on_screen(said) == shown and on_screen(shown) == shown

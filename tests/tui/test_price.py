@@ -185,6 +185,13 @@ def test_a_draft_model_costs_a_forward_a_token_and_a_tree_a_wide_one_a_level():
     assert "published tree" in price.conclusion(tree, 0.9)
 
 
+def test_a_hybrid_with_a_draft_model_costs_its_passes():
+    found = price.outlook(READY, "hybrid", find("hybrid").parse({}))
+    alone = price.outlook(READY, "hybrid", find("hybrid").parse({"model": "false"}))
+    assert found.forecast.first == CostCurve(DRAFT_PRICE).at(1) and not alone.forecast.first
+    assert found.forecast.pays_from > alone.forecast.pays_from
+
+
 def test_looking_up_costs_what_it_was_measured_to_cost():
     run = fold_all(replace(e, note={"match": 3}) if isinstance(e, Round) else e for e in events_of("pld"))
     found = of(run)

@@ -41,6 +41,12 @@ async def opened(race: RaceState, size=(120, 40), speed=None):
         yield app.screen, pilot
 
 
+def test_a_lane_of_another_program_is_shown_with_the_others():
+    other = changed("autoregressive", engine="llama.cpp", options={})
+    race = recorded_race([RecordedRun("pld", SHIPPED["pld"]), other])
+    assert [lane.engine for lane in race.asked.lanes] == ["pld", "llama.cpp"] and len(race.result.complete) == 2
+
+
 async def test_the_end_of_the_photo_finish_is_that_of_the_folds():
     async with opened(recorded("pld", "autoregressive")) as (screen, pilot):
         await pilot.press("r", "R", "a", "-", "t", "f", "i", "e", "c", "x", "ctrl+o", "end")

@@ -16,11 +16,16 @@ MOST = 9  # the largest guess, a digit
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What was guessed for a round before its draft was verified, and what came."""
+    """What was guessed for a round before its draft was verified, and what came; ``MOST`` stands for more, too."""
 
     round: int
     said: int
     came: int
+
+    @property
+    def right(self) -> bool:
+        """Whether it came true."""
+        return self.said == min(MOST, self.came)
 
 
 class StepPlayer:
@@ -110,7 +115,7 @@ class StepPlayer:
     @property
     def score(self) -> str:
         """How many guesses came true."""
-        right = sum(guess.said == guess.came for guess in self.guesses)
+        right = sum(guess.right for guess in self.guesses)
         return f"{right} of {len(self.guesses)} right"
 
     def guess(self, said: int) -> bool:
@@ -118,7 +123,7 @@ class StepPlayer:
         if not self.asks or said > self.most():
             return False
         came = len(event_of(self.run, self.place.round).path)
-        self.guesses.append(Guess(self.place.round, said, min(MOST, came)))
+        self.guesses.append(Guess(self.place.round, said, came))
         self._go(StepPosition(self.place.round, "verify"))
         return True
 

@@ -35,6 +35,8 @@ class Inspector(SpecModal[tuple[int, int]]):
         Action(id="inspect.left", run="step(-1)", keys="left", label="Before", footer=True, help="The token before"),
         Action(id="inspect.right", run="step(1)", keys="right", label="After", footer=True, help="The next token"),
         Action(id="inspect.close", run="close", keys="enter", label="Close", help="Close"),
+        Action(id="inspect.explain", run="app.explain", keys="question_mark", label="What is this", palette="",
+               help="The glossary entry of the token's fate"),
     )
 
     def __init__(self, session: ChatSession, cursor: tuple[int, int]) -> None:

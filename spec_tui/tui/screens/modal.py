@@ -32,6 +32,7 @@ class SpecModal(HasActions, ModalScreen[Result]):
     ACTIONS = (
         Action(id="dialog.close", run="close", keys="escape", label="Close", footer=True,
                help="Close without a change"),
+        Action(id="dialog.help", run="app.help", keys="f1", label="Help", palette="", help="All keys"),
     )
 
     def action_close(self) -> None:

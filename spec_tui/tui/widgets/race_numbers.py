@@ -109,7 +109,8 @@ class RaceTable(StripPanel):
         gap = [BLANK] if said and len(rows) + len(said) < height else []
         room = max(len(rows), height) - len(rows) - len(gap)
         if len(said) > room and room:
-            said = [*said[: room - 1], [("… m shows it all", "muted")]]
+            rest = "… a taller window shows the rest" if self.is_maximized else "… m shows it all"
+            said = [*said[: room - 1], [(rest, "muted")]]
         return [clip(row, width) for row in [*rows, *gap, *said[:room]]]
 
 

@@ -162,9 +162,10 @@ class Explaining(StepPanel):
             return [[(line, "warn")] for line in wrap(words, max(20, width - 1))]
         if guess is None or player.hides:
             return []
-        right = guess.said == guess.came
-        return [[("✓ " if right else "✗ ", "good" if right else "bad"),
-                 (f"you said {guess.said}, {guess.came} {'was' if guess.came == 1 else 'were'} accepted", "strong")]]
+        more = " or more" if guess.said == MOST else ""
+        return [[("✓ " if guess.right else "✗ ", "good" if guess.right else "bad"),
+                 (f"you said {guess.said}{more}, {guess.came} {'was' if guess.came == 1 else 'were'} accepted",
+                  "strong")]]
 
 
 class StepTree(StepPanel):
