@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textual.events import MouseScrollUp, Paste
+from textual.events import Key, MouseScrollUp, Paste
 
 from engines.methods import specs
 from engines.report.events import Failed, Finished, Loading
@@ -101,6 +101,18 @@ async def test_esc_before_the_first_token_gives_the_prompt_back(session):
         await s.settle()
         assert s.chat.prompt.text == "first"
         assert not s.chat.session.turns and "first" not in s.shown
+
+
+async def test_ctrl_c_says_how_to_leave_wherever_the_focus_is(session):
+    async with session() as s:
+        await s.ask("one")
+        for focus in (s.chat.prompt, s.chat.transcript):
+            focus.focus()
+            s.chat.say("")
+            await s.pilot.pause()
+            s.app.post_message(Key("ctrl+c", "\x03"))  # as a terminal sends it, with its character
+            await s.pilot.pause(0.2)
+            assert "ctrl+q leaves" in s.status, focus
 
 
 async def test_newline_and_history(session):

@@ -527,7 +527,7 @@ class ChatScreen(HasActions, Backdrop):
     async def on_key(self, event: Key) -> None:
         if event.key != "n":
             self._asked_new = False
-        letter = event.character or ""
+        letter = event.character or "" if event.is_printable else ""
         if not self.session.client.capabilities.ask:
             return
         if self.focused is self.prompt:
@@ -543,7 +543,7 @@ class ChatScreen(HasActions, Backdrop):
         if bound is not None and letter.strip() and not letter.isalpha():  # in its turn: letters could overtake it
             event.stop()
             await self.app.run_action(bound.binding.action, bound.node)
-        elif begun or (letter.strip() and event.is_printable and bound is None):
+        elif begun or (letter.strip() and bound is None):
             event.stop()
             self._letter = ""
             self._type(begun + letter)
