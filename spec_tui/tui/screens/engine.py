@@ -121,7 +121,7 @@ class EngineScreen(SpecModal[ChatSettings]):
         never = "Not available" if self.unavailable(spec) else "Not with these options"
         missing = f"{never}: {one_line(reason)}" if reason else price.hopeless(
                 self.ready, spec, self.settings.options(spec.id))
-        self.query_one("#about", Static).update("\n\n".join(filter(None, (spec.summary, missing, spec.source))))
+        self._say(*filter(None, (spec.summary, missing, spec.source)))
         await self._show_options(spec)
 
     async def _show_options(self, spec: MethodSpec) -> None:
@@ -144,6 +144,13 @@ class EngineScreen(SpecModal[ChatSettings]):
             for other in self.query("#options Field").results(Field):
                 other.follow(new[other.option.name])
 
+    def _say(self, *words: str) -> None:
+        """What there is to say of an engine: below the list, or across the dialog where there is no room below."""
+        self.query_one("#about", Static).update("\n\n".join(words))
+        tall, _ = self.app.VERTICAL_BREAKPOINTS[-1]
+        if self.app.size.height < tall:
+            self.query_one("#hint", Static).update(" ".join(words))
+
     def on_field_explained(self, event: Field.Explained) -> None:
         hint = self.query_one("#hint", Static)
         hint.update(marked(one_line(event.words)))
@@ -164,7 +171,7 @@ class EngineScreen(SpecModal[ChatSettings]):
             return
         spec = find(self.chosen)
         if never := self.unavailable(spec):
-            self.query_one("#about", Static).update(f"{spec.title} is not available.\n\n{one_line(never)}")
+            self._say(f"{spec.title} is not available.", one_line(never))
             return
         settings = replace(self.settings, engine=self.chosen)
         for field in fields:
