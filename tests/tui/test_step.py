@@ -98,6 +98,18 @@ async def test_the_words_are_of_this_round(session):
         assert shown(screen) == simple
 
 
+async def test_help_begins_with_the_keys_of_the_screen_it_is_opened_on(session):
+    async with session() as s:
+        await stepping(s)
+        await s.pilot.press("f1")
+        await s.pilot.pause()
+        begins = str(s.app.screen.query_one("#text").content).split("marks")[0]
+        assert begins.startswith("this screen") and "Guess" in begins
+        await s.pilot.press("escape", "escape", "escape", "f1")
+        await s.pilot.pause()
+        assert str(s.app.screen.query_one("#text").content).startswith("marks")
+
+
 async def test_a_guess_comes_before_the_verdict(session):
     async with session() as s:
         screen = await stepping(s, "G")

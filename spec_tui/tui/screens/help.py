@@ -40,7 +40,7 @@ NUMBERS = (
 
 
 class HelpScreen(SpecModal[None]):
-    """All keys, commands and marks."""
+    """All keys, commands and marks; those of the screen that it was opened on come first, unless that is the chat."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "help.tcss"]
     ACTIONS = (Action(id="help.close", run="close", keys="f1,question_mark,q", label="Close", help="Close"),)
@@ -57,13 +57,17 @@ class HelpScreen(SpecModal[None]):
 
     def _lay_out(self) -> None:
         text = self.query_one("#text", Static)
-        text.update(help_text(text.size.width or 90))
+        below = self.app.screen_stack[-2]
+        here = getattr(below, "actions", ()) if below is not self.app.screen_stack[0] else ()
+        text.update(help_text(text.size.width or 90, here))
 
 
-def help_text(width: int) -> Content:
-    """The whole page, wrapped to a width."""
+def help_text(width: int, here: Iterable[Action] = ()) -> Content:
+    """The whole page, wrapped to a width; ``here``: what can be done on the screen that it was opened on."""
     _row = partial(row, total=width)
-    lines = [_head("marks"), *(_row(name, words, style) for name, style, words in MARKS)]
+    keys = _keys(here)
+    lines = [_head("this screen"), *(_row(*line) for line in keys), Content("")] if keys else []
+    lines += [_head("marks"), *(_row(name, words, style) for name, style, words in MARKS)]
     lines += [_row("in the tree", GLYPHS), _row("in the layers", LAYERS), _row("proposed by", _letters()), Content("")]
     for title, rows in (("numbers", NUMBERS), *_sections()):
         lines += [_head(title), *(_row(*line) for line in rows), Content("")]
@@ -81,6 +85,7 @@ def _letters() -> str:
 def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """The keys of each screen, as (keys, what they do)."""
     from spec_tui.tui.screens.data import DataScreen
+    from spec_tui.tui.screens.evaluate import EvaluateScreen
     from spec_tui.tui.screens.lessons import LessonScreen
     from spec_tui.tui.screens.models import ModelsScreen
     from spec_tui.tui.screens.race import RaceScreen
@@ -95,7 +100,8 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "prompt", _keys(PromptBox.ACTIONS)
     yield "text and panels", _keys([*Transcript.ACTIONS, *(action for action in CHAT if action not in anywhere)])
     for title, screen in (("models", ModelsScreen), ("datastores", DataScreen), ("layers", LayersPanel),
-                          ("race", RaceScreen), ("step", StepScreen), ("lessons", LessonScreen)):
+                          ("race", RaceScreen), ("evaluate", EvaluateScreen), ("step", StepScreen),
+                          ("lessons", LessonScreen)):
         yield title, _keys(screen.ACTIONS)
 
 
