@@ -16,7 +16,7 @@ class Request:
     Attributes:
         conversation: (role, content) pairs, ending with the user's turn; roles system, user, assistant. With ``raw``
             the contents are joined and fed without the chat template.
-        engine: id of an engine (``engines.methods``); "" takes the default for the models available.
+        engine: id of an engine (``engines.methods``); "" takes the default for the available models.
         options: values of the engine's options by name; those left out take their defaults.
         law: one of ``engines.laws.LAWS``.
         temperature, top_p, top_k, min_p: sampling; temperature 0 is greedy, top_k 0 and min_p 0 are no filters.

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import sample_prompts
 from sample_prompts import TASKS, pick
 
+SHARED_WORDS = 8
+_ASKED = ("What is the capital of France?",)  # by tests
 TOPICS = (
     "photosynthesis", "the water cycle", "the human heart", "the immune system", "vaccines", "the solar system",
     "black holes", "earthquakes", "climate change", "renewable energy", "solar panels", "electric cars", "inflation",
@@ -52,10 +54,6 @@ def prompts() -> list[str]:
     every = [text for text in dict.fromkeys([*sample_prompts.prompts(), *_filled()]) if text not in _ASKED]
     near = {text for text, _ in sample_prompts.overlap(every, sample_prompts.measured(), SHARED_WORDS)}
     return [text for text in every if text not in near]
-
-
-SHARED_WORDS = 8
-_ASKED = ("What is the capital of France?",)  # by tests
 
 
 def _filled() -> Iterator[str]:

@@ -260,8 +260,7 @@ class Budget:
 
     def belief(self, kind: Kind, depth: int, prob: float) -> float:
         """The drafter's own probability of a node at a depth, as far as such ones came true."""
-        return min(prob * self._once((kind, "belief"), lambda: self.acceptance.calibration(kind))[_column(0, depth)],
-                   _CERTAIN)
+        return min(prob * self._known(kind, copied=False, unsaid=False)[_column(0, depth)], _CERTAIN)
 
     def prune(self, tree: DraftTree, draft_seconds: float = 0.0) -> DraftTree:
         """The nodes of a tree that are worth verifying, its drafting paid already.
@@ -355,7 +354,7 @@ class Budget:
             return chances, [self._verify(1 + width * n) + self._draft(draft_seconds, n)
                              for n in range(len(chances) + 1)]
 
-        return self._once((kind, most, width), foresee)
+        return self._once(("foreseen", kind, most, width), foresee)
 
     def _once(self, key: object, compute: Callable[[], Any]) -> Any:
         """What is the same all through a round."""
@@ -394,9 +393,11 @@ class Budget:
 
     def _table(self, tree: DraftTree, rank: int, unsaid: bool) -> list[float]:
         """What is known of nodes of an origin of a tree, with probabilities or without, by column."""
-        kind, copied = kind_of(tree.origins[rank], rank if unsaid else 0), _copied(tree.origins[rank])
+        return self._known(kind_of(tree.origins[rank], rank if unsaid else 0), _copied(tree.origins[rank]), unsaid)
+
+    def _known(self, kind: Kind, copied: bool, unsaid: bool) -> list[float]:
         known = self.acceptance.chances if unsaid else self.acceptance.calibration
-        return self._once((kind, copied, unsaid), lambda: known(kind, copied))
+        return self._once(("known", kind, copied, unsaid), lambda: known(kind, copied))
 
     def learn(
         self, tree: DraftTree, path: Sequence[int], draft_seconds: float, verify_seconds: float,

@@ -42,6 +42,11 @@ def kept_bytes(model: Path) -> int:
     return sum(map(_size, _kept_of(model)))
 
 
+def files_of(model: Path) -> list[Path]:
+    """The files that are kept of a file of weights."""
+    return [file for note in _kept_of(model) for file in (note, _weights(note))]
+
+
 def forget(model: Path) -> int:
     """Remove what is kept of a file of weights; returns the bytes that this frees."""
     freed = kept_bytes(model)

@@ -39,7 +39,7 @@ def _meaning(found: Audited, bias: float | None) -> str:
                 "the law keeps the distribution, not the text")
     if found.verdict == "identical":
         leads = [lead for lead in found.leads if lead is not None]
-        close = f"; the smallest lead over the second choice was {_number(min(leads))} logits" if leads else ""
+        close = f"; its two best scores were never closer than {_number(min(leads))}" if leads else ""
         return f"{each} the target's own choice{close}"
     if found.verdict == "lossy":
         biased = "" if bias is None else f", bias {bias:.3f} per round"

@@ -121,13 +121,14 @@ def _places(policy: SessionPolicy) -> Iterator[str]:
     if policy.shows != "chat":
         yield from policy.names if policy.shows != "lessons" else ()
         return
-    yield str(kept_weights.folder().resolve())
     for name in (policy.load.model, policy.load.draft_model, policy.load.head):
         if name:
             place = Path(resolve(name)).expanduser()
             yield str(place.resolve() if place.exists() else hub_cache.repository(name.partition(":")[0]))
+            yield from map(str, kept_weights.files_of(place))
             if name == policy.load.model and (draft := draft_beside(place)) is not None:
                 yield str(draft.resolve())
+                yield from map(str, kept_weights.files_of(draft))
 
 
 def _port(server: str | None) -> int | None:

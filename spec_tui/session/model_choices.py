@@ -85,7 +85,7 @@ def _known(facts: dict[str, Any]) -> ModelChoice:
 
 
 def drafts(target: ModelChoice, available: tuple[ModelChoice, ...]) -> tuple[ModelChoice, ...]:
-    """The models available, those beside the target and those that were fetched to draft, as draft models of a target:
+    """The available models, those beside the target and those that were fetched to draft, as draft models of a target:
     first those with its tokens, then those that have some of them, those that can't be chosen last, with the reason. A
     model that is no smaller than the target is not among them; of a target that is not here nothing is."""
     from engines.hub import local_models

@@ -36,7 +36,7 @@ SAMPLING = (
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """Engine ("" = the default for the models available), options given by engine, sampling, system prompt, names of
+    """Engine ("" = the default for the available models), options given by engine, sampling, system prompt, names of
     datastores (none = the default ones); the name of the loaded model, which presets go by."""
 
     engine: str = ""

@@ -187,6 +187,16 @@ def test_a_long_match_is_trusted_more_than_a_short_one_before_anything_is_seen()
     assert [round(value(m), 3) for m in (1, 2, 4, 8)] == [0.333, 0.5, 0.667, 0.8]
 
 
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_forecast_of_a_chain_changes_nothing_of_what_nodes_are_worth(most):
+    budget, alone = (Budget(curve(COSTS["flat"])) for _ in range(2))
+    budget.compete(0.5)
+    alone.compete(0.5)
+    budget.chain_rate(kind_of(DRAFT), most, lambda n: n * 1e-3)
+    for tree in (DraftTree.chain([1, 2], DRAFT), DraftTree.chain([1, 2], DRAFT, [0.5, 0.5])):
+        assert budget.values(tree) == alone.values(tree)
+
+
 def test_a_node_is_never_worth_more_than_its_parent():
     rng = random.Random(0)
     budget = drilled(Budget(curve(COSTS["flat"])), 0.99, prob=0.5)  # a drafter that is too modest

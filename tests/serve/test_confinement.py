@@ -12,7 +12,8 @@ import pytest
 
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import sample_model, sample_traces
-from engines.hub import gguf_file, gguf_folder
+from engines.hub import gguf_file, gguf_folder, kept_weights
+from engines.machine import keep
 from engines.model.native.compiling import compiler
 from spec_tui.serve import session_policy
 from spec_tui.serve.confinement import version
@@ -42,7 +43,11 @@ print(json.dumps(found))
 
 
 @pytest.mark.skipif(not version(), reason="this kernel has no Landlock")
-def test_the_kernel_keeps_files_the_network_and_other_processes_from_a_session(tmp_path):
+def test_the_kernel_keeps_files_the_network_and_other_processes_from_a_session(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path / "cache"))
+    for name, model in (("own", sample_model("target")), ("other", tmp_path / "other.gguf")):
+        keep(kept_weights.folder() / f"{name}.json", {"model": str(model.resolve())})
+        (kept_weights.folder() / f"{name}.bin").write_bytes(b"x")
     own, other = tmp_path / "1", tmp_path / "2"
     for folder in (own, other):
         furnish(folder)
@@ -55,6 +60,9 @@ def test_the_kernel_keeps_files_the_network_and_other_processes_from_a_session(t
         "its own": (str(own / "data" / "new"), "w"), "the program": (session_policy.__file__, "r"),
         "changing the program": (session_policy.__file__, "a"), "nothing": ("/dev/null", "w"),
         "the model": (str(sample_model("target") / "config.json"), "r"),
+        "its kept weights": (str(own / "cache" / "weights" / "own.bin"), "r"),
+        "changing them": (str(own / "cache" / "weights" / "own.bin"), "a"),
+        "another model's": (str(own / "cache" / "weights" / "other.bin"), "r"),
     }
     done = subprocess.run(
         [sys.executable, "-c", TRY, msgspec.json.encode(limits).decode(), json.dumps(tries)], capture_output=True,
@@ -63,7 +71,7 @@ def test_the_kernel_keeps_files_the_network_and_other_processes_from_a_session(t
     result = json.loads(done.stdout)
     if version() < 4:
         del result["network"]
-    allowed = {"its own", "the program", "nothing", "the model"}
+    allowed = {"its own", "the program", "nothing", "the model", "its kept weights"}
     assert {name for name, end in result.items() if end == "open"} == allowed
     assert {end for name, end in result.items() if name not in allowed} == {"PermissionError"}
 

@@ -527,7 +527,7 @@ class ChatScreen(HasActions, Backdrop):
     async def on_key(self, event: Key) -> None:
         if event.key != "n":
             self._asked_new = False
-        letter = event.character or "" if event.is_printable else ""
+        letter = (event.character or "") if event.is_printable else ""
         if not self.session.client.capabilities.ask:
             return
         if self.focused is self.prompt:
