@@ -24,6 +24,15 @@ class RunFailed(SpecError):
     """A run that started could not go on."""
 
 
+class StartCancelled(RunFailed):
+    """A run was cancelled before it began: another program was being started, or a datastore built."""
+
+    kind = "cancelled"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} was stopped", "ask again to start it")
+
+
 class UsageProblem(SpecError):
     """An option, a prompt or a combination of them that cannot be run."""
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
+from engines.errors import StartCancelled
+
 _WINDOW = 5.0  # seconds that the rate is averaged over
 
 
@@ -40,10 +42,38 @@ class BuildProgress:
 
 
 Progress = Callable[[BuildProgress], None]
+_EVERY = 0.1  # seconds between two reports of one stage that are passed on
 
 
 def no_progress(_: BuildProgress) -> None:
     """Ignores progress."""
+
+
+def unless(
+    cancelled: Callable[[], bool], progress: Callable[[Loading], None], what: str
+) -> Callable[[Loading], None]:
+    """Progress that raises StartCancelled in what reports to it, once that is cancelled; ``what`` that is, in words."""
+    def told(step: Loading) -> None:
+        if cancelled():
+            raise StartCancelled(what)
+        progress(step)
+
+    return told
+
+
+class SomeProgress:
+    """Passes on the first and the last report of each stage, and a few a second of those between; whatever ``check``
+    raises, with each report, leaves the work."""
+
+    def __init__(self, progress: Progress, check: Callable[[], None]) -> None:
+        self._progress, self._check = progress, check
+        self._stage, self._at = "", 0.0
+
+    def __call__(self, step: BuildProgress) -> None:
+        self._check()
+        if step.stage != self._stage or monotonic() - self._at >= _EVERY or step.done == step.total:
+            self._stage, self._at = step.stage, monotonic()
+            self._progress(step)
 
 
 class Rate:

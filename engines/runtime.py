@@ -29,7 +29,7 @@ from engines.datastores.building.build_spec import STANDARD_LIBRARY, open_standa
 from engines.datastores.search.open_datastores import OpenDatastores
 from engines.datastores.service import DatastoreService
 from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerprint
-from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
+from engines.errors import ModelUnavailable, RunFailed, SpecError, StartCancelled, UsageProblem, first_line
 from engines.heads.find_heads import heads_for
 from engines.hub import gguf_file
 from engines.hub.known_models import resolve
@@ -49,6 +49,7 @@ from engines.model.loading import (
 )
 from engines.model.penalties import Penalties
 from engines.model.thread_governor import ThreadGovernor
+from engines.progress import Progress, SomeProgress
 from engines.report.answer import Answer
 from engines.report.events import (
     SAMPLING_FIELDS,
@@ -56,6 +57,7 @@ from engines.report.events import (
     LoadedHead,
     Loading,
     Prefilling,
+    Preparing,
     Ready,
     Round,
     RunEvent,
@@ -263,15 +265,16 @@ class Runtime:
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
-        progress: Callable[[Prefilling], None] = lambda event: None,
+        progress: Callable[[Preparing], None] = lambda event: None,
     ) -> Iterator[RunEvent]:
-        """One run as events: Started, Prefilled, Round..., Finished. ``progress`` is told of a prompt that is read in
-        several pieces, between them.
+        """One run as events: Started, Prefilled, Round..., Finished. ``progress`` is told of a datastore that is built
+        first, before them, and of a prompt that is read in several pieces, between them.
 
         The models' caches serve one run at a time, from its first event until its last, or until it is closed.
 
         Raises:
             UsageProblem: before Started, for a request that cannot be run, or while another run is going on.
+            StartCancelled: before Started, where a datastore was being built.
             RunFailed: later, where the model or the drafter broke.
         """
         with self._alone("a run"):
@@ -290,7 +293,7 @@ class Runtime:
             self._free.release()
 
     def _run(
-        self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Prefilling], None]
+        self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Preparing], None]
     ) -> Iterator[RunEvent]:
         request.check()
         spec = methods.find(request.engine or self.default_engine)
@@ -306,6 +309,7 @@ class Runtime:
         budget, prices = self._budget(request, f"{spec.id} {options} {request.draft_model}")
         if request.draft_model:
             prices = prices._replace(draft=other.fixed_price if request.text_depends_on_draft else other.price)
+        self.open_datastores.progress = _building(cancelled, progress)
         drafter = spec.load_drafter()(Resources(
             law=law, vocab_size=self.target.vocab_size, target=target, draft_model=draft,
             draft_price=prices.draft, translation=other.translation, heads=self.heads,
@@ -515,7 +519,17 @@ class Runtime:
         )
 
 
-def _prefilling(progress: Callable[[Prefilling], None], draft: bool = False) -> Callable[[int, int], None]:
+def _building(cancelled: Callable[[], bool], progress: Callable[[Loading], None]) -> Progress:
+    """Tells of a datastore that is built before a run, and leaves the build where that is cancelled."""
+    def check() -> None:
+        if cancelled():
+            raise StartCancelled("the build of the datastore")
+
+    return SomeProgress(lambda step: progress(Loading(
+        f"building the datastore: {step.stage}", step.done / step.total if step.total else None)), check)
+
+
+def _prefilling(progress: Callable[[Preparing], None], draft: bool = False) -> Callable[[int, int], None]:
     """Tells of a prefill, with the time that is left at its rate so far."""
     began = 0.0
 

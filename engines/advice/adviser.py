@@ -16,7 +16,7 @@ from engines.race.lanes import Lane, Race
 from engines.race.race_events import LaneFinished, RaceEvent
 from engines.race.result import RaceResult
 from engines.race.runner import Racer, race
-from engines.report.events import Prefilling, RunEvent
+from engines.report.events import Preparing, RunEvent
 from engines.request import Request
 
 REPEATS = 6  # of the final at most: so many that the machine's noise is known too
@@ -57,7 +57,7 @@ class Adviser(Findings):
 
     def run(
         self, cancelled: Callable[[], bool] = lambda: False,
-        progress: Callable[[Prefilling], None] = lambda event: None,
+        progress: Callable[[Preparing], None] = lambda event: None,
     ) -> Iterator[RunEvent | RaceEvent | AdviceEvent]:
         """The rounds as events. ``cancelled`` ends it with what there is, and so does the time.
 

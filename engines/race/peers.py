@@ -14,18 +14,18 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engines import methods
-from engines.errors import ModelUnavailable, UsageProblem
+from engines.errors import ModelUnavailable, StartCancelled, UsageProblem
 from engines.hub.known_models import known_name
 from engines.hub.model_source import locate
 from engines.methods.llama_cpp import DRAFT
 from engines.methods.llama_cpp import SPEC as LLAMA_CPP
 from engines.methods.spec import MethodSpec
+from engines.progress import Loading, unless
 from engines.race.token_times import TokenTimes
 from engines.report.answer import Answer
-from engines.report.events import Audited, Finished, Prefilled, Prefilling, Round, RunEvent, Started
+from engines.report.events import Audited, Finished, Prefilled, Preparing, Round, RunEvent, Started
 from engines.request import Request
 from engines.servers import connect, key_in, start
-from engines.servers.start_cancelled import StartCancelled, unless
 
 if TYPE_CHECKING:
     from engines.runtime import Runtime
@@ -73,7 +73,7 @@ class Peers:
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
-        progress: Callable[[Prefilling], None] = lambda event: None,
+        progress: Callable[[Preparing], None] = lambda event: None,
     ) -> Iterator[RunEvent]:
         """A run, wherever its engine is; without events where it is cancelled before that has started. Raises
         SpecError."""
@@ -83,26 +83,27 @@ class Peers:
             return
         rounds, begun = 0, perf_counter()
         clock = begun
-        for event in self._events(request, cancelled, progress):
-            if isinstance(event, Started) and not event.machine:
-                begun = perf_counter()  # another program, that was started or reached for this
-            elif isinstance(event, Prefilled):
-                clock = perf_counter()
-            elif isinstance(event, Finished):
-                self.token_times = TokenTimes(1, clock - begun, len(event.tokens) - 1, perf_counter() - clock, rounds)
-            rounds += isinstance(event, Round)
-            yield event
+        with suppress(StartCancelled):
+            for event in self._events(request, cancelled, progress):
+                if isinstance(event, Started) and not event.machine:
+                    begun = perf_counter()  # another program, that was started or reached for this
+                elif isinstance(event, Prefilled):
+                    clock = perf_counter()
+                elif isinstance(event, Finished):
+                    seconds = perf_counter() - clock
+                    self.token_times = TokenTimes(1, clock - begun, len(event.tokens) - 1, seconds, rounds)
+                rounds += isinstance(event, Round)
+                yield event
 
     def _events(
-        self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Prefilling], None]
+        self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Preparing], None]
     ) -> Iterator[RunEvent]:
         spec = methods.find(request.engine) if request.engine else None
         if spec is None or not spec.host or spec.host == self.host.ready.host:
             yield from self.host.run(request, cancelled, progress)
-            return
-        options = spec.parse(request.options)
-        with suppress(StartCancelled):
-            peer = self._peer(spec, options, cancelled)
+        else:
+            told = unless(cancelled, progress, f"the start of {spec.title}")
+            peer = self._peer(spec, spec.parse(request.options), told)
             yield from peer.run(request, cancelled, prompt=self.host.prompt(request))
 
     def audit(self, answer: Answer, *watched: Callable) -> Audited | None:
@@ -129,16 +130,18 @@ class Peers:
         elsewhere = spec.host and spec.host != self.host.ready.host
         return None if elsewhere else self.host.memory(engine, options, rows, draft_model)
 
-    def _peer(self, spec: MethodSpec, options: dict[str, Any], cancelled: Callable[[], bool]) -> ServedModel:
+    def _peer(
+        self, spec: MethodSpec, options: dict[str, Any], progress: Callable[[Loading], None]
+    ) -> ServedModel:
         """The one with these options, started or reached when it is first asked. Raises SpecError."""
         key = f"{spec.id} {options}"
         if key not in self._open:
             self._open[key] = (
-                self._llama_cpp(options, cancelled) if spec is LLAMA_CPP else self._server(options))
+                self._llama_cpp(options, progress) if spec is LLAMA_CPP else self._server(options))
             self._open[key].forget()  # what a server has kept of others' prompts
         return self._open[key]
 
-    def _llama_cpp(self, options: dict[str, Any], cancelled: Callable[[], bool]) -> ServedModel:
+    def _llama_cpp(self, options: dict[str, Any], progress: Callable[[Loading], None]) -> ServedModel:
         ready = self.host.ready
         file, draft = gguf_file(ready.model), None
         if file is None:
@@ -147,7 +150,6 @@ class Peers:
             draft = gguf_file(ready.draft_model)
             if draft is None and "draft-simple" in options["spec"].split("+"):
                 raise no_gguf(ready.draft_model, "--draft-model")
-        progress = unless(cancelled, lambda step: None)
         return start(file, draft, ready.threads, ready.context_limit, options, progress)
 
     def _server(self, options: dict[str, Any]) -> ServedModel:

@@ -28,7 +28,18 @@ from engines.race.race_events import (
 )
 from engines.race.system_load import LoadWatch
 from engines.report.answer import Answer
-from engines.report.events import Audited, Auditing, Failed, Finished, Prefilled, Prefilling, Round, RunEvent
+from engines.report.events import (
+    Audited,
+    Auditing,
+    Failed,
+    Finished,
+    Prefilled,
+    Prefilling,
+    Preparing,
+    Round,
+    RunEvent,
+    Started,
+)
 from engines.report.metrics import measure
 from engines.request import Request
 
@@ -39,7 +50,7 @@ class Racer(Protocol):
     """What a race needs of a loaded model: ``engines.runtime.Runtime``, or a stand-in of the tests."""
 
     def run(
-        self, request: Request, cancelled: Callable[[], bool] = ..., progress: Callable[[Prefilling], None] = ...
+        self, request: Request, cancelled: Callable[[], bool] = ..., progress: Callable[[Preparing], None] = ...
     ) -> Iterator[RunEvent | RaceEvent]: ...
 
     def audit(
@@ -55,7 +66,7 @@ class Racer(Protocol):
 
 def race(
     racer: Racer, asked: Race, cancelled: Callable[[], bool] = lambda: False,
-    progress: Callable[[Prefilling], None] = lambda event: None, enough: Callable[[], bool] = lambda: False,
+    progress: Callable[[Preparing], None] = lambda event: None, enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[RunEvent | RaceEvent]:
     """The race as events (``engines.race.race_events``); ``cancelled`` is asked between rounds, ``progress`` is told of
     long prompts in runs that are not timed. What is cut off is left out, and a race without audits ends where it was
@@ -98,7 +109,7 @@ class _Runner:
     """The state of a race."""
 
     def __init__(
-        self, racer: Racer, asked: Race, cancelled: Callable[[], bool], progress: Callable[[Prefilling], None]
+        self, racer: Racer, asked: Race, cancelled: Callable[[], bool], progress: Callable[[Preparing], None]
     ) -> None:
         self.racer, self.asked, self.cancelled, self.progress = racer, asked, cancelled, progress
         self.turns = [(q, t) for q, turns in enumerate(asked.prompts) for t in range(len(turns))] or [(0, -1)]
@@ -148,17 +159,19 @@ class _Runner:
             raise type(error)(f"{self.asked.labels[lane]}: {error.message}", error.hint) from error
 
     def _run_untimed(self, request: Request) -> None:
-        """Run it, and say how much of a long prompt is read, also when all of it is: no other event comes of it."""
-        last: Prefilling | None = None
+        """Run it, and say what it waits for, also when it waits no more: no other event comes of it."""
+        told: list[Preparing] = []
 
-        def tell(step: Prefilling) -> None:
-            nonlocal last
-            last = step
+        def tell(step: Preparing) -> None:
+            told.append(step)
             self.progress(step)
 
+        tokens = 0
         for event in self.racer.run(request, self.cancelled, tell):
-            if isinstance(event, Prefilled) and last is not None:
-                self.progress(Prefilling(last.total, last.total))
+            if isinstance(event, Started):
+                tokens = len(event.prompt)
+            elif isinstance(event, Prefilled) and told:
+                self.progress(Prefilling(tokens, tokens))
 
     def _run(self, lane: int, repeat: int, prompt: int) -> Iterator[RunEvent | RaceEvent]:
         whose, request = LaneEvents(lane, repeat, prompt), self._request(lane, prompt)

@@ -625,6 +625,8 @@ class Failed:
     kind: str = "failed"
 
 
+Preparing = Union[Loading, Prefilling]
+"""Progress before a run's first token: what it needs is started or built, or its prompt is read."""
 RunEvent = Union[Loading, Ready, Started, Prefilling, Prefilled, Round, Finished, Pricing, PriceMeasured, Auditing,
                  Audited, Failed]
 """What an engine says of its models and its runs. Datastores and races have events of their own (``engines.wire``)."""

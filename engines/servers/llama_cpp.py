@@ -22,7 +22,7 @@ from engines.report.events import (
     Finished,
     Kind,
     Prefilled,
-    Prefilling,
+    Preparing,
     PriceMeasured,
     Ready,
     Round,
@@ -89,7 +89,7 @@ class LlamaCppModel(ServedModel):
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
-        progress: Callable[[Prefilling], None] = lambda event: None, prompt: Prompt | None = None,
+        progress: Callable[[Preparing], None] = lambda event: None, prompt: Prompt | None = None,
     ) -> Iterator[RunEvent]:
         self._refuse(request)
         prompt = prompt or self._prompt(request, cancelled)

@@ -22,14 +22,15 @@ from engines import methods
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.machine import processors
 from engines.methods.llama_cpp import DRAFT, KEEPING, MODELS, NGRAMS, OWN_FILE, SPEC
-from engines.report.events import Loading, Prefilling, PriceMeasured, RunEvent
+from engines.progress import Loading, unless
+from engines.report.events import Preparing, PriceMeasured, RunEvent
 from engines.request import Request
 from engines.servers.connection import Connection
 from engines.servers.llama_cpp import LlamaCppModel
 from engines.servers.served_model import Prompt, ServedModel
-from engines.servers.start_cancelled import unless
 
 _PATIENCE = 600.0  # seconds that a large file may take to load
+_START = f"the start of {SPEC.title}"
 _LOOK = 0.1  # seconds between two looks at whether the loading was stopped
 
 
@@ -168,13 +169,13 @@ class OwnLlamaCpp(ServedModel):
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
-        progress: Callable[[Prefilling | Loading], None] = lambda event: None, prompt: Prompt | None = None,
+        progress: Callable[[Preparing], None] = lambda event: None, prompt: Prompt | None = None,
     ) -> Iterator[RunEvent]:
         """As ``LlamaCppModel.run``; ``progress`` is told where the server has to be started anew for the options.
         Raises StartCancelled, too."""
         request.check()
         options = methods.find(request.engine or SPEC.id).parse(request.options)
-        self._model = self._open(options, unless(cancelled, progress))
+        self._model = self._open(options, unless(cancelled, progress, _START))
         self.ready = replace(self.ready, context_limit=self._model.ready.context_limit)
         self._model.gather = self.gather
         yield from self._model.run(request, cancelled, prompt=prompt)
@@ -186,7 +187,7 @@ class OwnLlamaCpp(ServedModel):
         answer starts the server with it again."""
         if set(self._model.options["spec"].split("+")) & set(MODELS):
             without = SPEC.parse({**self._model.options, "spec": "none"})
-            self._model = self._open(without, unless(cancelled, lambda step: progress(0.0)))
+            self._model = self._open(without, unless(cancelled, lambda step: progress(0.0), _START))
         found = self._model.measure_price(cancelled, progress)
         if found is not None:
             self.ready = replace(self.ready, price=found.price)

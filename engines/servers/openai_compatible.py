@@ -25,7 +25,7 @@ from engines.report.events import (
     Emitted,
     Finished,
     Prefilled,
-    Prefilling,
+    Preparing,
     Ready,
     Round,
     RunEvent,
@@ -132,7 +132,7 @@ class OpenAICompatibleModel(ServedModel):
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
-        progress: Callable[[Prefilling], None] = lambda event: None, prompt: Prompt | None = None,
+        progress: Callable[[Preparing], None] = lambda event: None, prompt: Prompt | None = None,
     ) -> Iterator[RunEvent]:
         self._refuse(request)
         if self._exact:

@@ -17,7 +17,7 @@ from engines.report.events import (
     Capabilities,
     Draft,
     Origin,
-    Prefilling,
+    Preparing,
     PriceMeasured,
     Ready,
     RunEvent,
@@ -88,7 +88,7 @@ class ServedModel:
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
-        progress: Callable[[Prefilling], None] = lambda event: None, prompt: Prompt | None = None,
+        progress: Callable[[Preparing], None] = lambda event: None, prompt: Prompt | None = None,
     ) -> Iterator[RunEvent]:
         """One run as events: Started, Prefilled, Round..., Finished. A server tells no progress of a prompt. With a
         ``prompt`` its tokens are sent, else the conversation becomes tokens there.

@@ -18,7 +18,7 @@ from engines.cost import other_machine
 from engines.errors import RunFailed, UsageProblem
 from engines.folders import read_input, write_whole
 from engines.race.race_events import LaneFinished, LaneStarted
-from engines.report.events import Auditing, Loading, Prefilling
+from engines.report.events import Auditing, Loading, Preparing
 from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.cli.advise_server import advise_server
@@ -136,7 +136,7 @@ def _follow(adviser: Adviser) -> bool:
     interrupted = Interrupt()
     try:
         with interrupted, progress:
-            for event in interrupted.over(adviser.run(interrupted, progress.show_prefill)):
+            for event in interrupted.over(adviser.run(interrupted, progress.show_preparing)):
                 progress.show(event)
     except KeyboardInterrupt:  # the second one: it does not wait for the round
         pass
@@ -169,7 +169,7 @@ class AdviceProgress(Status):
         elif isinstance(event, Auditing):
             self._say(f"{self._stage}: auditing texts that differ")
 
-    def show_prefill(self, event: Prefilling) -> None:
+    def show_preparing(self, event: Preparing) -> None:
         """A long prompt is read in a run that is not timed; its stage says enough."""
 
     def _say(self, stage: str) -> None:

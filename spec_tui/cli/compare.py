@@ -22,7 +22,7 @@ from engines.race.peers import Peers, addresses
 from engines.race.race_events import LaneFinished, LaneStarted
 from engines.race.result import RaceResult
 from engines.race.runner import Racer, race
-from engines.report.events import Auditing, Loading, Prefilling, Ready
+from engines.report.events import Auditing, Loading, Preparing, Ready
 from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.cli.failures import FAILED, INTERRUPTED, LEFT_OUT, Interrupt, narrate
@@ -32,7 +32,7 @@ from spec_tui.cli.prompts import confirmed
 from spec_tui.cli.run import load_decoder, tell_address
 from spec_tui.export.race_report import TraceFolder, report
 from spec_tui.export.report import WRITERS
-from spec_tui.present.progress_text import prefill_progress, race_left
+from spec_tui.present.progress_text import preparing_share, preparing_words, race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.settings import unavailable
@@ -204,7 +204,7 @@ def follow(racer: Racer, asked: Race, result: RaceResult, progress: RaceProgress
     """Run the race, to its end or to ctrl+c. Raises SpecError as ``race`` does."""
     try:
         with Interrupt() as interrupted, progress:
-            for event in interrupted.over(race(racer, asked, interrupted, progress.show_prefill)):
+            for event in interrupted.over(race(racer, asked, interrupted, progress.show_preparing)):
                 result.add(event)
                 progress.show(event)
     except KeyboardInterrupt:  # the second one: it does not wait for the round
@@ -271,9 +271,9 @@ class RaceProgress(Status):
             self._said = now
             narrate(f"{stage}; ctrl+c ends it and keeps what is complete" if number == 1 else stage)
 
-    def show_prefill(self, event: Prefilling) -> None:
+    def show_preparing(self, event: Preparing) -> None:
         """Progress of a run that is not timed."""
-        stage = f"{self._stage}, {prefill_progress(event)}" if event.done < event.total else self._stage
+        stage = f"{self._stage}, {preparing_words(event)}" if preparing_share(event) != 1 else self._stage
         super().show(Loading(stage, (self._step[0] - 1) / self._step[1]))
 
     def _left(self, done: int) -> str:

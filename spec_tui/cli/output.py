@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from engines.errors import UsageProblem
 from engines.report import encoding
-from engines.report.events import Loading, Prefilled, Prefilling, Round, Started
+from engines.report.events import Loading, Prefilled, Preparing, Round, Started
 from engines.report.metrics import run_object
 from engines.report.run_state import RunState
 from engines.report.wording import counted
@@ -22,7 +22,7 @@ from spec_tui.export import about
 from spec_tui.present.ansi import FateStyle
 from spec_tui.present.audit_text import sentence
 from spec_tui.present.narration import narration
-from spec_tui.present.progress_text import prefill_progress
+from spec_tui.present.progress_text import preparing_share, preparing_words
 from spec_tui.present.rejected import labels
 from spec_tui.present.speed_caveats import speed_caveats
 from spec_tui.present.speed_explained import explanation
@@ -98,10 +98,9 @@ class Status:
         room = shutil.get_terminal_size().columns - len(done) - 5
         self._write(f"{one_line(event.stage, room)}{done} ...")
 
-    def show_prefill(self, event: Prefilling | Loading) -> None:
-        """Progress before an answer: of reading a long prompt, or of another program that starts; ``clear`` takes it
-        away."""
-        self.show(event if isinstance(event, Loading) else Loading(prefill_progress(event), event.done / event.total))
+    def show_preparing(self, event: Preparing) -> None:
+        """Progress before an answer; ``clear`` takes it away."""
+        self.show(Loading(preparing_words(event), preparing_share(event)))
 
     def clear(self) -> None:
         """Show nothing."""

@@ -175,7 +175,7 @@ def _events(
 ) -> Iterator[Event]:
     """The run's events, and ``Audited`` where the answer is to be checked and nothing was interrupted."""
     reading = Status()
-    for event in decoder.run(request, cancelled=cancelled, progress=reading.show_prefill):
+    for event in decoder.run(request, cancelled=cancelled, progress=reading.show_preparing):
         if isinstance(event, Prefilled | Finished):
             reading.clear()
         yield event

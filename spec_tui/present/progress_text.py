@@ -5,7 +5,8 @@ from __future__ import annotations
 from engines.datastores.datastore_events import BuildEstimate
 from engines.hub.download_progress import in_bytes, in_time
 from engines.progress import BuildProgress
-from engines.report.events import Prefilling
+from engines.report.events import Loading, Preparing
+from engines.report.plain_text import one_line
 
 
 def progress_line(step: BuildProgress) -> str:
@@ -41,11 +42,18 @@ def amount(number: float, unit: str) -> str:
     return f"{number:,.1f} {unit}" if number < 10 and number != int(number) else f"{number:,.0f} {unit}"
 
 
-def prefill_progress(event: Prefilling) -> str:
-    """How much of a prompt is read: "reading the prompt: 1,024 of 2,900 tokens, 6 s left"."""
+def preparing_words(event: Preparing) -> str:
+    """What a run waits for: "reading the prompt: 1,024 of 2,900 tokens, 6 s left"."""
+    if isinstance(event, Loading):
+        return one_line(event.stage, 64)
     left = f", {in_time(event.seconds_left)} left" if event.seconds_left is not None else ""
     what = "draft model: reading" if event.draft else "reading the prompt:"
     return f"{what} {event.done:,} of {event.total:,} tokens{left}"
+
+
+def preparing_share(event: Preparing) -> float | None:
+    """How much of it is done, 0..1; None where that is unknown."""
+    return event.done if isinstance(event, Loading) else event.done / event.total
 
 
 def time_left(seconds: float) -> str:

@@ -23,7 +23,7 @@ from spec_tui.session.settings import unavailable
 if TYPE_CHECKING:
     from engines.advice.adviser import Adviser
     from engines.bench.suite import Suite
-    from engines.report.events import Prefilling
+    from engines.report.events import Preparing
     from engines.runtime import Runtime
     from engines.wire import Event
 
@@ -130,7 +130,7 @@ def _untried(found: EvaluationPlan) -> dict[str, str]:
 
 def advice(
     decoder: Runtime, suite: Suite, request: Request, seconds: float, cancelled: Callable[[], bool],
-    progress: Callable[[Prefilling], None],
+    progress: Callable[[Preparing], None],
 ) -> Iterator[Event]:
     """The same at work, for a reader in another process: the events of a round's runs come when its last run is over.
 

@@ -10,11 +10,11 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from engines.datastores.datastore_events import Building
 from engines.errors import ModelUnavailable, SpecError, UsageProblem
+from engines.progress import SomeProgress
 from engines.race.peers import Peers
 from engines.race.runner import Racer, defer_events, race
 from engines.report import encoding
@@ -43,7 +43,6 @@ from spec_tui.session.host_access import HostAccess
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
     from engines.datastores.service import DatastoreService
-    from engines.progress import BuildProgress
 
 
 class Decoder(Racer, Protocol):
@@ -70,8 +69,6 @@ class _JobStopped(BaseException):
     own."""
 
 
-_EVERY = 0.1  # seconds between two events of progress in one stage
-
 
 @dataclass(eq=False, slots=True)
 class _Job:
@@ -79,6 +76,10 @@ class _Job:
     command: Command
     emit: Callable[[Event], None]
     stop: threading.Event = field(default_factory=threading.Event)
+
+    def check(self) -> None:
+        if self.stop.is_set():
+            raise _JobStopped
 
 
 class Service:
@@ -162,8 +163,7 @@ class Service:
 
     def _load(self, request: LoadRequest, job: _Job) -> None:
         def progress(event: Loading) -> None:
-            if job.stop.is_set():
-                raise _JobStopped
+            job.check()
             job.emit(event)
 
         before, self._decoder = self._decoder, None  # before the next one: two large models rarely fit side by side
@@ -182,7 +182,7 @@ class Service:
             job.emit(datastores.list_datastores())
         elif isinstance(command, EstimateDatastore | BuildDatastore):
             spec = _build_spec(command.spec)
-            progress = _ProgressEvents(spec.name, job.emit, job.stop.is_set)
+            progress = SomeProgress(lambda step: job.emit(Building(spec.name, step)), job.check)
             if isinstance(command, EstimateDatastore):
                 job.emit(datastores.estimate(spec, progress))
             else:
@@ -197,21 +197,6 @@ class Service:
         if self._decoder is None:
             raise ModelUnavailable("no model is loaded", "load a model first")
         return self._decoder
-
-
-class _ProgressEvents:
-    """Emits some of the progress of a build, and leaves the build once it is stopped."""
-
-    def __init__(self, name: str, emit: Callable[[Event], None], stopped: Callable[[], bool]) -> None:
-        self._name, self._emit, self._stopped = name, emit, stopped
-        self._stage, self._at = "", 0.0
-
-    def __call__(self, step: BuildProgress) -> None:
-        if self._stopped():
-            raise _JobStopped
-        if step.stage != self._stage or monotonic() - self._at >= _EVERY or step.done == step.total:
-            self._stage, self._at = step.stage, monotonic()
-            self._emit(Building(self._name, step))
 
 
 def _stopped(command: Command) -> Failed:

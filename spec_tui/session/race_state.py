@@ -12,12 +12,13 @@ from typing import Literal
 from engines.race.lanes import Race
 from engines.race.race_events import LaneStarted
 from engines.race.result import LaneFigures, LaneRun, RaceResult
-from engines.report.events import Auditing, Failed, Prefilling
+from engines.report.events import Auditing, Failed, Preparing
 from engines.report.metrics import measure
 from engines.report.run_state import RunState
 from engines.report.wording import seconds_of
 from engines.wire import Event
 from spec_tui.present.playback import SPEEDS, PlaybackClock
+from spec_tui.present.progress_text import preparing_share
 from spec_tui.present.race_text import NOT_COMPARABLE, failure_sentences, notes, pair_sentence, ranks
 
 WATCHABLE = 6.0  # seconds that a replay takes at least, at the speed it begins with
@@ -37,7 +38,7 @@ class RaceState:
         result: the fold of its events.
         problem: why the whole race went no further, None where it did.
         auditing: share of the audits that is done, None outside of them.
-        prefilling: of a run that is not timed, how much of a long prompt is read; None outside of that.
+        preparing: what a run that is not timed waits for; None outside of that.
         comparable: every lane was asked the same of the same model, on the same machine; else there are no ranks.
         uncompared: why some texts are compared with no other, "" where all are.
     """
@@ -47,7 +48,7 @@ class RaceState:
         self.result = RaceResult()
         self.problem: Failed | None = None
         self.auditing: float | None = None
-        self.prefilling: Prefilling | None = None
+        self.preparing: Preparing | None = None
         self.comparable = True
         self.uncompared = ""
         self._figures: tuple[int, list[LaneFigures], dict[int, tuple[int, bool]]] = (-1, [], {})
@@ -64,9 +65,9 @@ class RaceState:
 
     def add(self, event: Event) -> None:
         """Take the next event of the engine."""
-        reading = isinstance(event, Prefilling)
-        self.prefilling = event if reading and event.done < event.total else None
-        if reading:
+        waits = isinstance(event, Preparing)
+        self.preparing = event if waits and preparing_share(event) != 1 else None
+        if waits:
             return
         if isinstance(event, Auditing):
             self.auditing = event.done

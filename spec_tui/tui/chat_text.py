@@ -9,7 +9,7 @@ from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import default_label, default_notice
 from engines.laws import LAWS
 from engines.methods import baseline, find
-from engines.report.events import Loading, Prefilling
+from engines.report.events import Prefilling, Preparing
 from engines.report.run_state import RunState
 from engines.report.wording import counted
 from engines.request import Request
@@ -17,7 +17,7 @@ from spec_tui.present import audit_text as verdict
 from spec_tui.present import token_styles as marks
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.playback import speed_words
-from spec_tui.present.progress_text import prefill_progress, short_progress
+from spec_tui.present.progress_text import preparing_share, preparing_words, short_progress
 from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import LOSSY, capital, lossy, one_line
 from spec_tui.session.chat_session import ChatSession, Turn
@@ -168,7 +168,7 @@ def _playback(client: ReplayClient) -> Row:
         state = [(" ▶ ", "good"), ("playing", "text")] if client.clock.playing else [(" ‖ ", "warn"), ("held", "text")]
         speed = f" {speed_words(client.clock.speed)}"
     reading = None if client.over else client.reading
-    does = f" · {prefill_progress(reading)}" if reading is not None else ""
+    does = f" · {preparing_words(reading)}" if reading is not None else ""
     which = f" · run {client.number + 1} of {len(client.runs)}" if len(client.runs) > 1 else ""
     return [*state, (f"{speed}  ", "text"), *gauge(seconds / length if length else 1.0, 20),
             (f" {seconds:.2f} of {length:.2f} s{which}{does}", "muted")]
@@ -215,11 +215,10 @@ def _at_work(session: ChatSession, job: Job) -> Row:
     said, share = job.progress, None
     if session.measuring is not None:
         mark, does = "warn", f"{job.doing}, not part of the conversation"
-    elif isinstance(said, Loading):
-        return [(f" {marks.BUSY} ", "good"), (one_line(said.stage, 64), "text")]
-    elif isinstance(said, Prefilling):
-        return [(f" {marks.BUSY} ", "good"), (f"{prefill_progress(said)}  ", "text"), *gauge(said.done / said.total, 6),
-                (f" {said.done / said.total * 100:>3.0f} %", "muted"), ("  esc stops", "muted")]
+    elif isinstance(said, Preparing):
+        share = preparing_share(said)
+        how = [] if share is None else [("  ", "text"), *gauge(share, 6), (f" {share * 100:>3.0f} %", "muted")]
+        return [(f" {marks.BUSY} ", "good"), (preparing_words(said), "text"), *how, ("  esc stops", "muted")]
     elif isinstance(job.command, Audit):
         which = "the answer" if job.about is session.last else f"answer {session.turns.index(job.about) + 1}"
         mark, does, share = "warn", f"auditing {which} against the target", said.done if said is not None else 0.0

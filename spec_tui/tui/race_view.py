@@ -14,7 +14,7 @@ from engines.report.metrics import Metrics
 from spec_tui.present import token_styles as marks
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.playback import speed_words
-from spec_tui.present.progress_text import prefill_progress
+from spec_tui.present.progress_text import preparing_words
 from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence, speed_up, verdict
 from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans
@@ -218,7 +218,7 @@ def _running(controller: RaceController, width: int) -> list[Row]:
         return [[(f" {marks.WAITING} ", "warn"), ("starting", "text")]]
     what = "warm-up" if at.warm_up else f"repeat {at.repeat + 1} of {race.asked.repeats}"
     how = "live: not comparable" if race.asked.live else "nothing is drawn while it runs"
-    how = prefill_progress(race.prefilling) if race.prefilling is not None else how + controller.left
+    how = preparing_words(race.preparing) if race.preparing is not None else how + controller.left
     row = [(f" {marks.BUSY} ", "good"), (f"lane {at.lane + 1} of {len(race.labels)}, {what}: ", "text"),
            (one_line(race.labels[at.lane], 30), f"lane-{at.lane + 1}"), ("  ", "text"),
            *filled((at.step - 1) / at.steps, _BAR)]

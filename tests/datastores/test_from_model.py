@@ -20,11 +20,11 @@ from engines.datastores.building.model_answers import ModelAnswers, read_prompts
 from engines.datastores.search.dense import DenseStore
 from engines.datastores.search.reduction import Recipe
 from engines.datastores.storage.manifest import ModelIdentity
-from engines.errors import DatastoreProblem, ModelUnavailable, UsageProblem
+from engines.errors import DatastoreProblem, ModelUnavailable, StartCancelled, UsageProblem
 from engines.laws import make_law
 from engines.methods.drafter import Drafter
 from engines.model.feature_request import LAST, FeatureRequest
-from engines.report.events import Origin
+from engines.report.events import Loading, Origin
 from engines.report.recorder import record
 from engines.request import Request
 
@@ -249,6 +249,25 @@ def test_the_standard_library_is_built_once_for_a_tokenizer(tokenizer, monkeypat
     monkeypatch.setattr(sources, "library_name", lambda: "python9.9")
     again = order.open_standard_library(tokenizer, tell)
     assert again.manifest.parameters["sources"]["roots"] == ["python9.9"] and built
+
+
+def test_a_run_says_that_it_builds_the_standard_library_and_can_be_stopped_meanwhile(tiny, monkeypatch, tmp_path):
+    from engines.datastores.building import text_files as sources
+
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "one.py").write_text("import os\n" * 50)
+    monkeypatch.setattr(sources.sysconfig, "get_path", lambda name: str(tmp_path / "lib"))
+    wanted, said = Request((("user", "import"),), "rest", datastores=("python-stdlib",), max_new_tokens=4), []
+    with pytest.raises(StartCancelled, match="the build of the datastore was stopped"):
+        list(tiny.run(wanted, cancelled=lambda: len(said) > 1, progress=said.append))
+    events = list(tiny.run(wanted, progress=said.append))
+    stages = [step.stage for step in said if isinstance(step, Loading)]
+    assert stages[0].startswith("building the datastore: ") and all(0 <= (s.done or 0) <= 1 for s in said)
+    assert events[0].datastores == ("python-stdlib",) and events[-1].tokens
+    said.clear()
+    list(tiny.run(wanted, progress=said.append))
+    assert not said, "it is there"
+    tiny.open_datastores.forget("python-stdlib")
 
 
 def test_the_users_own_store_of_that_name_is_left_alone(tokenizer, tmp_path):

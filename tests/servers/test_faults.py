@@ -11,14 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from engines import Request, SpecError
-from engines.errors import RunFailed
+from engines.errors import RunFailed, StartCancelled
 from engines.race import peers
 from engines.race.lanes import Race, parse_lanes
 from engines.race.race_events import RaceFinished
 from engines.race.runner import race
 from engines.report.events import Finished, Prefilled, Round
 from engines.servers import connect, llama_cpp_start
-from engines.servers.start_cancelled import StartCancelled
 from tests.race.fakes import VirtualRacer
 from tests.servers.misbehaving import END, chunk, misbehaving
 

@@ -19,6 +19,9 @@ class OpenDatastores:
         tokenizer: fingerprint of the model's vocabulary.
         model: whose hidden states the keys of dense datastores must be; None if it is not known.
         offered: opens sparse datastores that are built when they are first used, by name; tells of its progress.
+
+    Attributes:
+        progress: told of what is built because a method searches it; what it raises interrupts the build.
     """
 
     def __init__(
@@ -26,6 +29,7 @@ class OpenDatastores:
         offered: Mapping[str, Callable[..., Store]] | None = None,
     ) -> None:
         self.tokenizer, self.model, self.offered = tokenizer, model, dict(offered or {})
+        self.progress: Progress = no_progress
         self._stores: dict[str, Store] = {}
         self._parts: dict[tuple[str, str, float], object] = {}
 
@@ -105,11 +109,13 @@ class OpenDatastores:
             return False
         return True
 
-    def open(self, name: str, progress: Progress = no_progress) -> Store:
-        """Open a datastore, and build it first if it is an offered one. Raises UsageProblem, DatastoreProblem."""
+    def open(self, name: str, progress: Progress | None = None) -> Store:
+        """Open a datastore, and build it first if it is an offered one; ``progress`` is told of that, the attribute
+        without one. Raises UsageProblem, DatastoreProblem."""
         if name not in self._stores:
             build = self.offered.get(name)
-            self._stores[name] = build(progress=progress) if build else catalog.open_store(name, self.tokenizer)
+            self._stores[name] = (
+                build(progress=progress or self.progress) if build else catalog.open_store(name, self.tokenizer))
         return self._stores[name]
 
     def _part(self, name: str, kind: type, fraction: float) -> object:
