@@ -136,11 +136,12 @@ class RaceState:
         if result.finished is not None and result.finished.reason == "cancelled":
             most = len(self.asked.lanes) * self.asked.repeats
             said.append(f"stopped: {len(result.complete)} of {most} runs are complete, and count")
-        if not self.uncompared:
-            return notes(result, self.labels, said)
-        pairs = [pair_sentence(pair, self.labels) for pair in result.pairs]
-        pairs.append(f"{'other' if pairs else 'their'} texts are not compared: {self.uncompared}")
-        return notes(result, self.labels, said, pairs)
+        pairs = None
+        if self.uncompared:
+            pairs = [pair_sentence(pair, self.labels) for pair in result.pairs]
+            pairs.append(f"{'other' if pairs else 'their'} texts are not compared: {self.uncompared}")
+        prefill = ["speeds leave out the prefill; the photo finish begins with it"] * (len(result.complete) > 1)
+        return [*notes(result, self.labels, said, pairs), *prefill]
 
 
 class RaceReplay:

@@ -114,7 +114,7 @@ async def test_a_choice_answers_at_once_and_nothing_is_told_before():
         await pilot.press("full_stop", "full_stop")
         assert screen.player.place.phase == "draft", "a question cannot be looked behind"
         assert f"accepted {len(event.path)}" not in before and "Predict" not in before
-        assert "4 Verify › 5 Accept › 6 Correct › 7 Keep" in before, "the names of the phases do not tell either"
+        assert "4 Verify › 5 Accept › 6 Own token › 7 Keep" in before, "the names of the phases do not tell either"
         await pilot.press(str(screen.progress.right(screen.progress.pages[3])))
         assert "✓ Right. " in text(screen) and screen.player.place.phase == "correct"
         await pilot.press("full_stop")

@@ -85,6 +85,7 @@ async def test_the_mark_is_there_before_asking_however_much_is_set(session, size
             await s.ask(command)
         top = s.chat.query_one("#top").text_rows()[0]
         assert "redraw LOSSY · Draft model" in top and len(top.rstrip()) <= size[0]
+        assert "spec-tui  sample" in top, "and the model's name"
 
 
 @pytest.mark.parametrize("size", [*SMALL_FIRST, (60, 16)])

@@ -37,10 +37,12 @@ def phases_of(run: RunState, number: int) -> tuple[Phase, ...]:
     return ("context", "draft", "tree", "verify", "accept", *own, "keep")
 
 
-def title_of(run: RunState, place: StepPosition) -> str:
-    """A phase by name; the target's own token by its fate."""
+def title_of(run: RunState | None, place: StepPosition) -> str:
+    """A phase by name; the target's own token by its fate, which is hidden without a run."""
     if place.phase != "correct":
         return place.phase.capitalize()
+    if run is None:
+        return "Own token"
     own = emits(run, place)
     return _OWN.get(own[-1].kind, "Correct") if own else "Correct"
 

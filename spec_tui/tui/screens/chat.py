@@ -130,7 +130,9 @@ class ChatScreen(HasActions, Backdrop):
         self._letter_due = self.set_interval(self.TYPING or 1, self._act_on_letter, pause=True)
         self.watch(self.transcript, "following", self._draw_title)
         self._draw_notice()
-        self.query_one("#top", SplitLine).show([(" spec-tui ", "title"), (" " + words.model(self.session), "muted")])
+        top = self.query_one("#top", SplitLine)
+        top.least = 26  # for the name of the model
+        top.show([(" spec-tui ", "title"), (" " + words.model(self.session), "muted")])
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:

@@ -82,7 +82,7 @@ class PhaseBar(StepPanel):
         for number, phase in enumerate(phases := phases_of(player.run, player.place.round), 1):
             here, place = phase == player.place.phase, StepPosition(player.place.round, phase)
             hidden = player.hides and phases.index(player.place.phase) < number - 1
-            name = phase.capitalize() if hidden else title_of(player.run, place)
+            name = title_of(None if hidden else player.run, place)
             label = f"{number} {name}" if named or here else str(number)
             row.append((f" {label} ", "title-here" if here else "muted"))
             row.append(("›" if number < len(phases) else " ", "rule"))

@@ -129,12 +129,14 @@ class Lines(StripPanel):
 
 
 class SplitLine(StripPanel):
-    """One row: something at the left, something at the right. The left side gives way first, then the right one's end.
+    """One row: something at the left, something at the right. The left side gives way first, down to ``least`` columns,
+    then the right one's end.
 
     ``heads`` names the widget whose heading this is.
     """
 
     heads = ""
+    least = 0
     _left: Row = ()
     _right: Row = ()
 
@@ -151,10 +153,11 @@ class SplitLine(StripPanel):
     def rows(self, width: int, height: int) -> list[Row]:
         left, right = self._left, self._right
         if right and size(left) + size(right) >= width:
-            kept = width - size(right) - 2
+            kept = max(width - size(right) - 2, self.least)
             left = clip(left, kept) if kept >= 12 else ()
         if not right or not left:
             return [clip(left or right, width)]
+        right = clip(right, width - size(left) - 2)
         return [[*left, (" " * (width - size(left) - size(right)), "text"), *right]]
 
 
