@@ -594,6 +594,19 @@ def test_the_table_alone_in_one_column(snap_compare):
     assert picture(snap_compare, (80, 24), ["end", "m"], RacingClient.race_on)
 
 
+async def test_the_numbers_alone_can_be_scrolled_to_their_end():
+    async with racing(size=(80, 17), repeats=3) as r:
+        await r.whole()
+        await r.press("m")
+        table = r.app.screen.query_one("#race-table")
+        last = r.controller.race.notes()[-1]
+        assert "page up and page down scroll" in table.text_rows()[-1] and last not in "\n".join(table.text_rows())
+        await r.press("pagedown", "pagedown", "pagedown")
+        assert last in "\n".join(table.text_rows()) and "numbers" not in table.text_rows()[0]
+        await r.press("m", "m")
+        assert "numbers" in table.text_rows()[0]
+
+
 def test_a_live_race(snap_compare):
     assert picture(snap_compare, (120, 40), until=run_live, live=True)
 

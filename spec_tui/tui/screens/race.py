@@ -101,9 +101,9 @@ class RaceScreen(HasActions, Backdrop):
         Action(id="race.before", run="focus_lane(-1)", keys="left,up", label="Lane before", palette="",
                help="The lane before"),
         Action(id="race.up", run="scroll(1)", keys="pageup", label="Scroll up", palette="",
-               help="Earlier lines of the texts"),
+               help="Earlier lines of the texts, or of the numbers"),
         Action(id="race.down", run="scroll(-1)", keys="pagedown", label="Read on", palette="",
-               help="Later lines of the texts"),
+               help="Later lines of the texts, or of the numbers"),
         Action(id="race.help", run="app.help", keys="f1", label="Help", footer=True, palette="",
                help="All keys"),
         Action(id="race.lane", run="lane", digits=range(1, 10), label="Lane", palette="",
@@ -202,7 +202,8 @@ class RaceScreen(HasActions, Backdrop):
         right = replay.clock.end if replay is not None else max((x for x, _ in ends), default=0.0)
         most = replay.most if replay is not None else max((y for _, y in ends), default=0)
         self.query_one(RacePlot).show(series, right, most, race_view.plot_state(controller))
-        self.query_one(RaceTable).show(race if race is not None and race.result.complete else None, self.sort)
+        self.query_one(RaceTable).show(
+            race if race is not None and race.result.complete else None, self.sort, self.has_class("numbers"))
         self.query_one("#race-top", SplitLine).show(*race_view.top(controller))
 
     def _draw_status(self) -> None:
@@ -467,6 +468,9 @@ class RaceScreen(HasActions, Backdrop):
         self.changed(self.message)
 
     def action_scroll(self, pages: int) -> None:
+        if self.has_class("numbers"):
+            self.query_one(RaceTable).scroll(-pages)
+            return
         lanes = self.query_one(RaceLanes)
         step = max(1, lanes.size.height // 3)
         self.back = max(0, min(self.back + pages * step, lanes.lines - step))

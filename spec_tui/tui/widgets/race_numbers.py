@@ -75,16 +75,23 @@ class RacePlot(StripPanel):
 
 
 class RaceTable(StripPanel):
-    """Draws scores."""
+    """Draws scores; where there is nothing else, ``alone``, what has no room can be scrolled to."""
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
         self.race: RaceState | None = None
-        self.sort = 0
+        self.sort = self.scrolled = 0
+        self.alone = False
 
-    def show(self, race: RaceState | None, sort: int = 0) -> None:
+    def show(self, race: RaceState | None, sort: int = 0, alone: bool = False) -> None:
         """Draw the numbers of this race, sorted by this one of ``SORTS``."""
-        self.race, self.sort = race, sort
+        self.scrolled *= alone
+        self.race, self.sort, self.alone = race, sort, alone
+        self.update_rows()
+
+    def scroll(self, pages: int) -> None:
+        """Go this many pages down."""
+        self.scrolled = max(0, self.scrolled + pages * max(1, self.size.height - 2))
         self.update_rows()
 
     @property
@@ -107,11 +114,15 @@ class RaceTable(StripPanel):
         if len(rows) + 1 + len(said) > height:
             rows = [row for row in rows if row is not BLANK]
         gap = [BLANK] if said and len(rows) + len(said) < height else []
-        room = max(len(rows), height) - len(rows) - len(gap)
-        if len(said) > room and room:
-            rest = "… a taller window shows the rest" if self.is_maximized else "… m shows it all"
-            said = [*said[: room - 1], [(rest, "muted")]]
-        return [clip(row, width) for row in [*rows, *gap, *said[:room]]]
+        lines = [clip(row, width) for row in [*rows, *gap, *said]]
+        if len(lines) <= height:
+            return lines
+        if self.alone:
+            self.scrolled = min(self.scrolled, len(lines) - height + 1)
+            lines, rest = lines[self.scrolled :], "page up and page down scroll"
+        else:
+            rest = "… m shows it all"
+        return [*lines[: height - 1], [(rest, "muted")]]
 
 
 def table(race: RaceState, sorted_by: int, width: int) -> list[Row]:
