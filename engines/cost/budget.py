@@ -209,7 +209,7 @@ class Budget:
     """
 
     def __init__(self, price: CostCurve, acceptance: Acceptance | None = None, timed: bool = False) -> None:
-        self.price, self._at = price, cache(price.at)
+        self.price, self._at, self._row = price, cache(price.at), cache(self._row_share)
         self._times: list[float] = []  # t(1), t(2), ... as they are expected in this round
         self.acceptance = acceptance or Acceptance()
         self.timed = timed
@@ -282,13 +282,20 @@ class Budget:
         kept.budget = BudgetChoice(count, len(tree), round(expected, 2))
         return kept
 
-    def least_chance(self, nodes: int) -> float:
-        """The chance below which a node is not worth a row of the pass, whatever else is drafted: half the share of a
-        pass that a row takes at the least, among so many."""
-        one, times = self._at(1), self.acceptance.times
-        alone = times.seconds(one, one)
-        sizes = [size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256) if size <= max(1, nodes)]
-        return max(0.0, 0.5 * min((times.seconds(one, self._at(1 + size)) - alone) / (size * alone) for size in sizes))
+    def least_shares(self, match: int | None, depth: int, nodes: int) -> list[float]:
+        """For each depth the share of what was found below which a node is not worth a row of the pass, whatever else
+        is drafted: its chance, the share as far as such ones came true, is half of what a row takes of a pass at the
+        least, among so many. ``match``: tokens matched; None of what was found by meaning."""
+        known = self._known((_MEANING if match is None else "retrieval", 0), copied=True, unsaid=False)
+        true = accumulate((min(1.0, known[_column(match, 1 + d)]) for d in range(depth)), mul)
+        least = self._row(nodes) / 2
+        return [least / share for share in true]
+
+    def _row_share(self, most: int) -> float:
+        """The least share of a pass of one row that each row more takes, among up to so many."""
+        one = self._at(1)
+        sizes = [size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256) if size <= max(1, most)]
+        return max(0.0, min((self._at(1 + size) - one) / (size * one) for size in sizes))
 
     def score(self, tree: DraftTree) -> float:
         """Accepted tokens expected of a draft: the sum of its nodes' probabilities. If another draft is taken, it is

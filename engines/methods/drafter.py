@@ -107,11 +107,13 @@ class Drafter:
         self.datastores = tuple(store.name for store in stores)
         self.datastore_bytes = sum(store.size for store in stores)
 
-    def least_share(self, nodes: int) -> float:
-        """The share of what was found that a node needs, to be worth a row among as many as ``nodes``; 0 where no
-        budget decides, or where all that was found is shown."""
+    def least_shares(self, match: int | None, depth: int, nodes: int) -> list[float]:
+        """For each depth the share of what was found that a node needs, to be worth a row among as many as ``nodes``;
+        0 where no budget decides, or where all that was found is shown. ``match``: as of ``Budget.least_shares``."""
         budget = self.budget or self.judged_by
-        return budget.least_chance(nodes) if budget is not None and not self.resources.detail else 0.0
+        if budget is None or self.resources.detail:
+            return [0.0] * depth
+        return budget.least_shares(match, depth, nodes)
 
     def remark(self) -> str:
         """Why this drafter cannot be faster with these models, in a sentence; "" where it may."""

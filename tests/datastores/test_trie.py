@@ -11,8 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.core.tree import DraftTree
+from engines.cost.budget import Budget
+from engines.cost.curve import CostCurve
 from engines.datastores.search.continuations import END, Continuations, Match, in_order
 from engines.datastores.search.trie import drawn, heaviest
+from engines.report.events import Origin
 
 pytestmark = pytest.mark.usefixtures("lookups")
 paths = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), max_size=40)
@@ -68,6 +72,38 @@ def test_the_heaviest_nodes_are_those_of_a_heap(lists, count):
     check_shape(nodes, here.tokens.tolist())
     for path, prob in zip(nodes_of(nodes), nodes.probs):
         assert prob == weights[path] / (weights[path[:-1]] if len(path) > 1 else len(lists))
+
+
+shares = st.lists(st.floats(0, 0.7), min_size=5, max_size=5).map(sorted)
+
+
+@settings(max_examples=150)
+@given(paths.filter(bool), shares)
+def test_nodes_of_small_shares_are_left_out_by_depth_but_for_the_heaviest(lists, least):
+    nodes, weights = heaviest(found(lists), 64, least), prefixes(lists)
+    top = max(weights.values())
+    kept = {p for p, n in weights.items() if n >= least[len(p) - 1] * len(lists) or (len(p) == 1 and n == top)}
+    assert set(nodes_of(nodes)) == {p for p in kept if all(p[:d] in kept for d in range(1, len(p)))}
+
+
+@settings(max_examples=150)
+@given(paths.filter(bool), st.integers(1, 8), st.floats(0.02, 0.3), st.lists(st.booleans(), max_size=30))
+def test_what_is_left_out_for_its_share_is_not_worth_a_row(lists, match, row, luck):
+    """A budget keeps the same nodes of the whole trie as of what reaches its least shares."""
+    def tree(least=()):
+        nodes = heaviest(found(lists), 64, least)
+        return DraftTree(nodes.tokens, nodes.parents, nodes.probs, [0] * len(nodes), [Origin("retrieval", match=match)])
+
+    def budget():
+        made = Budget(CostCurve(((1, 1.0), (65, 1 + 64 * row))))
+        for came_true in luck:
+            made.learn(whole, [0] if came_true else [], 0.0, 0.0)
+        return made
+
+    whole = tree()
+    all_of_it, some = budget(), budget()
+    kept = some.prune(tree(some.least_shares(match, 5, 64)))
+    assert nodes_of(kept) == nodes_of(all_of_it.prune(whole)), "or fewer rows would have been verified"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -59,7 +59,7 @@ class NativeSearch:
 
 
 def heaviest(
-    tokens: np.ndarray, weights: np.ndarray | None, nodes: int, least: float
+    tokens: np.ndarray, weights: np.ndarray | None, nodes: int, least: Sequence[float]
 ) -> tuple[list[int], list[int], list[float], list[int], float]:
     """Tokens, parents, counts and rows of the heaviest nodes of the trie of sorted rows int32 [rows, length] with
     weights float64 [rows], and the weight of all; arguments and order as of ``trie.heaviest``."""
@@ -71,8 +71,8 @@ def heaviest(
     out, counts, total = np.empty((3, most), np.int32), np.empty(most), ctypes.c_double()
     address = _at(out)
     count = loaded.code.lookup_trie(
-        ctypes.byref(given), most, least, address, address + 4 * most, _at(counts), address + 8 * most,
-        ctypes.byref(total))
+        ctypes.byref(given), most, (ctypes.c_double * width)(*least), address, address + 4 * most, _at(counts),
+        address + 8 * most, ctypes.byref(total))
     found, parents, at = out[:, :count].tolist()
     return found, parents, counts[:count].tolist(), at, total.value
 

@@ -45,10 +45,11 @@ class Nodes:
         return [n / (self.counts[p] if p >= 0 else self.total) for n, p in zip(self.counts, self.parents)]
 
 
-def heaviest(found: Continuations, nodes: int, least: float = 0.0) -> Nodes:
-    """The ``nodes`` heaviest nodes of the trie of all continuations. ``least``: nodes of a smaller share of all are
-    left out, but for the heaviest one."""
+def heaviest(found: Continuations, nodes: int, least: Sequence[float] = ()) -> Nodes:
+    """The ``nodes`` heaviest nodes of the trie of all continuations. ``least``: for each depth, and never less than
+    for the one before, the share of all below which nodes are left out, but for the heaviest one."""
     rows, depth = found.tokens.shape
+    least = least or [0.0] * depth
     weights = found.weights
     if loaded.code is not None and nodes > 0 and rows and depth:
         tokens, parents, counts, at, total = native_lookups.heaviest(found.tokens, weights, nodes, least)
@@ -57,7 +58,7 @@ def heaviest(found: Continuations, nodes: int, least: float = 0.0) -> Nodes:
     before = np.arange(rows + 1) if weights is None else np.append(0.0, weights.cumsum())
     if nodes < 1 or not rows or not depth:
         return Nodes([], [], [], [], before[-1].item())
-    columns, lightest = np.ascontiguousarray(found.tokens.T), least * before[-1].item()
+    columns, lightest = np.ascontiguousarray(found.tokens.T), [share * before[-1].item() for share in least]
     begins, ends, depths, counts = _heaviest(columns, before, nodes, lightest)
     order = np.lexsort((depths, begins))  # depth first: a node's run of rows begins no later than its children's
     begins, ends, depths = begins[order], ends[order], depths[order]
@@ -71,10 +72,13 @@ def heaviest(found: Continuations, nodes: int, least: float = 0.0) -> Nodes:
     return _ordered(tokens, parents, counts[order].tolist(), at, before[-1].item())
 
 
-def _heaviest(columns: np.ndarray, before: np.ndarray, nodes: int, least: float) -> tuple[np.ndarray, ...]:
+def _heaviest(
+    columns: np.ndarray, before: np.ndarray, nodes: int, least: Sequence[float]
+) -> tuple[np.ndarray, ...]:
     """First row, row after the last, depth (0 for children of the root) and count of the chosen nodes, by depth, then
-    by row; those that count less than ``least`` are left out, but for the heaviest. ``before`` [rows + 1] is what the
-    rows before each count: a count is a difference of two, so that rounding makes none larger than its parent's.
+    by row; those that count less than ``least`` of their depth are left out, but for the heaviest. ``before``
+    [rows + 1] is what the rows before each count: a count is a difference of two, so that rounding makes none larger
+    than its parent's.
 
     Rows are sorted: the rows below a node are a run, and at each depth a run begins where a row differs from the one
     above it, there or before.
@@ -90,9 +94,8 @@ def _heaviest(columns: np.ndarray, before: np.ndarray, nodes: int, least: float)
         first = np.flatnonzero(edges)
         last = np.append(first[1:], rows)
         size, goes_on = before[last] - before[first], column[first] != END
-        if not d:
-            least = min(least, size[goes_on].max(initial=0))
-        kept = (size >= least) & goes_on & (size > floor)
+        limit = least[d] if d else min(least[0], size[goes_on].max(initial=0))
+        kept = (size >= limit) & goes_on & (size > floor)
         if not kept.any():
             break
         begins = np.concatenate([begins, first[kept]])

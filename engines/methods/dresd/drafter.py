@@ -110,8 +110,8 @@ class DReSD(Drafter):
 
         origins = FoundOrigins()
         weights = [near.counts[row] * math.exp(_SHARPNESS * (score - found[0][0])) for score, _, near, row in found]
-        tree = weighted_trie([near.tokens[row].tolist() for _, _, near, row in found], weights, nodes,
-                             self.least_share(nodes))
+        rows = [near.tokens[row].tolist() for _, _, near, row in found]
+        tree = weighted_trie(rows, weights, nodes, self.least_shares(None, max(map(len, rows), default=0), nodes))
         where = [
             origins.index(store, int(near.positions[row]), None, score)
             for score, store, near, row in found[: 1 + max(tree.origin, default=-1)]

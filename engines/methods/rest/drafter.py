@@ -54,7 +54,8 @@ class Rest(Drafter):
         if found is None:
             return DraftTree(retrieval=Retrieval(seconds, 0), note=RestNote(match=0))
         nodes = min(self.c, limits.nodes)
-        chosen = (heaviest(found, nodes, self.least_share(nodes)) if self.select == "trie" else
+        least = self.least_shares(int(found.matched[0]), found.tokens.shape[1], nodes)
+        chosen = (heaviest(found, nodes, least) if self.select == "trie" else
                   drawn(found, nodes, (len(context), self.c), sequences=_DRAWN))
         tree = from_stores(found, chosen, self.stores, seconds)
         tree.note = RestNote(match=tree.retrieval.match, hits=found.total)

@@ -8,7 +8,9 @@ from engines.core.tree import DraftTree
 from engines.datastores.search.continuations import END
 
 
-def weighted_trie(rows: Sequence[Sequence[int]], weights: Sequence[float], nodes: int, least: float = 0.0) -> DraftTree:
+def weighted_trie(
+    rows: Sequence[Sequence[int]], weights: Sequence[float], nodes: int, least: Sequence[float] = ()
+) -> DraftTree:
     """Sequences merged by their prefixes. A node's probability is the share of its parent's weight that goes on to it;
     what ends at the parent goes on to none.
 
@@ -16,17 +18,18 @@ def weighted_trie(rows: Sequence[Sequence[int]], weights: Sequence[float], nodes
         rows: token ids, up to ``END`` if it is among them. Siblings come in the order of their first rows.
         weights: of the rows, at least 0.
         nodes: at most this many, the heaviest, of equal ones those of earlier rows.
-        least: nodes of a smaller share of all weight are left out, but for the heaviest one.
+        least: for each depth, nodes of a smaller share of all weight are left out, but for the heaviest one.
 
     Returns:
         A tree without origins, level by level: a node's ``origin`` is the index of the first row through it.
     """
     weights = [float(weight) for weight in weights]  # events hold Python's numbers
     tree, mass, total = DraftTree(), [], sum(weights)
-    limit, depth, level = least * total, 0, {-1: list(range(len(rows)))}
+    depth, level = 0, {-1: list(range(len(rows)))}
     while level:
         found = [(parent, token, same, sum([weights[row] for row in same]))
                  for parent, through in level.items() for token, same in _by_token(rows, through, depth).items()]
+        limit = least[depth] * total if depth < len(least) else 0.0
         if not depth:
             limit = min(limit, max([weight for *_, weight in found], default=0.0))
         level = {}

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #define PUBLIC extern "C" __attribute__((visibility("default")))
@@ -80,9 +81,12 @@ struct Rows {
     void children(int64_t begin, int64_t end, int64_t depth, const double* before, Found found) const {
         for (int64_t row = begin; depth < width && row < end;) {
             int32_t token = at(row, depth);
-            int64_t next = row + 1;
-            while (next < end && at(next, depth) == token) next++;
-            if (token != END) found(Node{before[next] - before[row], depth, row, next});
+            int64_t next = row + 1, stride = 1;  // equal tokens are a run: strides double, then halve
+            auto same = [&] { return next + stride <= end && at(next + stride - 1, depth) == token; };
+            for (; same(); stride *= 2) next += stride;
+            for (; stride; stride /= 2)
+                if (same()) next += stride;
+            if (token != END) found(Node{before ? before[next] - before[row] : double(next - row), depth, row, next});
             row = next;
         }
     }
@@ -151,19 +155,21 @@ PUBLIC void lookup_rows(const Text* text, int64_t begin, int64_t count, int64_t 
     }
 }
 
-// The heaviest nodes of the trie of sorted rows, at most ``most``, each of ``least`` weight (the heaviest of all in any
-// case). Returns how many.
-PUBLIC int64_t lookup_trie(const Rows* rows, int64_t most, double least, int32_t* tokens, int32_t* parents,
+// The heaviest nodes of the trie of sorted rows, at most ``most``, each with its depth's share of the weight, ``least``
+// [width] (the heaviest of all in any case). Returns how many.
+PUBLIC int64_t lookup_trie(const Rows* rows, int64_t most, const double* least, int32_t* tokens, int32_t* parents,
                            double* counts, int32_t* from, double* total) {
-    std::vector<double> before(rows->rows + 1, 0.0);
-    for (int64_t row = 0; row < rows->rows; row++)
-        before[row + 1] = before[row] + (rows->weights ? rows->weights[row] : 1);
-    *total = before.back();
+    std::vector<double> sums;
+    if (rows->weights) {
+        sums.assign(rows->rows + 1, 0.0);
+        std::partial_sum(rows->weights, rows->weights + rows->rows, sums.begin() + 1);
+    }
+    const double* before = rows->weights ? sums.data() : nullptr;
+    *total = before ? sums.back() : rows->rows;
     std::vector<Node> nodes;
     std::vector<int32_t> parent_of;
-    double limit = least * *total, largest = 0;
-    rows->children(0, rows->rows, 0, before.data(), [&](Node node) { largest = std::max(largest, node.count); });
-    limit = std::min(limit, largest);
+    double largest = 0;
+    rows->children(0, rows->rows, 0, before, [&](Node node) { largest = std::max(largest, node.count); });
     struct Open {
         Node node;
         int32_t parent;
@@ -171,7 +177,9 @@ PUBLIC int64_t lookup_trie(const Rows* rows, int64_t most, double least, int32_t
     };
     std::vector<Open> heap;
     auto push = [&](int64_t begin, int64_t end, int64_t depth, int32_t parent) {
-        rows->children(begin, end, depth, before.data(), [&](Node node) {
+        if (depth == rows->width) return;
+        double limit = depth ? least[depth] * *total : std::min(least[0] * *total, largest);
+        rows->children(begin, end, depth, before, [&](Node node) {
             if (node.count < limit || !node.count) return;
             heap.push_back({node, parent});
             std::push_heap(heap.begin(), heap.end());
