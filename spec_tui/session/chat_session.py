@@ -114,12 +114,14 @@ class ChatSession:
         self.queued: str | None = None
         self.datastore_jobs = DatastoreJobs(self.jobs, self._listed)
         self._before: LoadRequest | None = None  # what was loaded before the load under way
+        self._failed_load: LoadRequest | None = None  # the last one that failed
+        self._fetched = False  # something was downloaded by the load under way
         self._others: OtherPrograms | None = None
 
     # -- what a person does -----------------------------------------------------------------------
     def start(self) -> None:
         """Load the models."""
-        self.phase, self.problem = "loading", None
+        self.phase, self.problem, self._fetched = "loading", None, False
         self.jobs.submit(Load(self.load_request), self._on_load_event)
 
     @property
@@ -174,17 +176,13 @@ class ChatSession:
             return REFUSED
         if not prompt.strip():
             return "Type a prompt first."
-        if self.phase == "dead":
-            return "The engine is not running. ctrl+r restarts it; your text is kept."
-        if self.phase == "failed":
-            return "No model is loaded, so nothing can answer. ctrl+r tries again."
-        if self.busy:
-            return f"{self.still} Your text is kept."
         if self.phase == "loading":
             if self.queued is not None:
                 return "One prompt is waiting for the model already. Your text is kept."
             self.queued = prompt
             return ""
+        if refused := self.blocked_reason:
+            return f"{refused} Your text is kept."
         try:
             request = self.settings.request((*self.history(), ("user", prompt)), self.ready)
             request.check()
@@ -198,7 +196,7 @@ class ChatSession:
 
     def again(self) -> str:
         """Ask the last prompt again with the present settings (and the same seed)."""
-        if refused := self._not_now() if self.turns else "There is no prompt to ask again.":
+        if refused := self.blocked_reason if self.turns else "There is no prompt to ask again.":
             return refused
         turn = self.turns.pop()
         self.same_text.pop(len(self.turns), None)
@@ -208,7 +206,7 @@ class ChatSession:
 
     def measure_baseline(self) -> str:
         """Run the last prompt autoregressively, beside the conversation. Returns "" or why not."""
-        if refused := self._not_now():
+        if refused := self.blocked_reason:
             return refused
         if self.last is None or not self.last.kept:
             return "Type a prompt first: the baseline repeats the last prompt."
@@ -216,10 +214,6 @@ class ChatSession:
         request = replace(self.last.request, engine=engine, options={}, datastores=(), continued=(), detail=False)
         self.measure(self.last.prompt, request, "baseline")
         return ""
-
-    def _not_now(self) -> str:
-        """Why nothing new can begin; "" where it can."""
-        return self.still if self.busy else "" if self.phase == "ready" else "The engine is not ready."
 
     def measure(self, prompt: str, request: Request, purpose: Purpose) -> None:
         """Run this beside the conversation; the engine must be free."""
@@ -232,7 +226,7 @@ class ChatSession:
 
     def audit(self, number: int | None = None) -> str:
         """Check the answer of a turn, the last one by default, against the target. Returns "" or why not."""
-        if refused := self._not_now():
+        if refused := self.blocked_reason:
             return refused
         number = len(self.turns) - 1 if number is None else number
         answer = self.turns[number].run.answer if self.turns else None
@@ -244,7 +238,7 @@ class ChatSession:
 
     def measure_price(self) -> str:
         """Measure t(n) of a served model. Returns "" or why not."""
-        if refused := self._not_now():
+        if refused := self.blocked_reason:
             return refused
         self.jobs.submit(MeasurePrice(), self._on_price_event, "measuring the price")
         return ""
@@ -263,7 +257,14 @@ class ChatSession:
             return self.still
         if self.phase == "loading":
             return "The model is still loading: try again when it is there."
-        return "" if self.phase == "ready" else "The engine is not running: in the chat ctrl+r starts it."
+        return {"ready": "", "failed": f"No model is loaded: in the chat {self.way_out}."}.get(
+            self.phase, "The engine is not running: in the chat ctrl+r restarts it.")
+
+    @property
+    def way_out(self) -> str:
+        """What to do where no model is loaded."""
+        earlier = self._failed_load is not None and self._failed_load != self.load_request
+        return "ctrl+r " + ("loads the earlier model again" if earlier else "tries again")
 
     def cancel(self) -> bool:
         """Stop what runs or waits; False if nothing did."""
@@ -388,10 +389,12 @@ class ChatSession:
         if isinstance(event, Ready):
             return self._became_ready(event)
         if isinstance(event, Loading):
+            self._fetched = self._fetched or event.bytes is not None
             return "progress"
-        self.phase, self.problem = "failed", event
+        stopped = event.kind == "cancelled" and not self._fetched
+        self.phase, self.problem = "failed", replace(event, hint="") if stopped else event
+        self._failed_load = self.load_request
         if self._before is not None:
-            self.problem = replace(event, hint=f"{event.hint}; ctrl+r loads the earlier model again")
             self.load_request, self._before = self._before, None
         self._give_back_queue()
         return "failed"

@@ -178,17 +178,17 @@ def status(session: ChatSession, message: str) -> Row:
     """The status line: a message, else what the engine is doing."""
     if session.client.capabilities.clock and session.phase == "ready" and not message:
         return _playback(session.client)
-    if session.phase == "loading" and not message:
-        return _loading(session)
+    if session.phase == "loading":
+        return [*_loading(session), *_more(message)]
     job = session.jobs.at_work
-    if job is not None and not (message and session.answering):
+    if job is not None:
         return [*_at_work(session, job), *_more(message)]
     if message:
         return [("   ", "text"), *marks.spans(one_line(message), "text")]
     if session.phase == "dead":
         return [(f" {marks.FAILED} ", "bad"), ("the engine is not running", "text"), ("  ctrl+r restarts it", "muted")]
     if session.phase == "failed":
-        return [(f" {marks.FAILED} ", "bad"), ("no model is loaded", "text"), ("  ctrl+r tries again", "muted")]
+        return [(f" {marks.FAILED} ", "bad"), ("no model is loaded", "text"), (f"  {session.way_out}", "muted")]
     turns = sum(turn.kept for turn in session.turns)
     words = "ready" if not turns else f"ready · {turns} turn{'s' if turns > 1 else ''} in this conversation"
     return [("   ", "muted"), (words, "muted")]
@@ -198,7 +198,7 @@ def stopping(session: ChatSession) -> str:
     """What esc has stopped, and when it ends; "" where the status line says so itself."""
     job = session.jobs.at_work
     if job is None:
-        return "stopping the loading"
+        return ""
     if isinstance(job.progress, Prefilling):
         return "stopping after this part of the prompt"
     if isinstance(job.command, Audit):
@@ -257,7 +257,10 @@ def stocked(ended: Built | Refused | DatastoreList | None, session: ChatSession)
 
 
 def _loading(session: ChatSession) -> Row:
-    event = session.jobs.loading and session.jobs.loading.progress
+    job = session.jobs.loading
+    if job is not None and job.stopping:
+        return [(f" {marks.WAITING} ", "warn"), ("stopping the loading", "text")]
+    event = job and job.progress
     waits = "your prompt waits: " if session.queued is not None else ""
     stage, width = one_line(event.stage, 64) if event else "starting the engine", 20
     if session.downloading:
@@ -276,7 +279,7 @@ def problem(session: ChatSession) -> str:
     text = f"{marks.FAILED} {capital(message)}.\n  "
     if hint:
         text += f"{capital(hint)}.\n  "
-    ways = {"dead": "The conversation is kept.", "failed": "ctrl+r tries again."}
+    ways = {"dead": "The conversation is kept.", "failed": f"{session.way_out}."}
     return text + ways.get(session.phase, "esc closes this.")
 
 

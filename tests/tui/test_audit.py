@@ -180,7 +180,7 @@ async def test_without_an_answer_there_is_nothing_to_audit(session):
         await s.ask("one", feed=5)
         s.chat.transcript.focus()
         await s.pilot.press("a")
-        assert "Still answering" in s.chat._message and not s.client.audits
+        assert "Still answering" in s.status and not s.client.audits
         await s.pilot.press("escape")
         await s.settle()
         await s.pilot.press("a")

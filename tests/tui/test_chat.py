@@ -261,11 +261,11 @@ async def test_a_failed_load_shows_the_way_out_and_tries_again(session):
     async with session(client=FakeClient(ready=failed)) as s:
         assert "There is no model at nowhere." in s.notice and "Give a folder" in s.notice and "ctrl+r" in s.notice
         await s.ask("hello")
-        assert s.chat.prompt.text == "hello"
+        assert s.chat.prompt.text == "hello" and "No model is loaded" in s.status
         s.client.ready = READY
         await s.pilot.press("ctrl+r")
         await s.settle()
-        assert s.notice == "" and s.client.loads == 2
+        assert s.notice == "" and s.client.loads == 2 and "No model" not in s.status
         await s.ask("hello")
         assert len(s.client.requests) == 1
 
@@ -645,6 +645,26 @@ async def test_selection_leaves_out_gutter_and_ghosts(session):
         assert "▌" not in text and "exact" not in text
 
 
+async def test_what_the_mouse_marks_is_shown_and_copied(session):
+    from spec_tui.tui.widgets.wrap import GUTTER
+
+    async with session() as s:
+        await s.ask("one two three", feed=12)
+        await s.pilot.press("escape")
+        transcript = s.chat.transcript
+        y = next(y for y, line in enumerate(transcript.wrapped.lines) if any(t.is_text for t in line.toks))
+        text = "".join(tok.text for tok in transcript.wrapped.lines[y].toks)
+        row = y - transcript.scroll_offset.y
+        await s.pilot.mouse_down(transcript, offset=(GUTTER + 1, row))
+        await s.pilot.hover(transcript, offset=(GUTTER + 5, row))
+        await s.pilot.mouse_up(transcript, offset=(GUTTER + 5, row))
+        marked = [seg.text for seg in transcript.render_line(row) if seg.style.bgcolor == (
+            transcript.selection_style.bgcolor)]
+        assert "".join(marked) == text[1:6]
+        await s.pilot.press("ctrl+c")
+        assert s.app.clipboard == text[1:6] and "copied" in s.status
+
+
 async def test_finished_with_nothing_said_gives_the_prompt_back(session):
     async with session() as s:
         await s.ask("one", feed=0)
@@ -885,6 +905,8 @@ async def test_p_presents_on_every_screen(session):
         assert s.app.theme == "spec-light" and not s.chat.query_one("#top").display and "P ends" in s.status
         figures = [digits.value for digits in s.chat.query("#figures Digits")]
         assert figures[0] == f"{s.app.session.last.run.metrics.tokens_per_second:.1f}" and figures[1] == "-"
+        await s.pilot.press("t", "m")
+        assert "P ends it" in s.status and s.chat.transcript.is_on_screen
         await s.pilot.press("full_stop")
         await s.pilot.pause()
         assert s.app.screen.has_class("presenting") and s.app.screen is not s.chat

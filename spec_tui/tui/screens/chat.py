@@ -61,6 +61,7 @@ TIMED = Pace(frames=4, tree=1, numbers=1)
 """Where the screen above has something timed: it is looked for what came, and nothing is drawn here."""
 NOTHING_TO_ASK = "A replay takes no prompts. space pauses, < and > change its speed"
 PANELS = ("tree", "layers", "speed")
+_NO_PANELS = "Panels are hidden while presenting: P ends it."
 _FIGURES = ("tokens/s", "times as fast", "tokens a step", "% accepted")
 
 
@@ -222,8 +223,8 @@ class ChatScreen(HasActions, Backdrop):
     def _settle(self, happened: set[SessionChange]) -> None:
         """Something began or ended: put everything right once."""
         self.prompt.stand_still(self.session.takes_all_cores)  # each blink of its cursor is a frame
-        if "began" in happened:
-            self._message = ""  # what was said while the model loaded
+        if happened & {"began", "ready"}:
+            self._message = ""  # what was said before
         started = self.session.last.run.started if self.session.last else None
         for event, here in ((self.session.ready, "ready" in happened), (started, "began" in happened)):
             if here and event is not None and event.warnings:
@@ -491,6 +492,7 @@ class ChatScreen(HasActions, Backdrop):
 
     def action_restart(self) -> None:
         self.session.restart()
+        self._message = ""
         self.draw_all()
 
     def action_again(self) -> None:
@@ -577,7 +579,9 @@ class ChatScreen(HasActions, Backdrop):
 
     def action_panel(self, name: str) -> None:
         """Beside the text: show or hide a panel. In one column: enlarge it, and back."""
-        if self.has_class("-narrow"):
+        if self.app.presenter:
+            self.say(_NO_PANELS)
+        elif self.has_class("-narrow"):
             self.remove_class(*(f"max-{other}" for other in PANELS if other != name))
             self.toggle_class(f"max-{name}")
             target = self.query_one(f"#{name}") if self.has_class(f"max-{name}") else self.transcript
@@ -588,6 +592,9 @@ class ChatScreen(HasActions, Backdrop):
 
     def action_enlarge(self) -> None:
         focused = self.focused.id if self.focused else ""
+        if self.app.presenter:
+            self.say(_NO_PANELS)
+            return
         self.toggle_class(f"max-{focused}" if focused in PANELS else "max-text")
         self.call_after_refresh(self.draw_all)
 
@@ -622,6 +629,10 @@ class ChatScreen(HasActions, Backdrop):
             return
         self.app.copy_to_clipboard(marked_text(turn.run) if marked else turn.run.text)
         self.say("copied the answer" + (" with corrections marked" if marked else ""))
+
+    def action_copy_text(self) -> None:
+        super().action_copy_text()
+        self.say("copied what is marked")
 
     def action_export(self) -> None:
         from spec_tui.tui.screens.export import ExportScreen

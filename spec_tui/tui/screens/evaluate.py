@@ -33,6 +33,7 @@ from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.engine_commands import StartAdvice
 from spec_tui.session.host_access import HostAccess
 from spec_tui.session.jobs import Job
+from spec_tui.tui import chat_text as words
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.path_input import PathInput
@@ -86,7 +87,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         self.session, self.state = session, state
         self.minutes, self.message = 5, ""
         self.job: Job | None = None
-        self._seen: object = None
+        self._seen: tuple = ()  # of the work and the session, at the last look
         self._arrived = False
 
     def compose(self) -> ComposeResult:
@@ -152,9 +153,12 @@ class EvaluateScreen(HasActions, Screen[None]):
 
     def look(self) -> None:
         """Draw what has come and what goes on by itself; nothing while a lane is timed."""
-        seen, arrived = (self.running, self.session.ready), self._arrived
+        phase = self.session.phase
+        seen, arrived = (self.running, self.session.ready, phase), self._arrived
         self._arrived = False
-        if arrived or seen != self._seen or (self.running and not self.state.timing):
+        if self._seen[-1:] != (phase,):
+            self.message = ""
+        if arrived or seen != self._seen or phase == "loading" or (self.running and not self.state.timing):
             self.draw()
         if seen != self._seen:
             self._seen = seen
@@ -172,6 +176,8 @@ class EvaluateScreen(HasActions, Screen[None]):
 
     def _said(self) -> str:
         state = self.state
+        if not self.running and not self.message and self.session.phase != "ready":
+            return "".join(text for text, _ in words.status(self.session, ""))
         if not self.running:
             asked = self.query_one(Input).value.strip() or "our own prompts"
             return self.message or f"{asked} · {counted(self.minutes, 'minute')}"

@@ -401,9 +401,7 @@ class StepScreen(HasActions, Backdrop):
 
     def _refused(self) -> str:
         """Why the engine cannot be asked now; "" where it can."""
-        if self.session.phase != "ready":
-            return "The engine is not ready."
-        return self.session.still if self.session.busy else ""
+        return self.session.blocked_reason
 
     def action_every_row(self) -> None:
         """Make the answer again with all rows recorded."""

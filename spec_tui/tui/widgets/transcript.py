@@ -320,6 +320,10 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
             out = [strip.crop(*crop.column_span) for strip in out]
         return out
 
+    def render_line(self, y: int) -> Strip:
+        """One row of the window, for Textual to find what the mouse marks."""
+        return self.render_lines(Region(0, y, self.size.width, 1))[0]
+
     def _strip(self, y: int, width: int, selection: Selection | None) -> Strip:
         if selection is None and (strip := self._strips.get(y)) is not None:
             return strip
@@ -367,8 +371,9 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         text = strip.text
         left = cells(text[:start])
         right = strip.cell_length if end == -1 else cells(text[:end])
-        parts = [strip.crop(0, left), strip.crop(left, right), strip.crop(right)]
-        return Strip.join([parts[0], parts[1].apply_style(self.selection_style), parts[2]])
+        marked = (Segment(segment.text, (segment.style or Style.null()) + self.selection_style)
+                  for segment in strip.crop(left, right))
+        return Strip.join([strip.crop(0, left), Strip(marked), strip.crop(right)])
 
     # -- the token cursor --------------------------------------------------------------
     def select(self, cursor: tuple[int, int] | None) -> None:
