@@ -213,7 +213,8 @@ class Metrics:
         known.
 
         What drafts and has a price keeps the proportion of its first pass to further ones. Else passes are of equal
-        time, and at least as many as levels are one a level; with fewer, drafting takes the same at any depth.
+        time, and at least as many as levels are one a level; with fewer, as where most drafts were copied, drafting
+        takes the same at any depth.
 
         Args:
             known: what is known without a run: t(n), costs of drafting, the deepest draft, a baseline's time.
@@ -222,7 +223,8 @@ class Metrics:
         passes, rounds = self.draft_forwards if passes is None else passes, self.target_forwards
         if not self.verify_seconds or not self.rows or None in (self.draft_seconds, self.other_seconds):
             return None
-        if known.first:
+        copied = known.each and self.draft_seconds and passes < self.levels
+        if known.first and not copied:
             foreseen = self.forward_rounds * known.first + (passes - self.forward_rounds) * known.each
             slower = self.draft_seconds / foreseen if foreseen else 1.0
             first, each = slower * known.first, slower * known.each

@@ -85,7 +85,8 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
 
 
 def _forward(draft: CostCurve | None, run: RunState | None) -> float | None:
-    if run is None or not run.metrics.draft_forwards:
+    copied = run is not None and draft is not None and run.metrics.levels > (run.metrics.draft_forwards or 0)
+    if run is None or copied or not run.metrics.draft_forwards:
         return draft.at(1) if draft else None
     took = run.metrics.draft_seconds
     return None if took is None else took / run.metrics.draft_forwards

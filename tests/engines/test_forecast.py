@@ -123,6 +123,11 @@ def test_a_model_that_drafted_nothing_is_taken_at_its_price():
     assert (found.first, found.each) == (0.003, 0.001)
 
 
+def test_where_most_was_copied_beside_a_model_a_deeper_draft_takes_no_longer():
+    found = played(1, 0.004, 0.0).forecast(SpeedupModel(PRICE, first=0.003, each=0.003))
+    assert (found.first, found.each) == pytest.approx((0.002, 0.0))  # a mean over all rounds
+
+
 def test_what_was_not_timed_gives_no_forecast():
     run = played(DRAFTED, 0.002, 0.002)
     for lacking in (Metrics(), replace(run, draft_seconds=None), replace(run, other_seconds=None)):
