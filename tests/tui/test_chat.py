@@ -665,6 +665,29 @@ async def test_what_the_mouse_marks_is_shown_and_copied(session):
         assert s.app.clipboard == text[1:6] and "copied" in s.status
 
 
+async def test_the_cursor_stays_in_sight_and_in_step_at_another_size(session):
+    """Also behind a dialog; the line that stands for the panels tells of the cursor's round."""
+    async with session(size=(120, 40), client=FakeClient(ANSWER * 4)) as s:
+        for prompt in ("one", "two", "three"):
+            await s.ask(prompt)
+        await s.pilot.press("escape", *["left"] * 20)
+        turn, index = s.chat.transcript.cursor
+        for size in ((80, 24), (60, 20), (120, 40)):
+            await s.pilot.press("enter")
+            await s.pilot.resize_terminal(*size)
+            await s.pilot.pause()
+            assert "token" in s.chat.query_one("#answer-title").text_rows()[0]
+            await s.pilot.press("escape")
+            await s.pilot.pause()
+            transcript = s.chat.transcript
+            top = transcript.scroll_offset.y
+            shown = [tok for line in transcript.wrapped.lines[top : top + transcript.size.height] for tok in line.toks]
+            assert any((tok.turn, tok.index) == (turn, index) for tok in shown), size
+            if size[0] < 100:
+                run = s.chat.session.turns[turn].run
+                assert f"round {run.rounds[run.tokens[index].round].index:>4}" in s.chat.query_one("#telemetry").text_rows()[1]
+
+
 async def test_finished_with_nothing_said_gives_the_prompt_back(session):
     async with session() as s:
         await s.ask("one", feed=0)

@@ -36,7 +36,7 @@ from spec_tui.tui.widgets.large_numbers import LargeNumbers
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
-from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Lines, Pane, SplitLine, StripPanel, size, title_row
+from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Lines, Pane, SplitLine, StripPanel, TitleLine, size
 from spec_tui.tui.widgets.styled_widget import marked
 from spec_tui.tui.widgets.transcript import Block, Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel
@@ -98,7 +98,7 @@ class ChatScreen(HasActions, Backdrop):
         yield SplitLine(id="top")
         with Pane(id="body"):
             with Pane(id="left"):
-                yield SplitLine(id="answer-title")
+                yield TitleLine(id="answer-title")
                 yield Transcript(id="transcript")
             yield Divider(id="divider")
             with Pane(id="stack"):
@@ -124,7 +124,7 @@ class ChatScreen(HasActions, Backdrop):
     def on_mount(self) -> None:
         self.transcript = self.query_one(Transcript)
         self.prompt = self.query_one(PromptBox)
-        self.query_one("#answer-title", SplitLine).heads = "transcript"
+        self.query_one(TitleLine).heads = "transcript"
         self.transcript.view = self.app.view
         self.set_class(self.app.presenter, "presenting")
         self.prompt.focus()
@@ -292,7 +292,7 @@ class ChatScreen(HasActions, Backdrop):
 
     def _draw_numbers(self) -> None:
         session = self.session
-        run, _ = self.shown_run()
+        run, index = self.shown_run()
         baseline, limit = session.baseline(run), session.ready.context_limit if session.ready else None
         title = "measuring the baseline" if session.measures == "baseline" else ""
         outlook = price.at_load(run, session.ready, session.settings.chosen(session.ready))
@@ -303,7 +303,7 @@ class ChatScreen(HasActions, Backdrop):
         panel.show_run(run, baseline, limit, title, outlook, session.caveats(run))
         lines = self.query_one("#telemetry", Lines)
         if lines.is_on_screen_tree:
-            lines.show(*telemetry(run, baseline, limit, lines.size.width, outlook))
+            lines.show(*telemetry(run, baseline, limit, lines.size.width, outlook, index))
         self._draw_layers()
         self._draw_title()
 
@@ -311,9 +311,8 @@ class ChatScreen(HasActions, Backdrop):
         self.query_one("#top", SplitLine).show(*words.top(self.session))
 
     def _draw_title(self) -> None:
-        where, width = words.where(self.transcript, self.session), self.query_one("#answer-title").size.width
-        self.query_one("#answer-title", SplitLine).show(
-            title_row(width, "answer", f"{self.transcript.view} · {where}") if width else [])
+        where = words.where(self.transcript, self.session)
+        self.query_one(TitleLine).show([("answer", "title")], [(f"{self.transcript.view} · {where}", "muted")])
 
     def _draw_status(self) -> None:
         """The status line; and the footer, which takes the time of several frames, only when other keys apply."""
@@ -411,7 +410,7 @@ class ChatScreen(HasActions, Backdrop):
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         self._focused = event.widget
-        self.query_one("#answer-title", SplitLine).forget_styles()
+        self.query_one(TitleLine).forget_styles()
 
     def draw(self) -> None:
         # What another size hides loses the focus. It comes back to where it was, else to the text.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
@@ -44,10 +45,11 @@ class Inspector(SpecModal[tuple[int, int]]):
         self.session, self.cursor = session, cursor
 
     def compose(self) -> ComposeResult:
-        with Box("token", "← → other tokens · esc closes"):
+        with Box("token", "← → other tokens · ↑ ↓ scroll · esc closes"), VerticalScroll(id="scroll"):
             yield Static("", id="why", markup=False)
 
     def on_mount(self) -> None:
+        self.query_one("#scroll").focus()
         self._draw()
 
     @property
@@ -67,6 +69,7 @@ class Inspector(SpecModal[tuple[int, int]]):
     def _draw(self) -> None:
         turn, index = self.cursor
         self.query_one("#why", Static).update(explain(self.session.turns[turn].run, index))
+        self.query_one("#scroll").scroll_home(animate=False)
 
 
 def explain(run: RunState, index: int) -> Content:

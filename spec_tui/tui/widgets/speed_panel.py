@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from engines.methods import origin_kind, origins, who_proposes
+from engines.report.events import Round
 from engines.report.run_state import RunState, rate_now, rates
 from engines.report.wording import times_of
 from spec_tui.present.price_text import SpeedEstimate, why
@@ -128,9 +129,11 @@ class SpeedPanel(StripPanel, can_focus=True):
     def _depths_in_a_row(self, width: int) -> Row:
         m = self._run.metrics
         pairs = zip(m.depth_tried, [*m.depth_accepted, *[0] * len(m.depth_tried)])
-        words = "".join(f"{100 * kept / tried:>4.0f}" if tried else "   —" for tried, kept in pairs)
-        words = words or f"  {_NO_DEPTHS[m.drafted is not None]}"
-        return [("accepted by depth, %", "text"), (fit(words, width - 20), "muted")]
+        words = [f"{100 * kept / tried:>4.0f}" if tried else "   —" for tried, kept in pairs]
+        if len(words) > (room := (width - 20) // 4):
+            words[room - 1 :] = ["   …"]
+        said = "".join(words) or f"  {_NO_DEPTHS[m.drafted is not None]}"
+        return [("accepted by depth, %", "text"), (fit(said, width - 20), "muted")]
 
     def _split(self, width: int) -> list[Row]:
         m = self._run.metrics
@@ -226,28 +229,29 @@ def percent(share: float | None) -> str:
 
 
 def telemetry(
-    run: RunState, baseline: RunState | None, limit: int | None, width: int, outlook: SpeedEstimate | None = None
+    run: RunState, baseline: RunState | None, limit: int | None, width: int, outlook: SpeedEstimate | None = None,
+    index: int = -1,
 ) -> list[Row]:
-    """The two lines that stand for the panels where there is no room for them."""
+    """The two lines that stand for the panels where there is no room for them, with this round's draft."""
     m, found = run.metrics, of_runs(run, baseline)
-    last = run.rounds[-1] if run.rounds else None
+    last = run.rounds[index] if run.rounds else None
     first: Row = [(f" {number(m.tokens_per_second, 6, 1)}", "strong"), (" tokens/s  ", "muted"),
                   (f"{found.mark} {found.words}", found.style),
                   (" │ ", "muted"), *why(run, baseline, outlook, brief=True)]
     drafted, kept = (len(last.draft.tokens), len(last.path)) if last else (0, 0)
     drafted, kept = ("—" if last and last.known != "all" else drafted, "—" if last and last.known == "text" else kept)
-    second: Row = [*_round_or_bias(run), (f"  accepted {kept:>2} of {drafted:>3} │ overall ", "muted"),
+    second: Row = [*_round_or_bias(run, last), (f"  accepted {kept:>2} of {drafted:>3} │ overall ", "muted"),
                    (percent(m.acceptance_rate), "text"), ("  KV ", "muted"),
                    (_length(run) + (f"/{limit}" if limit else ""), "text"),
                    (f" {spark(rates(run, 16))} ", "bar")]
     return [clip(first, width), clip(second, width)]
 
 
-def _round_or_bias(run: RunState) -> list[Span]:
+def _round_or_bias(run: RunState, shown: Round | None) -> list[Span]:
     """The round's number; of a lossy run the bias stands in its place, so that no view is without the mark."""
     m = run.metrics
     if run.started is None or not run.started.lossy:
-        return [(f" round {m.target_forwards:>4}", "text")]
+        return [(f" round {shown.index if shown else 0:>4}", "text")]
     return [(" ", "text"), *spans(LOSSY, "text"), (f"{number(m.bias, 6, 3)}", "text")]
 
 

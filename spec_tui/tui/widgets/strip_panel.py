@@ -161,6 +161,13 @@ class SplitLine(StripPanel):
         return [[*left, (" " * (width - size(left) - size(right)), "text"), *right]]
 
 
+class TitleLine(SplitLine):
+    """A heading with a rule (``title_row``), as wide as it is drawn."""
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        return [title_row(width, "".join(text for text, _ in self._left), "".join(text for text, _ in self._right))]
+
+
 class Backdrop(Screen):
     """A screen that paints its background without the detour over a style cache, as it lies under everything, and draws
     itself again (``draw``) when it comes to the top and when the size of the terminal changes."""

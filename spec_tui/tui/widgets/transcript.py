@@ -277,8 +277,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     def on_resize(self) -> None:
         width = self.scrollable_content_region.width
         if width and width != self._width:
-            self._width = width
-            self.rewrap()
+            self._rewrap_in_place(width)
         elif self.following:
             self.scroll_end(animate=False, immediate=True, x_axis=False, force=True)
 
@@ -295,9 +294,14 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
             self.seen = {name for block in self.blocks for name in marks.present(block.run.tokens, view)}
             self.refresh()
             return
+        self._rewrap_in_place(self._width)
+
+    def _rewrap_in_place(self, width: int) -> None:
         following, (at, row) = self.following, self._place()
+        self._width = width
         self.rewrap()
         if not following:
+            row = max(0, min(row, self.size.height - 1))
             self.scroll_to(y=max(0, self._line_of(at) - row), animate=False, immediate=True, force=True)
             self.following = False
 
