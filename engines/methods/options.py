@@ -46,7 +46,7 @@ class Option:
     def range(self) -> str:
         """The allowed values in words."""
         if self.choices:
-            words = " | ".join(f"{word} LOSSY" if word in self.lossy else word for word in self.choices)
+            words = " | ".join(f"{word} (LOSSY)" if word in self.lossy else word for word in self.choices)
             return f"{words}, or several of them joined by +" if self.several else words
         if isinstance(self.default, bool):
             return "true | false"

@@ -117,8 +117,9 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
     if found.speed is Speed.FASTER:
         return f"Use {label}: {found.words} than {base} decoding, on {prompts}."
     if found.speed is Speed.UNMEASURED:
-        return (f"There was too little time for a verdict: {label} comes to {screening.score(first):.2f}x the speed of "
-                f"{base} decoding on {prompts}, too few to tell it from noise. Give it more time.")
+        return (f"There was too little time for a verdict: by what a round makes and takes, {label} comes to "
+                f"{screening.score(first):.2f}x the speed of {base} decoding on {prompts}, too few to tell it from "
+                "noise. Give it more time.")
     if found.speed is Speed.IMPOSSIBLE:
         return f"No verdict: the machine changed its pace meanwhile ({label}: {found.reason}). Run it again."
     if (likely := outstanding(screening, first, found)) is not None:
@@ -128,9 +129,9 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
                 f"{prompts} so far, by what a round makes and takes; by the clock {found.ratio:.2f}x "
                 f"±{found.noise:.2f}.")
     if found.speed is Speed.SAME:
-        more = " More time would tell." if found.vague else ""
-        return (f"A tie: the fastest, {label}, cannot be distinguished from {base} decoding on {prompts} "
-                f"({found.ratio:.2f}x ±{found.noise:.2f}).{more}")
+        what = "Not settled, more time would tell" if found.vague else "A tie"
+        return (f"{what}: the fastest, {label}, cannot be distinguished from {base} decoding on {prompts} "
+                f"({found.ratio:.2f}x ±{found.noise:.2f}).")
     return (f"Use no drafts ({methods.baseline().id}): everything else is slower here on {prompts}, the least slow "
             f"being {label}: {found.ratio:.2f}x (±{found.noise:.2f}).")
 
@@ -171,7 +172,7 @@ def _next_best(screening: Screening, first: int, found: SpeedVerdict) -> list[st
         other = next((n for n in lanes if n not in told and screening.lanes[n].method != screening.lanes[first].method),
                      next((n for n in lanes if n not in told), None))
     else:
-        winner, other = BASELINE, first
+        winner, other = BASELINE, first if (screening.score(first) or 0.0) <= 1 else None
     if other is None:
         return []
     mine, best, alone = (RoundCosts.of(screening.metrics(lane)) for lane in (other, winner, BASELINE))

@@ -206,7 +206,7 @@ def _stopped(command: Command) -> Failed:
         "audit": ("the audit", "start it again to see what it finds"),
         "price": ("the measurement", "start it again to see t(n)"),
         "estimate": ("the estimate", ""),
-        "build": ("the build", "its progress is kept, and can be continued"),
+        "build": ("the build", "what was done of it is kept, and the same build continues it"),
     }[command.__struct_config__.tag]
     return Failed(f"{what} was stopped", hint, "cancelled")
 

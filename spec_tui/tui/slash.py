@@ -58,7 +58,7 @@ def execute(line: str, settings: ChatSettings, ready: Ready | None) -> CommandRe
         key = _SAMPLING[name]
         new = settings.with_sampling(key, argument)
         law = f"{LAWS[new.law].label}: {LAWS[new.law].summary}"
-        return CommandResult(new, f"law is {law}" if key == "law" else f"{key} is {getattr(new, key)}")
+        return CommandResult(new, f"law set to {law}" if key == "law" else f"{key} is {getattr(new, key)}")
     handlers: dict[str, Callable[[str, ChatSettings, Ready | None], CommandResult]] = {
         "engine": _engine, "set": _set, "system": _system, "datastore": _datastore,
     }

@@ -93,8 +93,8 @@ def test_where_nothing_is_faster_no_drafts_are_advised():
 def test_too_little_time_gives_no_verdict():
     found = ran(PacedRacer(pld=FAST), "pld,rest", seconds=0.5)
     assert sentences(found) == [
-        "There was too little time for a verdict: pld comes to 1.96x the speed of autoregressive decoding on 1 prompt, "
-        "too few to tell it from noise. Give it more time."]
+        "There was too little time for a verdict: by what a round makes and takes, pld comes to 1.96x the speed of "
+        "autoregressive decoding on 1 prompt, too few to tell it from noise. Give it more time."]
     assert as_object(report(found))["paste"] == []
 
 

@@ -38,7 +38,7 @@ def test_an_endless_build_tells_some_of_its_steps_and_stops(either):  # noqa: F8
     either.cancel(job)
     seen = until(either, Finished)
     assert next(event for event in seen if not isinstance(event, Building)) == Failed(
-        "the build was stopped", "its progress is kept, and can be continued", "cancelled")
+        "the build was stopped", "what was done of it is kept, and the same build continues it", "cancelled")
 
 
 def test_failures_are_told_and_bugs_end_nothing(either):  # noqa: F811

@@ -685,7 +685,8 @@ async def test_the_cursor_stays_in_sight_and_in_step_at_another_size(session):
             assert any((tok.turn, tok.index) == (turn, index) for tok in shown), size
             if size[0] < 100:
                 run = s.chat.session.turns[turn].run
-                assert f"round {run.rounds[run.tokens[index].round].index:>4}" in s.chat.query_one("#telemetry").text_rows()[1]
+                number = run.rounds[run.tokens[index].round].index
+                assert f"round {number:>4}" in s.chat.query_one("#telemetry").text_rows()[1]
 
 
 async def test_finished_with_nothing_said_gives_the_prompt_back(session):

@@ -36,7 +36,7 @@ async def test_an_answer_under_a_lossy_law_is_marked(session, size):
 async def test_the_status_line_says_what_was_chosen(session):
     async with session() as s:
         await s.ask("/law typical")
-        assert s.status.startswith("law is typical LOSSY: keeps drafts that the target finds likely enough")
+        assert s.status.startswith("law set to typical LOSSY: keeps drafts that the target finds likely enough")
         await s.ask("/law rejection")
         assert "LOSSY" not in s.status
 

@@ -384,11 +384,12 @@ def test_the_mark_stands_out():
 
 def test_laws_that_are_not_lossless_say_so_wherever_they_can_be_chosen():
     outcome = slash.execute("/law typical", ChatSettings(), READY)
-    assert outcome.message.startswith("law is typical LOSSY: ") and "typical LOSSY" in outcome.settings.summary(READY)
-    assert "redraw LOSSY | typical LOSSY" in slash.describe("/law ")
+    assert outcome.message.startswith("law set to typical LOSSY: ")
+    assert "typical LOSSY" in outcome.settings.summary(READY)
+    assert "redraw (LOSSY) | typical (LOSSY)" in slash.describe("/law ")
     with pytest.raises(UsageProblem, match="law=murphy") as error:
         slash.execute("/law murphy", ChatSettings(), READY)
-    assert "exact | rejection | block | redraw LOSSY" in error.value.hint
+    assert "exact | rejection | block | redraw (LOSSY)" in error.value.hint
     assert "LOSSY" not in slash.execute("/law rejection", ChatSettings(), READY).message
 
 

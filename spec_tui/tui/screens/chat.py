@@ -24,7 +24,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.engine_commands import LoadRequest, MeasurePrice
 from spec_tui.session.history import Entry
-from spec_tui.session.jobs import SessionChange
+from spec_tui.session.jobs import Job, SessionChange
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import chat_text as words
 from spec_tui.tui import layers_view as layers
@@ -85,6 +85,7 @@ class ChatScreen(HasActions, Backdrop):
         self._several = False  # models answered in this conversation
         self._drafts_itself = False  # the next answer is drafted by a part of the target
         self._message = ""
+        self._message_job: Job | None = None  # what was under way at the last look
         self._long = False  # the message does not fit on the status line
         self._noticed: tuple = ()
         self._frame = 0
@@ -320,7 +321,10 @@ class ChatScreen(HasActions, Backdrop):
         if keys_of != self._keys_of:
             self._keys_of = keys_of
             self.refresh_bindings()
-        text = self.prompt.text
+        job, text = self.session.jobs.at_work, self.prompt.text
+        if job is not None and job is not self._message_job:
+            self._message = ""  # another one began, maybe on another screen
+        self._message_job = job
         if slash.is_command(text) and not self._message:
             row = [("   ", "text"), *marks.spans(one_line(slash.describe(text)), "muted")]
         else:

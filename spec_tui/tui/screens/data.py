@@ -122,7 +122,7 @@ def _share(jobs: DatastoreJobs) -> str:
 def row_keys(row: DatastoreRow | None, session: ChatSession) -> str:
     """What can be done with a row."""
     if session.datastore_jobs.work:
-        return "esc stops the build, which can be continued · d chat; the build goes on"
+        return "esc stops the build and keeps what is done · d chat; it goes on"
     if row is None:
         return "n build · esc close"
     if row.unfinished:

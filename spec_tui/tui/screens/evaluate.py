@@ -156,7 +156,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         phase = self.session.phase
         seen, arrived = (self.running, self.session.ready, phase), self._arrived
         self._arrived = False
-        if self._seen[-1:] != (phase,):
+        if self._seen and self._seen[-1] != phase:
             self.message = ""
         if arrived or seen != self._seen or phase == "loading" or (self.running and not self.state.timing):
             self.draw()

@@ -174,7 +174,7 @@ class RaceScreen(HasActions, Backdrop):
         arrived, self._changes = controller.changes != self._changes, controller.changes
         if seen != self._seen:
             ended = self._seen and self._seen[1] and not controller.running
-            kept = self.message if self._seen[-1:] == (session.phase,) else ""
+            kept = self.message if not self._seen or self._seen[-1] == session.phase else ""
             self._seen = seen
             controller.follow_model()
             self.changed(controller.unsaved if ended else kept)
