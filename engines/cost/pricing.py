@@ -23,6 +23,7 @@ _SECONDS = 0.3
 _CONTEXT = 192  # rows in the cache meanwhile
 _LONG_CONTEXT = 2048  # rows, to tell what reading them takes
 _DAYS, _BUSY_DAYS = 30, 1  # that a curve is kept: measured on a quiet machine, and on another
+_PROBED = (1, 8)  # rows, to tell whether a busy machine is less busy now
 _FASTER = 0.8  # of the time of a pass on a busy machine: that much less tells that it is less busy now
 
 
@@ -59,8 +60,8 @@ class Priced(Protocol):
 
 def price(model: Priced, fresh: bool = False, beside: tuple[Priced, CostCurve] | None = None) -> CostCurve:
     """t(n) of a model whose cache is empty: as kept, or measured and kept. A curve of a busy machine is measured anew
-    the next day, or where a pass takes clearly less by now; until then, and later, the rounds of a run correct it
-    (``forward_times``).
+    the next day, or where a pass of a few rows takes clearly less by now; until then, and later, the rounds of a run
+    correct it (``forward_times``).
 
     Args:
         fresh: measure in any case.
@@ -70,7 +71,7 @@ def price(model: Priced, fresh: bool = False, beside: tuple[Priced, CostCurve] |
     """
     file = _file(model, [torch.get_num_threads(), model.backend, code_digest()])
     known, busy = (None, False) if fresh else _read(file)
-    if known is not None and not (busy and measure(model, sizes=(1,)).at(1) < _FASTER * known.at(1)):
+    if known is not None and not (busy and _faster(measure(model, sizes=_PROBED), known)):
         return known
     other_load, curve = OtherLoad(), measure(model)
     if beside is not None:
@@ -80,6 +81,10 @@ def price(model: Priced, fresh: bool = False, beside: tuple[Priced, CostCurve] |
     quiet = other_load.quiet()
     keep(file, curve.points if quiet else {"busy": curve.points}, _DAYS if quiet else _BUSY_DAYS)
     return curve
+
+
+def _faster(now: CostCurve, before: CostCurve) -> bool:
+    return any(now.at(rows) < _FASTER * before.at(rows) for rows, _ in now.points)
 
 
 def fixed_price(model: Priced, measured: CostCurve, fresh: bool = False) -> CostCurve:

@@ -136,14 +136,12 @@ KNOWN = {
 
 
 def resolve(name: str) -> str:
-    """What to look for under a name: the folder or file of a known model or of one that ships, else the name itself. A
-    folder of that name wins.
+    """What to look for under a name: the folder or file of a known model or of one that ships, else the name itself;
+    ./NAME is a folder or file of such a name.
 
     Raises:
         ModelUnavailable: a known model that is not here; the hint says how to get it.
     """
-    if _exists(name):
-        return name
     if name == SAMPLE:
         return shipped_target()
     if (ships := _draft_models().get(name)) is not None and (place := sample_model(ships)) is not None:
@@ -152,6 +150,7 @@ def resolve(name: str) -> str:
         if not model.here:
             whole = next(known for known in KNOWN.values() if model in known.files)
             hint = f"spec-tui model get {whole.name} fetches it ({in_bytes(whole.bytes)}, {whole.licence})"
+            hint += f"; ./{name} is what lies in this folder" if _exists(name) else ""
             raise ModelUnavailable(f"{name} ({model.title}) is not on this machine", hint)
         return str(model.path)
     return name

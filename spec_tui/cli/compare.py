@@ -37,6 +37,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.settings import unavailable
 
+_CANNOT = ("usage", "model", "library", "datastore")  # kinds of failures of a lane that cannot run here
 _SAID_FROM = 20.0  # seconds: a shorter race needs no forecast
 _MANY = 200  # runs that somebody at a terminal is asked about
 REPEATS = 6  # the fewest from which order statistics give an interval of 95 %
@@ -221,7 +222,8 @@ def ended(result: RaceResult, asked: Race, bugs: bool) -> int:
         runs = len(asked.lanes) * asked.repeats * (result.started.prompts if result.started else 1)
         narrate(f"spec-tui: interrupted; {len(result.complete)} of {runs} runs are complete")
         return INTERRUPTED
-    return FAILED if bugs or broke else 0
+    cannot = all(run.failed.kind in _CANNOT for run in broke)
+    return FAILED if bugs or not cannot else LEFT_OUT * bool(broke)
 
 
 class RaceProgress(Status):

@@ -82,6 +82,7 @@ def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
             *(("not used", sentence) for sentence in facts["engines"]["problems"]),
         ],
         "devices": [(found["device"], found["detail"]) for found in facts["devices"]] or [("none", "")],
+        "models": [(model["name"], model["problem"] or _model(model)) for model in facts["models"]],
         "sample models": [(model["name"], _model(model)) for model in facts["samples"]],
         "hub cache": [
             ("folder", hub["cache"] + (" (offline)" if hub["offline"] else "")),
@@ -129,6 +130,7 @@ def collect() -> dict[str, Any]:
         "decoding": decoding,
         "engines": {"found": [spec.id for spec in methods.specs()], "problems": list(methods.problems())},
         "devices": _devices(libraries["torch"]),
+        "models": local_models.known(),
         "samples": list(local_models.shipped()),
         "hub": {"cache": str(hub_cache.folder()), "offline": hub_api.offline(), "models": local_models.cached()},
         "datastores": [_datastore(entry) for entry in catalog.listing()],

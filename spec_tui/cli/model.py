@@ -152,11 +152,12 @@ def _stem(name: str) -> str:
 @command
 def remove(
     name: Annotated[str, Argument(metavar="NAME", help="A known model.", autocompletion=_complete_known)],
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
-    """Delete a model that ``spec-tui model get`` fetched."""
+    """Delete a model that ``spec-tui model get`` fetched. It asks first, unless --yes is given."""
     from spec_tui.cli.model_fetch import remove_model
 
-    return remove_model(name)
+    return remove_model(name, yes)
 
 
 @group.command(name="list", short_help="The local models: those that ship, and the hub's cache.")

@@ -14,6 +14,7 @@ from engines.progress import Loading
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.first_run import model_to_get
 from spec_tui.cli.output import Status
+from spec_tui.cli.prompts import confirmed
 
 ESCAPE = b"\x1b"
 
@@ -63,11 +64,16 @@ def fetch_first() -> None:
         get_model(None, (), offline=False, skippable=True)
 
 
-def remove_model(name: str) -> int:
-    """Delete a known model."""
+def remove_model(name: str, yes: bool) -> int:
+    """Delete a known model, after a question unless ``yes``."""
     from engines.hub.get_model import remove
 
-    freed = remove(_known(name))
+    model = _known(name)
+    size = sum(file.size for file in model.files if file.here)
+    if size and not yes and not confirmed(f"delete {name} ({in_bytes(size)})?", "give --yes"):
+        narrate("nothing was deleted")
+        return 1
+    freed = remove(model)
     narrate(f"{name} was deleted, which freed {in_bytes(freed)}" if freed else f"{name} was not here")
     return 0
 

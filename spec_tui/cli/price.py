@@ -172,8 +172,11 @@ def _forecast(forecast: SpeedupModel, most: int) -> dict[str, Any]:
 def lines(facts: dict[str, Any]) -> list[str]:
     """The same for people, at most 80 columns."""
     out = _head(facts)
-    if facts["draft_price"]:
-        out += [_row("draft model, ms", [f"{seconds * 1e3:.2f}" for _, seconds in facts["draft_price"]])]
+    if drafts := facts["draft_price"]:
+        sizes = [n for n, _ in drafts]
+        if sizes != [n for n, _ in facts["price"]]:  # a slow model is timed at fewer
+            out += ["", _row("draft model, n", [f"{n}" for n in sizes])]
+        out += [_row("draft model, ms", [f"{seconds * 1e3:.2f}" for _, seconds in drafts])]
     for name, drafts in facts["drafts"].items():
         sizes = drafts["sizes"]
         out += [
@@ -216,7 +219,7 @@ def _head(facts: dict[str, Any], rows: str = "tokens verified, n") -> list[str]:
     threads = "not disclosed" if facts["threads"] is None else facts["threads"]
     return [
         one_line(f"{name}, {facts['dtype']} on {facts['device']}", 80),
-        one_line(f"forward pass: {facts['backend']}; threads: {threads}", 80),
+        *wrap(one_line(f"forward pass: {facts['backend']}; threads: {threads}"), 80),
         "",
         _row(rows, [f"{n}" for n, _ in facts["price"]]),
         _row("t(n), ms", [f"{seconds * 1e3:.2f}" for _, seconds in facts["price"]]),

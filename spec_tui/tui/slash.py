@@ -31,7 +31,7 @@ COMMANDS = {
     **{name: (" | ".join(action.choices), action.help) for name, action in _ACTIONS.items()},
 }
 """What can be typed, without the slash: the argument it takes, and what it does."""
-_ALONE = ("datastore", "system")  # which mean something without an argument, too
+_ALONE = ("datastore", "system", "forget")  # which mean something without an argument, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _action_string(action: Action, argument: str) -> str:
     """The action with what was typed after its command. Raises UsageProblem where that is none of its choices."""
     if argument in action.choices:
         return f"{action.run}('{argument}')"
-    if action.choices:
+    if action.choices and (argument or action.command not in _ALONE):
         raise UsageProblem(f"there is no {action.command} {argument!r}",
                            f"{action.command}s are: " + ", ".join(action.choices))
     if argument:

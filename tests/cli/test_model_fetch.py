@@ -37,7 +37,9 @@ def test_it_says_licence_and_origin_and_is_fetched_once(cli, model, hub, tmp_pat
     assert "is here already" in cli("model", "get", "tiny").err and not asked(tmp_path)
     assert "tiny" in cli("model", "list").out
     assert re.search(r"licence +Apache-2.0", cli("model", "info", "tiny").out), "its file does not say"
-    assert "which freed" in cli("model", "remove", "tiny").err and not model.present
+    refused = cli("model", "remove", "tiny")
+    assert refused.code == 2 and "give --yes" in refused.err and model.present, "there is nobody to ask"
+    assert "which freed" in cli("model", "remove", "tiny", "--yes").err and not model.present
     assert "was not here" in cli("model", "remove", "tiny").err
 
 

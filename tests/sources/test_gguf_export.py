@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from engines.errors import ModelUnavailable
 from engines.folders import sample_model
 from engines.hub import gguf_file, gguf_folder
 from engines.hub.known_models import known_name, resolve
@@ -72,6 +73,18 @@ def test_rows_that_are_no_whole_blocks_are_stored_otherwise(tmp_path):
     file = exported(sample_model("target"), tmp_path / "m.gguf", "Q8_0")
     kinds = {tensor.name: tensor.kind for tensor in gguf_file.read(file).tensors}
     assert kinds["blk.0.ffn_down.weight"] == "F16" and kinds["blk.0.ffn_up.weight"] == "Q8_0"
+
+
+def test_a_folder_takes_over_no_known_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("sample", "sample-draft", "qwen-coder"):
+        (tmp_path / name).mkdir()
+    assert resolve("sample") == str(sample_model("target")) and resolve("sample-draft") == str(sample_model("draft"))
+    assert resolve("./sample") == "./sample"
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
+    with pytest.raises(ModelUnavailable, match="is not on this machine") as missing:
+        resolve("qwen-coder")
+    assert "./qwen-coder is what lies in this folder" in missing.value.hint
 
 
 def test_the_pair_s_draft_model_goes_by_a_name():

@@ -772,11 +772,14 @@ class ChatScreen(HasActions, Backdrop):
             self.app.push_screen(
                 HistoryScreen(self.session.store, "conversations", self.session.forget), self._continue)
 
-    def action_forget_answers(self) -> None:
-        """Remove what is kept to draft from; the engine notices it at its next answer."""
+    def action_forget_answers(self, which: str = "") -> None:
+        """Say what is kept to draft from, or remove all of it: the engine notices that at its next answer."""
         from engines.methods.shared import past_answers
 
         kept = past_answers.kept()
+        if kept.size and not which:
+            self.say(f"/forget all removes {counted(kept.answers, 'past answer')} of {counted(kept.models, 'model')}")
+            return
         try:
             past_answers.forget()
         except UsageProblem as problem:
