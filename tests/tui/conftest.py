@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
+from rich.style import Style
 from textual import _wait, app, pilot
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
+from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
 from engines.request import Request
@@ -100,6 +102,11 @@ class Session:
         if feed != 0:
             self.client.feed(feed)
         await self.settle()
+
+
+def drawn(panel: Widget) -> list[tuple[str, Style]]:
+    """What a panel draws, by pieces of one style."""
+    return [(piece.text, piece.style) for strip in panel.render_lines(panel.size.region) for piece in strip]
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ def keys_of(widget: type) -> list[str]:
 @pytest.fixture
 def contained(monkeypatch, tmp_path):
     monkeypatch.setattr(SpecTui, "contains", True)
-    monkeypatch.setattr(border, "open_log", lambda name: (tmp_path / name).open("ab"))
-    return tmp_path / border.LOG
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return log_path(border.LOG)
 
 
 async def check(s, box: PromptBox, dice: random.Random, times: int) -> None:
@@ -117,8 +117,8 @@ async def test_lines_that_cannot_be_drawn_take_no_other_panel_along(session, con
 
     async with session() as s:
         await s.ask("one")
-        monkeypatch.setattr(kind, "_segments" if kind is Transcript else "render_line", broken)
-        s.chat.transcript._strips.clear()
+        monkeypatch.setattr(kind, "style_of" if kind is Transcript else "render_line", broken)
+        s.chat.transcript.forget_styles()
         s.chat.refresh()
         for widget in (s.chat.transcript, s.chat.prompt):
             widget.refresh()

@@ -403,8 +403,8 @@ def test_what_a_probe_shows_fits_and_is_harmless(text, source, count, width):
         origins=(Origin("retrieval", 0, source, 2, "n", 3, 0),),
     )
     panel = ProbePanel()
-    panel._probed = Probed("n", text, None, 3, (text,) * 3, (
-        ProbeDraft("m", "Method", draft, Retrieval(0.001, 2, count, count, (), (passage,)), text),))
+    panel.show(Probed("n", text, None, 3, (text,) * 3, (
+        ProbeDraft("m", "Method", draft, Retrieval(0.001, 2, count, count, (), (passage,)), text),)))
     for row in panel.rows(width, 0):
         line = "".join(words for words, _ in row)
         assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in line) and cells(line) <= max(width, 60)

@@ -133,7 +133,8 @@ async def test_one_that_is_left_is_stopped_and_what_still_comes_of_it_is_nothing
         await s.pilot.press("enter")
         client.go_on(LaneFinished)
         text(screen)
-        await s.app._open_from_chat("race")  # as the palette does
+        palette = {command.title: command.callback for command in s.app.get_system_commands(screen)}
+        await palette["Race"]()
         await s.pilot.pause()
         assert client.stop and not s.chat.session.busy
         client.go_on()

@@ -28,9 +28,9 @@ def drawn(screen: LessonScreen) -> None:
     """All of its panels can be asked for lines, each in a style that there is."""
     for panel in screen.query(StripPanel):
         if panel.is_on_screen_tree and panel.size.area:
-            panel._strips.clear()
+            panel.forget_styles()
             panel.render_lines(panel.size.region)
-            assert all(style in all_styles() for row in panel._rows for _, style in row)
+            assert all(style in all_styles() for row in panel.rows(*panel.size) for _, style in row)
 
 
 @pytest.mark.parametrize("of, presenter", some(
@@ -100,7 +100,7 @@ def drawn_figure(screen: LessonScreen) -> None:
     panel = screen.query_one(FigurePanel)
     if panel.size.area:
         panel.render_lines(panel.size.region)
-        assert panel._rows and all(style in all_styles() for row in panel._rows for _, style in row)
+        assert panel.text_rows() and all(style in all_styles() for row in panel.rows(*panel.size) for _, style in row)
 
 
 @pytest.mark.parametrize("name", names())

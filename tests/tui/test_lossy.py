@@ -6,6 +6,7 @@ import pytest
 
 from spec_tui.tui.widgets.field import Field
 from tests.tiers import SMALL_FIRST
+from tests.tui.conftest import drawn
 
 
 def styled(session, word: str) -> list[str]:
@@ -28,7 +29,7 @@ async def test_an_answer_under_a_lossy_law_is_marked(session, size):
         style = s.chat.transcript.style_of("lossy")
         assert style.reverse and style.bold
         top = s.chat.query_one("#top")
-        assert ("LOSSY", "lossy") in [span for row in top._rows for span in row]
+        assert ("LOSSY", top.style_of("lossy")) in drawn(top)
         panels = [*s.chat.query_one("#speed").text_rows(), *s.chat.query_one("#telemetry").text_rows()]
         assert any("LOSSY" in row for row in panels)
 
@@ -95,4 +96,4 @@ async def test_the_view_of_the_price_is_marked(session, size):
         await s.pilot.press("f10")
         panel = s.app.screen.query_one("#price")
         assert panel.text_rows()[0].startswith("redraw LOSSY  ") and "tokens per" in panel.text_rows()[0]
-        assert ("LOSSY", "lossy") in panel._rows[0]
+        assert ("LOSSY", panel.style_of("lossy")) in drawn(panel)

@@ -52,7 +52,7 @@ def here(tmp_path, monkeypatch):
 async def opened(s) -> ModelsScreen:
     await until(s, lambda: s.chat.session.phase == "ready")
     await s.pilot.press("ctrl+l")
-    await until(s, lambda: isinstance(s.app.screen, ModelsScreen) and s.app.screen._drafts)
+    await until(s, lambda: isinstance(s.app.screen, ModelsScreen) and "draft-0" in s.app.screen.rows)
     return s.app.screen
 
 
@@ -64,6 +64,16 @@ def ids(screen, title):
 def go_to(screen, key):
     options = [screen.listed.get_option_at_index(i).id for i in range(screen.listed.option_count)]
     screen.listed.highlighted = options.index(key)
+
+
+def here_on(screen):
+    """The row that is highlighted."""
+    return screen.listed.get_option_at_index(screen.listed.highlighted).id
+
+
+def prompt(screen, key):
+    """What a row says; nothing where it is not there."""
+    return str(screen.listed.get_option(key).prompt) if key in screen.rows else ""
 
 
 def said(s, selector="#said"):
@@ -80,7 +90,7 @@ async def test_another_model_keeps_the_conversation(session, here):
         await until(s, lambda: not s.chat.session.busy)
         screen = await opened(s)
         assert str(screen.listed.get_option(ids(screen, "sample target")["target"]).prompt).startswith("■")
-        assert screen.rows[screen._here()][1].title == "sample target" and "11.6M" in said(s, "#about")
+        assert screen.rows[here_on(screen)][1].title == "sample target" and "11.6M" in said(s, "#about")
         client.ready = replace(READY, model=str(here / "mine"), datastores=(DatastoreInfo("notes", sparse=True),))
         go_to(screen, ids(screen, "mine")["target"])
         await s.pilot.press("enter")
@@ -164,7 +174,7 @@ async def test_both_are_marked_before_they_are_loaded(session, here):
         screen = await opened(s)
         go_to(screen, ids(screen, "other")["target"])
         await s.pilot.press("space")
-        await until(s, lambda: screen._drafts[0].fits is False)  # judged anew, by the marked target
+        await until(s, lambda: "does not fit" in prompt(screen, "draft-0"))  # judged anew, by the marked target
         assert str(screen.listed.get_option(ids(screen, "other")["target"]).prompt).startswith("■")
         own = str(screen.listed.get_option(ids(screen, "sample draft")["draft"]).prompt)
         assert "does not fit" in own and own.startswith("□"), "it is not the one that would be loaded"
@@ -207,7 +217,7 @@ async def test_while_it_looks_it_says_so_and_a_path_can_be_typed(session, here, 
         listed = [screen.listed.get_option_at_index(i).prompt for i in range(screen.listed.option_count)]
         assert sum(JUDGING in str(prompt) for prompt in listed) == 2
         go.set()
-        await until(s, lambda: screen._drafts)
+        await until(s, lambda: "draft-0" in screen.rows)
         go_to(screen, "draft-another")
         await s.pilot.press("enter", *"./mi")
         assert screen.query_one(Input).placeholder == ANOTHER["draft"] and screen.focused is screen.query_one(Input)

@@ -17,7 +17,7 @@ from spec_tui.present.speed_verdict import Speed, of_runs
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.inspector import explain
-from spec_tui.tui.screens.price import PriceScreen
+from spec_tui.tui.screens.price import EVERY, PriceScreen
 from spec_tui.tui.widgets import price_panel
 from spec_tui.tui.widgets.price_panel import PricePanel, column_of, cost_plot, cost_top
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
@@ -431,7 +431,7 @@ async def test_the_view_follows_the_run(session):
         first = shown(s.app.screen)
         s.client.feed(8)
         await s.settle()
-        s.app.screen._draw()
+        await s.pilot.pause(1.5 * EVERY)
         assert shown(s.app.screen) != first
 
 

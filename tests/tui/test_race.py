@@ -28,6 +28,7 @@ from spec_tui.tui.screens.race import RaceScreen
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from tests.session.inprocess import InProcessClient
 from tests.tiers import SIZES
+from tests.tui.conftest import drawn
 from tests.tui.fakes import ANSWER
 from tests.tui.racing import LANES, RacingClient, racing
 from tests.tui.test_hostile import BAD, HOSTILE, screen_text
@@ -47,9 +48,8 @@ async def test_before_a_race_it_is_said_how_long_it_takes_and_max_makes_it_short
         await r.press("enter")
         assert "max 32" in r.rows("#race-top")[0] and "enter starts" in r.said
         await r.press("plus")  # llama.cpp, where it is installed and can read the model's file
-        r.app.screen.query_one("#engines").highlighted = len(r.app.screen._offered) - 1
-        await r.pilot.pause()
-        await r.pilot.press("ctrl+s")
+        r.app.screen.query_one("#engines").focus()
+        await r.pilot.press("end", "ctrl+s")
         await r.settle()
         assert r.controller.setup.lanes[-1] == Lane("llama.cpp") and "lane 5: llama.cpp" in r.said
         assert r.controller.setup.race(r.controller.session.settings, r.controller.session.ready)
@@ -228,8 +228,8 @@ async def test_diff_goes_to_the_first_token_that_differs():
         assert a.emitted.token != b.emitted.token
         assert [t.text for t in runs[0].tokens[: pair.at]] == [t.text for t in runs[1].tokens[: pair.at]]
         assert "[" in r.said and "list" in r.said and "rounding does not explain it" in r.said
-        styles = [style for row in r.screen.query_one(RaceLanes)._rows for _, style in row]
-        assert styles.count("changed") == 2
+        lanes = r.screen.query_one(RaceLanes)
+        assert [style for _, style in drawn(lanes)].count(lanes.style_of("changed")) == 2
         assert "✗ BUG" in " ".join(r.rows("#race-lanes")) and "✗" in " ".join(r.rows("#race-table"))
         await r.press("D", "D", "D")
         assert r.controller.differing is None and "all pairs that differ" in r.said
@@ -279,6 +279,8 @@ async def test_a_killed_engine_leaves_what_is_complete_and_says_the_way_out_in_a
 
 
 async def test_a_warm_up_tells_how_much_of_a_long_prompt_is_read(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(race_controller, "perf_counter", lambda: now[0])
     async with racing(size=(80, 24)) as r:
         await r.press("enter")
         r.client.race_on(2)
@@ -288,7 +290,7 @@ async def test_a_warm_up_tells_how_much_of_a_long_prompt_is_read(monkeypatch):
         r.client.say(Prefilling(1500, 1500))
         await r.settle()
         assert "reading the prompt" not in r.said, "it was read, and the warm-up writes its tokens"
-        monkeypatch.setattr(race_controller, "perf_counter", lambda: r.controller._began + 30)
+        now[0] += 30
         r.client.race_to(LaneStarted)
         await r.settle()
         assert "reading the prompt" not in r.said and "nothing is drawn while it runs, about" in r.said

@@ -88,7 +88,8 @@ def a_run(draft: Draft, path: tuple[int, ...], retrieval: Retrieval | None) -> R
 
 def panel_rows(run: RunState, width: int = 40, height: int = 30, detailed: bool = True) -> list[str]:
     panel = TreePanel()
-    panel._run, panel._index, panel.detailed = run, 0, detailed
+    panel.detailed = detailed
+    panel.show_round(run, 0)
     rows = ["".join(text for text, _ in row) for row in panel.rows(width, height)]
     assert len(rows) == height and all(cells(row) <= width for row in rows)
     return rows
