@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from engines.cost.curve import CostCurve
 from engines.methods import specs
 from engines.randomness import GumbelNoise
+from engines.report.plain_text import one_line
 from engines.report.run_state import fold_all
 from engines.report.wording import quoted
 from engines.wire import read_trace
@@ -52,6 +55,12 @@ def made(kind, name: str, round: str = ""):
 
 def shown(figure, width: int = 76, height: int = 9) -> str:
     return "\n".join(words_of(row) for row in figure.rows(width, height))
+
+
+def listed(figure) -> list[tuple[str, list[str]]]:
+    """The tokens that a figure lists, and the figures beside each."""
+    lines = list(takewhile(lambda line: not line.startswith(" text of"), shown(figure).splitlines()[1:]))
+    return [(line[1:15].strip(), re.findall(r"[-+]?\d+[.e][-+\d]+", line[15:])) for line in lines]
 
 
 def test_every_figure_is_in_a_lesson_and_fits_every_size():
@@ -131,28 +140,28 @@ def test_the_noise_is_that_of_the_run_and_its_winner_the_token_written():
     run = runs["sampled-plain"]
     figure = NoiseFigure(runs, run, None)
     for _ in range(len(figure.places)):
-        place, choices = figure.places[figure.at], figure._choices()
+        place = figure.places[figure.at]
         emitted = run.tokens[place].emitted
-        scores = [sum(pair) for pair in figure._scores(run.started.seed, choices)]
-        assert choices[int(np.argmax(scores))].token == emitted.token
+        name, (_, _, shown_noise, _) = max(listed(figure), key=lambda row: float(row[1][-1]))
+        assert name == one_line(quoted(emitted.piece), 13).strip()
+        assert float(shown_noise) == pytest.approx(emitted.noise, abs=0.006)
         noise = GumbelNoise(run.started.seed, emitted.token + 1).at(len(run.started.prompt) + place)
         assert noise[emitted.token] == pytest.approx(emitted.noise, abs=1e-4)
         assert emitted.token == runs["sampled-exact"].tokens[place].emitted.token
         figure.move(1)
     figure.at = 0
     figure.draw()
-    p = np.array([choice.prob for choice in figure._choices()])
-    assert np.abs(figure.share - p / p.sum()).max() < 0.05 and "of 1,000 seeds" in shown(figure)
+    assert all(abs(float(share) - float(p)) < 0.05 for _, (*_, share, p) in listed(figure))
+    assert "of 1,000 seeds" in shown(figure)
 
 
 def test_the_first_to_arrive_is_the_token_written():
     runs = {name: run_of(name) for name in ("sampled-plain", "sampled-exact")}
     figure = WaitingFigure(runs, runs["sampled-plain"], None)
     for _ in range(5):
-        count = len(figure._choices())
-        arrivals = [float(row.split("│")[0].split()[-1]) for row in shown(figure).splitlines()[1 : 1 + count]]
-        written = runs["sampled-plain"].tokens[figure.places[figure.at]].emitted.token
-        assert figure._choices()[arrivals.index(min(arrivals))].token == written
+        name, _ = min(listed(figure), key=lambda row: float(row[1][-1]))
+        written = runs["sampled-plain"].tokens[figure.places[figure.at]].emitted.piece
+        assert name == one_line(quoted(written), 13).strip()
         figure.move(1)
 
 

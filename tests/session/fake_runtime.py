@@ -157,5 +157,5 @@ def load(asked: LoadOptions = LoadOptions(), progress=print) -> FakeRuntime:
     while model == "endless":
         time.sleep(0.01)
         progress(Loading("still reading", None))
-    return FakeRuntime(Ready(model or "fake", "float32", "cpu", 10, 100, 512, True,
+    return FakeRuntime(Ready(model or "fake", "float32", "cpu", 10, 100, 512, True, threads=asked.threads,
                              datastores=(DatastoreInfo("a", sparse=True),)))

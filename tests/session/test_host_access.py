@@ -12,6 +12,7 @@ from engines.request import Request
 from spec_tui.session import model_choices
 from spec_tui.session.engine_commands import (
     BuildDatastore,
+    Close,
     EstimateDatastore,
     ListDatastores,
     Load,
@@ -81,10 +82,15 @@ def test_the_engine_holds_it_whatever_the_screens_ask(monkeypatch):
     loaded, events = [], []
     for name, value in VISITOR.variables.items():
         monkeypatch.setenv(name, value)
-    service = Service(lambda job, event: events.append(event), lambda *given: loaded.append(given))
+
+    def hear(job, event):
+        events.append(event)
+        if job == 2:
+            service.command(3, Close())
+
+    service = Service(hear, lambda *given: loaded.append(given))
     service.command(1, REFUSED["another model"])
     service.command(2, REFUSED["a datastore of files"])
-    service._queue.put(None)
     service.serve()
     assert not loaded
     failed, refused = events

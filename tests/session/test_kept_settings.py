@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,14 @@ ASKED = Request((("user", "x"),))
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+
+
+def damage_all(folder: Path, content: bytes) -> None:
+    """Write this into every file that is kept."""
+    kept = [path for path in folder.rglob("*") if path.is_file()]
+    assert kept
+    for file in kept:
+        file.write_bytes(content)
 
 
 def test_what_is_kept_is_taken_where_no_engine_is_named():
@@ -56,23 +65,23 @@ def test_the_head_that_was_named_is_kept_until_auto(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"model": "sample"}', b'{"model": "sample", "head": 3}',
                                     b'{"model": "sample", "head": "~nobody-here/x"}', b'{"model": "x", "head": "a/b"}'])
-def test_a_damaged_note_of_a_head_counts_as_none(damage):
+def test_a_damaged_note_of_a_head_counts_as_none(tmp_path, damage):
     kept_settings.keep_head(replace(LOAD, head="owner/name"))
-    kept_settings._file(LOAD, kept_settings._HEAD).write_bytes(damage)
+    damage_all(tmp_path, damage)
     assert kept_settings.with_head(LOAD) == LOAD
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"model": "sample", "engine": "gone"}',
                                     b'{"model": "sample", "engine": "pld", "options": {"num_tokens": 0}}'])
-def test_what_is_damaged_counts_as_none(damage):
+def test_what_is_damaged_counts_as_none(tmp_path, damage):
     kept_settings.keep(LOAD, parse_lane("pld"))
-    kept_settings._file(LOAD).write_bytes(damage)
+    damage_all(tmp_path, damage)
     assert kept_settings.begin_with(LOAD, ASKED) == (LOAD, ASKED, None)
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"view": "gone"}', b'{"view": ["source"]}'])
-def test_a_damaged_note_of_the_view_counts_as_none(damage):
+def test_a_damaged_note_of_the_view_counts_as_none(tmp_path, damage):
     kept_settings.keep_view("source")
     assert kept_settings.kept_view() == "source"
-    kept_settings._view_file().write_bytes(damage)
+    damage_all(tmp_path, damage)
     assert kept_settings.kept_view() == "outcome"

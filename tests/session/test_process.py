@@ -26,7 +26,6 @@ from engines.report.events import (
     Started,
 )
 from engines.request import Request
-from spec_tui.session import process
 from spec_tui.session.engine_commands import Audit, Load, LoadRequest, Run
 from spec_tui.session.process import ProcessClient
 from tests.session import fake_runtime
@@ -63,18 +62,6 @@ def until(client, kind, timeout: float = 20.0) -> list:
         seen += said(client)
         time.sleep(0.002)
     return seen
-
-
-def test_lines_come_whole_however_they_were_written():
-    out, into = os.pipe()
-    lines, found = process._lines(out), []
-    for part, whole in ((b"ab\nc", [b"ab\n"]), (b"d\n\xc3", [b"cd\n"]), (b"\xa4\ntorn", [b"\xc3\xa4\n"])):
-        os.write(into, part)
-        found += [next(lines) for _ in whole]
-        assert found[-len(whole):] == whole
-    os.close(into)
-    assert list(lines) == [b"torn"]
-    os.close(out)
 
 
 def gone(pid: int, timeout: float = 10.0) -> bool:
@@ -375,10 +362,11 @@ def test_the_parent_needs_no_torch_and_keeps_its_environment():
 def test_a_slow_reader_loses_nothing(client):
     """More events than the pipe and the reading thread's patience hold; the deque takes them."""
     load(client, LoadRequest())
-    run(client, ask("hello", max_new_tokens=4000))
+    run(client, ask("hostile", max_new_tokens=4000))
     time.sleep(0.3)  # nobody drains meanwhile
-    rounds = [event.index for event in until(client, Finished) if isinstance(event, Round)]
-    assert rounds == list(range(1, 4000))
+    rounds = [event for event in until(client, Finished) if isinstance(event, Round)]
+    assert [event.index for event in rounds] == list(range(1, 4000))
+    assert {event.emitted[0].text for event in rounds} == {fake_runtime.HOSTILE}, "wherever the pipe cut its letters"
 
 
 def test_requests_survive_the_trip():
@@ -398,11 +386,7 @@ def test_requests_survive_the_trip():
     assert seen == [request]
 
 
-def test_the_engine_process_leaves_a_core_to_the_screen_unless_told_otherwise(monkeypatch):
-    sent = []
-    client = ProcessClient(FACTORY)
-    monkeypatch.setattr(client, "_deliver", lambda job, command: sent.append(command.request.threads))
-    load(client, LoadRequest())
-    load(client, LoadRequest(threads=2))
-    client.close()
-    assert sent == [-1, 2]
+def test_the_engine_process_leaves_a_core_to_the_screen_unless_told_otherwise(client):
+    for request, threads in ((LoadRequest(), -1), (LoadRequest(threads=2), 2)):
+        load(client, request)
+        assert until(client, Ready)[-1].threads == threads
