@@ -290,5 +290,4 @@ def test_a_run_uses_the_offered_store(tiny, monkeypatch, tmp_path):
     assert started.datastores == ("python-stdlib",)
     *_, plain = tiny.run(Request((("user", "import os"),), "autoregressive", max_new_tokens=8))
     assert end.tokens == plain.tokens
-    tiny.open_datastores._stores.clear()
-    tiny.open_datastores._parts.clear()
+    tiny.open_datastores.forget("python-stdlib")

@@ -102,8 +102,8 @@ def test_a_lane_keeps_them_and_its_place(width):
         rows = text.rows(10**6, "rejected")
         own = "".join("".join(piece for piece, style in row if style != "ghost") for row in rows)
         assert unwrapped(own) == unwrapped("".join(plain))
-        again, lines = text.back_to(index, row, height), text._wrap.lines
-        line = max(0, len(lines) - height - again) + row
-        assert not back or index in [tok.index for tok in lines[line].toks], "it stays on its row"
+        again = text.back_to(index, row, height)
+        marked = text.rows(height, "rejected", at=index, back=again)[row]
+        assert not back or "changed" in [style for _, style in marked], "it stays on its row"
         text.follow(run, width)
         assert text.place(height, text.back_to(index, row, height)) == (index, row)

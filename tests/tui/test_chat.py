@@ -865,10 +865,14 @@ async def test_rejected_drafts_stay_in_the_text_and_move_no_reader(session, size
         await s.pilot.press("escape")
         transcript = s.chat.transcript
 
-        def there(place):
-            (turn, index), row = place
-            line = transcript.wrapped.lines[transcript.scroll_offset.y + row]
-            return (turn, index) in [(tok.turn, tok.index) for tok in line.toks]
+        def rows():
+            """The tokens of each row of the window, those of the answer."""
+            top = transcript.scroll_offset.y
+            lines = transcript.wrapped.lines[top : top + transcript.size.height]
+            return [[(tok.turn, tok.index) for tok in line.toks if tok.style is None] for line in lines]
+
+        def row_of(token):
+            return next(row for row, tokens in enumerate(rows()) if token in tokens)
 
         def own():
             lines = transcript.wrapped.lines
@@ -878,22 +882,22 @@ async def test_rejected_drafts_stay_in_the_text_and_move_no_reader(session, size
         for y in (3, transcript.max_scroll_y // 2, transcript.max_scroll_y - 1):
             transcript.scroll_to(y=y, animate=False, immediate=True)
             await s.pilot.pause()
-            seen = transcript._place()
+            row, seen = next((row, tokens[0]) for row, tokens in enumerate(rows()) if tokens)
             await s.pilot.press("v")
             await s.pilot.pause()
-            assert transcript.view == "rejected" and there(seen), "the reader's place"
+            assert transcript.view == "rejected" and seen in rows()[row], "the reader's place"
             assert own() == answer and "ghost" in transcript.seen, "the legend names them"
             struck = [t for line in transcript.wrapped.lines for t in line.toks if t.style == "ghost"]
             assert struck and all(t.index >= 0 for t in struck)
             await s.pilot.press(*"vvvv")
             await s.pilot.pause()
-            assert transcript.view == "outcome" and s.shown == before and there(seen)
+            assert transcript.view == "outcome" and s.shown == before and seen in rows()[row]
         await s.pilot.press("end", "v")
         assert transcript.following and transcript.scroll_offset.y == transcript.max_scroll_y
         transcript.select((1, 20))
-        cursor, row = transcript.cursor, transcript._place()
+        row = row_of((1, 20))
         await s.pilot.press(*"vvvv")
-        assert transcript.cursor == cursor and transcript._place() == row, "the cursor stays on its line of the screen"
+        assert transcript.cursor == (1, 20) and row_of((1, 20)) == row, "the cursor stays on its line of the screen"
 
 
 async def test_what_is_copied_has_no_rejected_drafts_and_a_click_on_one_explains(session):
@@ -958,22 +962,15 @@ async def test_a_presenter_sees_rejected_drafts_at_once(session):
         assert doing.rows(*doing.size) != rows
 
 
-def test_a_long_stream_keeps_them_as_it_goes_on():
+async def test_a_long_stream_keeps_them_as_it_goes_on(session):
     """What is added while it streams is what a later layout of the whole gives."""
-    from engines.report.run_state import RunState, fold
-    from engines.request import Request
-    from spec_tui.tui.widgets.transcript import Block, Transcript
-    from spec_tui.tui.widgets.wrap import Wrapper
-    from tests.tui.fakes import script
-
-    transcript, run = Transcript(), RunState()
-    transcript.view, transcript._width, transcript.wrapped = "rejected", 60, Wrapper(40)
-    transcript.blocks.append(Block("", "", run))
-    transcript.wrapped.start_line()
-    for event in script(Request((("user", "x"),), "draft")):
-        transcript.blocks[0].run = run = fold(run, event)
-        transcript._extend(0)
-    whole = Wrapper(40)
-    whole.start_line()
-    whole.push(transcript._toks(0, 0))
-    assert transcript.wrapped.lines == whole.lines
+    async with session(size=(60, 24), request=Request((), "draft")) as s:
+        await s.ask("/view rejected")
+        await s.ask("x", feed=1)
+        while not s.chat.session.last.run.finished:
+            s.client.feed(1)
+            await s.settle()
+        streamed = [line.toks for line in s.chat.transcript.wrapped.lines]
+        assert any(tok.style == "ghost" for toks in streamed for tok in toks)
+        s.chat.transcript.rewrap()
+        assert [line.toks for line in s.chat.transcript.wrapped.lines] == streamed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 import time
 from dataclasses import replace
@@ -94,6 +95,19 @@ def said(s, selector="#chosen"):
 def fill(screen, **values):
     for name, value in values.items():
         screen.query_one(f"#{name}").put(value)
+
+
+async def begin_build(pilot, client, spec):
+    """Through the form, with an engine that answers at once what it takes."""
+    await pilot.press("n")
+    fill(pilot.app.screen, name=spec.name, **{"from": shlex.join(spec.sources)})
+    await pilot.pause()
+    await pilot.press("enter")
+    client.say(Estimated(spec.name, BuildEstimate(100, 600, 600, 3.0), 10**11))
+    pilot.app.screen_stack[0].pump()
+    await pilot.pause(0.15)
+    await pilot.press("enter")
+    await pilot.pause()
 
 
 async def build(s, name, sources, **more):
@@ -311,7 +325,8 @@ async def test_an_engine_that_dies_during_a_build_says_so_and_can_be_restarted(s
     async with session(client=client) as s:
         await s.pilot.press("escape", "d")
         screen = s.app.screen
-        screen._build(BuildSpec("notes", ("/x",)), False)
+        await begin_build(s.pilot, client, BuildSpec("notes", ("/x",)))
+        assert client.told[-1] == BuildDatastore(BuildSpec("notes", ("/x",)))
         client.say(Building("notes", BuildProgress("tokens", 10, 100, "bytes", 5.0, 18.0)))
         await s.settle()
         await s.pilot.pause(0.15)
@@ -330,7 +345,7 @@ async def test_a_build_goes_on_behind_the_chat(session):
     client = FakeClient()
     async with session(client=client) as s:
         await s.pilot.press("escape", "d")
-        s.app.screen._build(BuildSpec("notes", ("/x",)), False)
+        await begin_build(s.pilot, client, BuildSpec("notes", ("/x",)))
         await s.pilot.press("d")
         client.say(Building("notes", BuildProgress("tokens", 10, 100, "bytes")))
         await s.settle()
@@ -355,7 +370,7 @@ async def test_a_build_is_stopped_from_the_chat_too_and_one_that_breaks_says_why
     async with session(client=client) as s:
         s.chat.action_data()
         await s.pilot.pause()
-        s.app.screen._build(BuildSpec("notes", ("/x",)), False)
+        await begin_build(s.pilot, client, BuildSpec("notes", ("/x",)))
         await s.pilot.press("d", "escape")
         assert client.cancels == 1 and "stopping notes" in s.status
         client.say(Failed("the build was stopped", "what is done stays", "cancelled"))
@@ -427,8 +442,6 @@ def session_while_building(order):
 
 
 def test_a_copied_command_line_orders_the_same(monkeypatch):
-    import shlex
-
     from engines.datastores.search.reduction import Recipe
     from spec_tui.cli import call, datastore
 
