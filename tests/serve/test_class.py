@@ -19,6 +19,7 @@ from spec_tui.serve.gate import Gate
 from spec_tui.serve.session_policy import SessionPolicy
 from spec_tui.tui.recorded import class_room
 from spec_tui.tui.screens.led_lesson import ClassNews, ClassScreen, ClassText
+from tests.tui.test_hostile import screen_text
 
 
 def packet(**said) -> bytes:
@@ -60,15 +61,6 @@ def test_votes_are_counted_once_each_and_end_with_the_page():
         assert not room.heard("t", True, packet(type="page", at=at, stage=stage, most=most))
 
 
-def test_of_a_tree_as_many_can_be_accepted_as_its_longest_path_has():
-    lesson = chosen("trees")
-    screen = ClassScreen(LessonProgress(lesson, recorded(lesson)), True, lambda said: None)
-    screen.stage, screen.counts, screen.here = "vote", (0,) * 5, 2
-    ballot = screen._ballot()
-    assert (ballot.drafted, ballot.deepest) == (10, 4) and "4 on its longest path" in ballot.rows(80)[1][0][0]
-    assert all("+" not in row[0][0] for row in ballot.rows(80)[3:])
-
-
 class Together:
     """Sessions of one class in this process; the room stands between them as the server does."""
 
@@ -92,6 +84,21 @@ class Together:
 
 def text(app) -> str:
     return "\n".join(app.screen.query_one(ClassText).text_rows())
+
+
+async def test_of_a_tree_as_many_can_be_accepted_as_its_longest_path_has():
+    together = Together("trees", 1)
+    async with AsyncExitStack() as stack:
+        pilots = [await stack.enter_async_context(app.run_test(size=(100, 30))) for app in together.apps]
+        await together.settled(pilots)
+        await pilots[0].press("V")
+        await together.settled(pilots)
+        student = together.apps[1]
+        assert "4 on its longest path" in text(student) and "4+" not in text(student)
+        await pilots[1].press("5")
+        await together.settled(pilots)
+        assert "drafted 10" in screen_text(student) and "At most 4 tokens: press 0 to 4" in screen_text(student)
+        assert not together.room.votes
 
 
 async def test_students_follow_vote_and_see_the_round():

@@ -2,42 +2,62 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 import pytest
 
-from engines.errors import SpecError
 from engines.folders import sample_traces
 from spec_tui.cli import serve as command
-from spec_tui.cli.option_groups import ModelOrServerOptions
+from spec_tui.serve import web_server
 from spec_tui.serve.gate import Gate
+from spec_tui.serve.session_policy import SessionPolicy
 from spec_tui.session.host_access import HostAccess
 
-NONE = ModelOrServerOptions()
+
+@dataclass(frozen=True)
+class Served:
+    policy: SessionPolicy
+    gate: Gate
+    urls: list[str]
 
 
-def policy(*what: str, models: ModelOrServerOptions = NONE, engine: str = "", options=None, theme=None):
-    return command._policy([*what], models, engine, options or {}, theme, False)
+@pytest.fixture
+def serve(cli, monkeypatch):
+    """``spec-tui serve`` with these arguments, up to the moment that it listens; what it would serve."""
+    begun = []
+
+    async def listen(policy, gate, limits, port, announce, pages):
+        begun.append((policy, gate))
+        announce(port)
+
+    def run(*arguments: str) -> Served:
+        done = cli("serve", *arguments)
+        assert done.code == 0, done.err
+        return Served(*begun.pop(), re.findall(r"https?://\S+", done.out + done.err))
+
+    monkeypatch.setattr(web_server, "run_server", listen)
+    return run
 
 
-def test_what_is_offered():
-    assert policy("learn").names == () and policy("learn", "trees").names == ("trees",)
-    assert policy("replay", "rest").names == (str((sample_traces() / "rest.jsonl").resolve()),)
-    assert policy("replay", "rest", "pld").shows == "race"
-    chat = policy(models=ModelOrServerOptions(model="sample"), engine="pld", options={"num_tokens": "4"})
+def test_what_is_offered(serve):
+    assert serve("learn").policy.names == () and serve("learn", "trees").policy.names == ("trees",)
+    assert serve("replay", "rest").policy.names == (str((sample_traces() / "rest.jsonl").resolve()),)
+    assert serve("replay", "rest", "pld").policy.shows == "race"
+    chat = serve("--model", "sample", "--engine", "pld", "--set", "num_tokens=4").policy
     assert (chat.shows, chat.load.model, chat.engine) == ("chat", "sample", "pld")
-    assert chat.access == HostAccess(False, chat.load) and policy("learn").access == HostAccess(False)
+    assert chat.access == HostAccess(False, chat.load) and serve("learn").policy.access == HostAccess(False)
 
 
-@pytest.mark.parametrize("what, given, words", [
-    (["learn", "trie"], {}, "no lesson"), (["learn", "rest", "trees"], {}, "one lesson"),
-    (["replay"], {}, "needs a recorded run"), (["replay", "no-such"], {}, "no trace"), (["chat"], {}, "nothing to"),
-    (["learn"], {"models": ModelOrServerOptions(model="sample")}, "loads no model"),
-    ([], {"engine": "none"}, "none"), ([], {"options": {"a": "1"}}, "needs an engine"),
-    ([], {"theme": "x"}, "no theme"),
-    ([], {"models": ModelOrServerOptions(model="owner/name")}, "not on this machine"),
+@pytest.mark.parametrize("arguments, words", [
+    ("learn trie", "no lesson"), ("learn rest trees", "one lesson"), ("replay", "needs a recorded run"),
+    ("replay no-such", "no trace"), ("chat", "nothing to"), ("learn --model sample", "loads no model"),
+    ("--engine none", "none"), ("--set a=1", "needs an engine"), ("--theme x", "no theme"),
+    ("--model owner/name", "not on this machine"),
 ])  # fmt: skip
-def test_what_cannot_be_served_is_said_before_a_session_begins(what, given, words):
-    with pytest.raises(SpecError, match=words):
-        policy(*what, **given)
+def test_what_cannot_be_served_is_said_before_a_session_begins(arguments, words, cli):
+    done = cli("serve", *arguments.split())
+    assert done.code and not done.out and words in done.err
 
 
 def test_without_the_extra_it_says_how_to_get_it(cli, monkeypatch):
@@ -46,23 +66,20 @@ def test_without_the_extra_it_says_how_to_get_it(cli, monkeypatch):
     assert done.code == 2 and "pip install 'spec-tui[serve]'" in done.err
 
 
-@pytest.mark.parametrize("gate, address", [
-    (Gate("127.0.0.1"), "http://127.0.0.1:8000/"), (Gate("::1"), "http://[::1]:8000/"),
-    (Gate("10.0.0.1", token="t"), "http://10.0.0.1:8000/?token=t"),
-    (Gate("127.0.0.1", "https://class.example.org/spec", "t"), "https://class.example.org/spec/?token=t"),
+@pytest.mark.parametrize("arguments, address", [
+    ("", "http://127.0.0.1:8000/"), ("--host ::1", "http://[::1]:8000/"),
+    ("--host 10.0.0.1", "http://10.0.0.1:8000/?token={}"), ("--port 81", "http://127.0.0.1:81/"),
+    ("--public-url https://class.example.org/spec", "https://class.example.org/spec/?token={}"),
 ])  # fmt: skip
-def test_the_address_to_open(gate, address):
-    assert command._address(gate, 8000) == address
+def test_the_address_to_open(arguments, address, serve):
+    served = serve("learn", *arguments.split())
+    assert served.urls == [address.format(served.gate.token)] and ("{}" in address) == bool(served.gate.token)
 
 
-def test_a_class_has_two_addresses_and_a_path_where_no_lesson_is_named(cli, monkeypatch):
-    begun = []
-    monkeypatch.setattr(command, "_serve", lambda policy, gate, limits, port: begun.append((policy, gate)) or 0)
-    assert cli("serve", "learn", "--lead", "--host", "0.0.0.0").code == 0
-    assert cli("serve", "learn", "trees", "--lead").code == 0 and cli("serve", "learn").code == 0
-    (path, gate), (lesson, local), (_, without) = begun
-    assert path.names == ("path-45",) and lesson.names == ("trees",) and not without.lead
-    students, teacher = command._address(gate, 8000), command._address(gate, 8000, leads=True)
+def test_a_class_has_two_addresses_and_a_path_where_no_lesson_is_named(serve):
+    path, lesson = serve("learn", "--lead", "--host", "0.0.0.0"), serve("learn", "trees", "--lead")
+    assert (path.policy.names, lesson.policy.names) == (("path-45",), ("trees",))
+    (students, teacher), gate, without = path.urls, path.gate, serve("learn").gate
     assert gate.lead and gate.lead not in students and teacher == f"{students}&lead={gate.lead}"
-    assert command._address(local, 8000, leads=True) == f"http://127.0.0.1:8000/?lead={local.lead}"
+    assert lesson.urls[1] == f"http://127.0.0.1:8000/?lead={lesson.gate.lead}" and not without.lead
     assert gate.leads(gate.lead) and not gate.leads(gate.token) and not without.leads("") and not without.leads(None)

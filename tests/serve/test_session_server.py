@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -22,7 +24,7 @@ import os, sys, time
 def draw(data):
     os.write(1, b"D" + len(data).to_bytes(4, "big") + data)
 os.write(1, b"__GANGLION__\n")
-draw(b"here " + os.environ["COLUMNS"].encode())
+draw(f"here {os.environ['COLUMNS']} at {os.getpid()} in {os.getcwd()}.".encode())
 inp = sys.stdin.buffer
 while head := inp.read(5):
     data = inp.read(int.from_bytes(head[1:], "big"))
@@ -54,7 +56,7 @@ async def start():
     for sessions, client in started:
         await sessions.close()
         await client.close()
-        assert not sessions.sessions and not sessions._folder.exists()
+        assert not sessions.sessions
 
 
 async def connect(client, name=NAMES[0], query="?width=70&height=20", **headers):
@@ -62,12 +64,19 @@ async def connect(client, name=NAMES[0], query="?width=70&height=20", **headers)
     return await client.ws_connect(f"/session/{name}{query}", headers={"Origin": origin} | headers)
 
 
-async def until(socket, words: bytes) -> None:
+async def until(socket, words: bytes) -> bytes:
     seen = b""
     while words not in seen:
         message = await socket.receive(20)
         assert message.type is aiohttp.WSMsgType.BINARY, (message, seen)
         seen += message.data
+    return seen
+
+
+async def begun(socket) -> tuple[int, Path]:
+    """The process of a new session and its folder, as it says itself."""
+    said = re.search(r"here \d+ at (\d+) in (.*)\.", (await until(socket, b".")).decode())
+    return int(said[1]), Path(said[2])
 
 
 async def reason(socket) -> str:
@@ -95,12 +104,10 @@ async def test_what_is_typed_and_drawn_and_how_a_session_comes_back(start):
 
 
 async def test_sessions_have_a_limit_and_folders_of_their_own(start):
-    sessions, client = await start(sessions=2)
+    _, client = await start(sessions=2)
     sockets = [await connect(client, name) for name in NAMES]
-    for socket in sockets:
-        await until(socket, b"here")
+    folders = {(await begun(socket))[1] for socket in sockets}
     assert await reason(await connect(client, "c" * 32)) == "All 2 sessions are in use. Try again later."
-    folders = {session._folder for session in sessions.sessions.values()}
     assert len(folders) == 2 and all((folder / "data").is_dir() for folder in folders)
     await sockets[0].send_json(["stdin", "crash"])
     assert "ended" in await reason(sockets[0])
@@ -110,17 +117,15 @@ async def test_sessions_have_a_limit_and_folders_of_their_own(start):
 async def test_a_session_without_its_browser_ends(start):
     sessions, client = await start(grace=0)
     socket = await connect(client)
-    await until(socket, b"here")
+    process, folder = await begun(socket)
     (session,) = sessions.sessions.values()
     await socket.close()
     while sessions.sessions:
         await asyncio.sleep(0.01)
-    assert "away for too long" in session.why and not session._folder.exists()
-    assert not any(process.is_running() for process in session._known)
+    assert "away for too long" in session.why and not folder.exists() and not psutil.pid_exists(process)
 
 
-async def test_a_session_that_needs_too_much_memory_ends(start, monkeypatch):
-    monkeypatch.setattr("spec_tui.serve.web_server._LOOK", 0.02)
+async def test_a_session_that_needs_too_much_memory_ends(start):
     sessions, client = await start(memory=200 << 20)
     watching = asyncio.create_task(sessions.watch())
     small, large = [await connect(client, name) for name in NAMES]
@@ -168,8 +173,8 @@ async def test_a_message_that_is_none_closes_the_connection(start, message):
 
 async def test_at_the_end_nothing_is_left(start):
     sessions, client = await start()
-    for name in NAMES:
-        await until(await connect(client, name), b"here")
-    processes = [psutil.Process(session._process.pid) for session in sessions.sessions.values()]
+    found = [await begun(await connect(client, name)) for name in NAMES]
+    (above,) = {folder.parent for _, folder in found}
+    assert above.exists()
     await sessions.close()
-    assert not any(process.is_running() for process in processes) and not sessions._folder.exists()
+    assert not any(psutil.pid_exists(process) for process, _ in found) and not above.exists()
