@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engines import Request, UsageProblem
 from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
-from engines.cost.budget import Budget
+from engines.cost.budget import Acceptance, Budget
 from engines.cost.curve import CostCurve
 from engines.datastores.storage import catalog as places
 from engines.errors import SpecError
@@ -144,9 +144,15 @@ def test_a_source_that_was_right_is_believed_though_another_was_verified():
         verified = budget.prune(wrong)
         budget.learn(verified, (), 0.0, 0.0, (5,))
     assert budget.score(right) > before > budget.score(wrong)
-    assert sum(budget.acceptance._counts["retrieval", 0].tried) < 5, "once a round, faded"
-    deeper = budget.acceptance._counts["prompt", 0].tried
-    assert deeper[0] > 4 and not any(deeper[1:]), "one token was written, so no more is known of the deeper ones"
+    alone, copied, found = Acceptance(), ("prompt", 0), ("retrieval", 0)
+    for scored in (2, 1, 1, 1, 1):
+        alone.learn(wrong, (), [copied, found])
+        for _ in range(scored):
+            alone.overhear(DraftTree.chain([5], Origin("prompt", match=1), [1.0]), (5,))
+    known = budget.acceptance
+    assert known.chances(found, True) == alone.chances(found, True), "once a round, faded"
+    assert known.chances(copied, True) == alone.chances(copied, True), (
+        "one token was written, so no more is known of the deeper ones")
 
 
 def test_a_model_beside_copies_loses_no_more_than_a_share_of_the_time():

@@ -181,18 +181,14 @@ def untested(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def tables_swapped(monkeypatch):
-    """Native code rotates by sines in the place of cosines."""
-    right = NativeForward._grow
-
-    def grow(self, positions):
-        right(self, positions)
-        self._cos, self._sin = self._sin, self._cos
-
-    monkeypatch.setattr(NativeForward, "_grow", grow)
+def positions_doubled(monkeypatch):
+    """Native code rotates twice as far."""
+    right = NativeForward.run
+    monkeypatch.setattr(NativeForward, "run", lambda self, tokens, positions, *more: right(
+        self, tokens, [2 * position for position in positions], *more))
 
 
-def test_a_wrong_forward_is_found_at_load_and_not_used(tables_swapped, untested):
+def test_a_wrong_forward_is_found_at_load_and_not_used(positions_doubled, untested):
     model = wrap(make_llama(1, hidden=64), "odd", ONE)
     assert isinstance(model.compute, GenericForward) and model.trees and model.backend.startswith("generic")
     same(model.extend(TEXT), CausalModel(make_llama(1, hidden=64), "untouched").extend(TEXT))

@@ -102,8 +102,12 @@ def test_a_template_that_puts_texts_together_needs_no_process(template, monkeypa
         "{% include 'x' %}", "{{ range(9)|list }}", "{{ lipsum(9) }}",
     ],
 )  # fmt: skip
-def test_any_other_template_runs_within_limits(template):
-    assert tokenization._names_put_together(template) is None
+def test_any_other_template_runs_within_limits(template, monkeypatch):
+    tokenizer, asked = make_tokenizer(), []
+    tokenizer.chat_template = template
+    monkeypatch.setattr(tokenization, "limited", lambda render: asked.append(render) or "x")
+    encode(tokenizer, ASKED, 260)
+    assert asked
 
 
 @pytest.mark.parametrize("template", ["{{ messages + 1 }}", "{{ raise_exception('no') }}", "{{ missing.of.it }}"])

@@ -13,6 +13,7 @@ from engines import Request
 from engines.core.lossless_laws import Exact
 from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
+from engines.core.tree import DraftTree
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.heads import training
 from engines.heads.checkpoint import read, write
@@ -28,6 +29,7 @@ from engines.methods.medusa import SPEC
 from engines.methods.medusa.drafter import PUBLISHED, Medusa
 from engines.report.events import Round
 from tests.conftest import make_llama
+from tests.engines.toys import outcome
 from tests.heads import make_medusa, make_medusa_file
 
 TEXT = [5, 17, 40, 3, 99, 120, 7, 40, 3, 99, 8, 31]
@@ -80,10 +82,11 @@ def test_the_published_tree_is_what_the_definition_says(target, changes):
     target.features.request(drafter.features)
     target.truncate(0)
     target.extend(TEXT[:-1])
-    drafter._state = target.features.latest("last")[0]
+    state = target.features.latest("last")[0]
+    drafter.start(outcome(TEXT, len(TEXT) - 1, DraftTree(), (), TEXT[-1:]))
     logits = plainly(target, file, TEXT)
     wanted = torch.stack(logits) if file.ids is None else torch.stack(logits)[:, file.ids]
-    torch.testing.assert_close(drafter.medusa.logits(drafter._state, file.config.heads), wanted, atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(drafter.medusa.logits(state, file.config.heads), wanted, atol=2e-4, rtol=1e-4)
     tree = drafter.propose(TEXT, DraftLimits(100, 100))
     expected = []
     for path in PUBLISHED:
@@ -110,10 +113,14 @@ def test_without_it_the_likeliest_paths_are_drafted(tiny):
     assert drafts and started.head == "tiny-medusa" and started.head_price[-1][0] == 4
     file = make_medusa_file(tiny.target)
     drafter = drafter_of(tiny.target, file)
-    drafter._state = torch.randn(32, generator=torch.Generator().manual_seed(2))
+    tiny.target.features.request(drafter.features)
+    tiny.target.truncate(0)
+    tiny.target.extend(TEXT[:-1])
+    state = tiny.target.features.latest("last")[0]
+    drafter.start(outcome(TEXT, len(TEXT) - 1, DraftTree(), (), TEXT[-1:]))
     drafter.budget = type("All", (), {"more": lambda *_: True, "prune": lambda self, tree, seconds: tree})()
     tree = drafter.propose(TEXT, DraftLimits(100, 20))
-    rows = drafter.medusa.logits(drafter._state, 4).softmax(-1)
+    rows = drafter.medusa.logits(state, 4).softmax(-1)
     level = {(): 1.0}
     reached = {}
     for head in range(4):

@@ -158,7 +158,7 @@ def test_what_ends_an_answer_ends_it_in_llama_cpp(kind, more, tmp_path):
         keys["tokenizer.ggml.eos_token_id"].value = base - 1
         writer.add_eot_token_id(base - 2)
 
-    tiny._tokenizer = _tokenizer_without_end(tiny)
+    tiny.put_tokenizer = _tokenizer_without_end(tiny)
     path = tiny.write(tmp_path / "m.gguf", change)
     oracle = LlamaCpp(path)
     theirs = [i for i in range(base - 3, len(tiny.tokens)) if oracle.ends(i)]

@@ -265,19 +265,28 @@ def test_a_draft_model_that_is_named_drafts():
     assert find("hybrid").with_named_model({"model": True}, "draft model") == {"model": True}
 
 
+def judged(tree, path):
+    acceptance = Acceptance()
+    acceptance.learn(tree, path, ())
+    return acceptance
+
+
+def chances(acceptance, *names):
+    return [acceptance.chances((name, 0), name == "prompt") for name in names]
+
+
 def test_each_source_is_judged_by_what_it_drafted_alone():
     """Levels count for the draft model only where it drafted them; a duplicate of an accepted node was right too."""
     acceptance = Acceptance()
     tree = fuse(tree_of([[1, 2]], DRAFT), tree_of([[1, 3, 0]], COPY))
     path = [tree.tokens.index(1), tree.tokens.index(3), tree.tokens.index(0)]
     acceptance.learn(tree, path, ())
-    levels = acceptance._counts[LEVELS]
-    assert (levels.tried[:3], levels.kept[:3]) == ([1, 1, 0], [1, 0, 0])
-    assert sum(acceptance._counts["draft", 0].tried) == 2 and sum(acceptance._counts["draft", 0].kept) == 1
-    assert sum(acceptance._counts["prompt", 0].tried) == 2 == sum(acceptance._counts["prompt", 0].kept)
-    twice = Acceptance()
-    twice.learn(side_by_side(tree_of([[1]], DRAFT), tree_of([[1]], COPY)), [0], ())
-    assert sum(twice._counts["prompt", 0].kept) == 1 == sum(twice._counts["draft", 0].kept)
+    alone = judged(tree_of([[1, 2]], DRAFT), [0])
+    assert chances(acceptance, "draft", LEVELS[0]) == chances(alone, "draft", LEVELS[0])
+    assert chances(acceptance, "prompt") > chances(alone, "prompt") == chances(Acceptance(), "prompt")
+    twice = judged(side_by_side(tree_of([[1]], DRAFT), tree_of([[1]], COPY)), [0])
+    assert chances(twice, "draft") == chances(judged(tree_of([[1]], DRAFT), [0]), "draft")
+    assert chances(twice, "prompt") == chances(judged(tree_of([[1]], COPY), [0]), "prompt")
 
 
 def test_the_one_budget_learns_once_a_round(tiny, monkeypatch):

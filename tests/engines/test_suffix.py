@@ -150,8 +150,10 @@ def test_processes_that_append_and_one_that_was_killed_leave_the_rest_readable()
     first, second = PastAnswers("x", 50), PastAnswers("x", 50)
     first.add([1, 2, 3])
     assert [list(a) for a in second.news()[1]] == [[1, 2, 3]]
+    killed = PastAnswers("y", 50)
+    killed.add([4] * 9)
     with open(first.file, "ab") as file:
-        file.write(past_answers._record([4] * 9)[:-5])  # killed while it wrote
+        file.write(killed.file.read_bytes()[:-5])  # killed while it wrote
     first.add([5, 6])
     assert second.news()[0] is False and [list(a) for a in first.news()[1]] == [[1, 2, 3], [5, 6]]
     second.add([7])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -155,7 +154,7 @@ def test_the_buffer_holds_no_more_than_its_layers_need():
         model.extend(PROMPT * 40)
         rows = sum(layer.keys[0, :, 0].numel() + layer.values[0, :, 0].numel() for layer in model.cache.layers
                    if layer.is_initialized)
-        assert sum(store[..., 0, :].numel() for store in model.cache._stores) == rows
+        assert model.cache.row_bytes == rows * model.dtype.itemsize
 
 
 def test_truncate_beyond_the_end_is_refused():
@@ -214,11 +213,13 @@ def test_selftest_passes_a_good_model_and_leaves_nothing_behind(model):
 
 def test_branches_that_see_each_other_make_it_a_model_of_chains(monkeypatch):
     broken = CausalModel(make_llama(4), "broken")
-    monkeypatch.setattr(broken, "_mask", lambda seen, positions: None)
+    run = broken.compute.run
+    monkeypatch.setattr(broken.compute, "run", lambda tokens, positions, mask, *more: run(
+        tokens, positions, None, *more))
     assert selftest(broken) is None
     assert broken.trees is False
     with pytest.raises(ValueError, match="chains only"):
-        CausalModel._mask(broken, np.eye(3, dtype=bool), [0, 1, 1])
+        broken.forward([1, 2, 3], [-1, 0, 0])
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class ToyModel:
         self.trees, self.device = True, torch.device("cpu")
         self._table: dict[int, torch.Tensor] = {}
         self.tokens: list[int] = []
-        self._pending: list[list[int]] = []
+        self.pending: list[list[int]] = []
 
     @property
     def length(self) -> int:
@@ -53,20 +53,20 @@ class ToyModel:
     def forward(self, tokens, parents):
         rows = []
         for token, parent in zip(tokens, parents):
-            above = self.tokens if parent < 0 else self._pending[parent]
-            self._pending.append([*above, token])
-            rows.append(self.logits_after(self._pending[-1]))
+            above = self.tokens if parent < 0 else self.pending[parent]
+            self.pending.append([*above, token])
+            rows.append(self.logits_after(self.pending[-1]))
         return torch.stack(rows)
 
     def keep(self, rows):
-        kept = [self._pending[r] for r in rows]
+        kept = [self.pending[r] for r in rows]
         for shorter, longer in itertools.pairwise(kept):
             assert longer[:-1] == shorter, "kept rows are not a path"
         self.tokens = kept[-1]
         self.drop()
 
     def drop(self):
-        self._pending = []
+        self.pending = []
 
     def truncate(self, length):
         self.drop()

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from engines import Request, UsageProblem
@@ -102,9 +103,16 @@ def test_its_price_is_measured_when_asked_for_by_its_own_clock(served, own, monk
     assert found.context + max(ROWS) < 256 and all(0 < seconds < 5 for _, seconds in found.price)
     assert told == sorted(told) and 0 <= told[0] <= told[-1] <= 1
     assert own.measure_price().context == found.context and own.ready.price
-    monkeypatch.setattr(own._model, "_read", lambda cancelled, prompt: (len(prompt), 0.1))
+    post = own.connection.post
+
+    def all_read_anew(path, body, kind, *more):
+        timings = {"prompt_n": len(body.get("prompt", "")), "prompt_ms": 100.0}
+        return msgspec.convert({"timings": timings}, kind) if path == "/completion" else post(path, body, kind, *more)
+
+    monkeypatch.setattr(own.connection, "post", all_read_anew)
     with pytest.raises(RunFailed, match="keeps no prompts"):
         own.measure_price()
+    monkeypatch.undo()
     *_, after = own.run(asked)
     assert after == before, "it answers as it did"
 
@@ -261,8 +269,8 @@ class Host(VirtualRacer):
         return super().audit(answer, *watched)
 
 
-def test_it_races_beside_engines_of_ours(served, address, monkeypatch):
-    monkeypatch.setenv("SERVER_KEY", served.connection._client.headers["authorization"].removeprefix("Bearer "))
+def test_it_races_beside_engines_of_ours(served, address, key, monkeypatch):
+    monkeypatch.setenv("SERVER_KEY", key)
     host = Host(served)
     host.ready = replace(host.ready, host="", model="here", dtype="float32")
     lane = f"server:url={address}:api_key_env=SERVER_KEY"

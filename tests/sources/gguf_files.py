@@ -85,7 +85,7 @@ class Tiny:
     def write(self, path: Path, change=lambda writer: None) -> Path:
         writer = gguf.GGUFWriter(path, self.architecture)
         self._sizes(writer)
-        self._tokenizer(writer)
+        self.put_tokenizer(writer)
         self._tensors(writer)
         change(writer)
         writer.write_header_to_file()
@@ -98,7 +98,7 @@ class Tiny:
         """An EAGLE-3 head for this model, as llama.cpp reads one."""
         writer = gguf.GGUFWriter(path, "eagle3")
         self._sizes(writer, blocks=1)
-        self._tokenizer(writer)
+        self.put_tokenizer(writer)
         writer.add_array("eagle3.target_layers", [0, 1, 1])
         writer.add_uint32("eagle3.target_hidden_size", HIDDEN)
         rows = {"fc": (HIDDEN, 3 * HIDDEN), "output": (len(self.tokens), HIDDEN)}
@@ -106,7 +106,7 @@ class Tiny:
         rows |= {f"blk.0.attn_{name}": (count * self.head, 2 * HIDDEN) for name, count in heads.items()}
         rows |= {f"blk.0.{name}": (HIDDEN, HIDDEN) for name in ("attn_output", "ffn_gate", "ffn_up", "ffn_down")}
         for name, size in rows.items():
-            self._add(writer, f"{name}.weight", *size)
+            self.put(writer, f"{name}.weight", *size)
         for name in ("output_norm", "blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.ffn_norm"):
             self._norm(writer, f"{name}.weight", HIDDEN)
         writer.write_header_to_file()
@@ -133,7 +133,7 @@ class Tiny:
         for name, value in self.family.get("floats", {}).items():
             writer.add_float32(f"{self.architecture}.{name}", value)
 
-    def _tokenizer(self, writer: gguf.GGUFWriter) -> None:
+    def put_tokenizer(self, writer: gguf.GGUFWriter) -> None:
         if self.pre == PIECES:
             self._pieces(writer)
             return
@@ -161,10 +161,10 @@ class Tiny:
 
     def _tensors(self, writer: gguf.GGUFWriter) -> None:
         wide, narrow = HEADS * self.head, KV_HEADS * self.head
-        self._add(writer, "token_embd.weight", len(self.tokens), HIDDEN)
+        self.put(writer, "token_embd.weight", len(self.tokens), HIDDEN)
         self._norm(writer, "output_norm.weight", HIDDEN)
         if self.family.get("untied"):
-            self._add(writer, "output.weight", len(self.tokens), HIDDEN)
+            self.put(writer, "output.weight", len(self.tokens), HIDDEN)
         for block in (f"blk.{i}." for i in range(LAYERS)):
             if self.family.get("pre_norms", True):
                 self._norm(writer, block + "attn_norm.weight", HIDDEN)
@@ -177,23 +177,23 @@ class Tiny:
                 self._norm(writer, block + "attn_q_norm.weight", wide if joint else self.head)
                 self._norm(writer, block + "attn_k_norm.weight", narrow if joint else self.head)
             if self.family.get("fused"):
-                self._add(writer, block + "attn_qkv.weight", wide + 2 * narrow, HIDDEN)
-                self._add(writer, block + "ffn_up.weight", 2 * HIDDEN, HIDDEN)
+                self.put(writer, block + "attn_qkv.weight", wide + 2 * narrow, HIDDEN)
+                self.put(writer, block + "ffn_up.weight", 2 * HIDDEN, HIDDEN)
             else:
                 for name, rows in (("q", wide), ("k", narrow), ("v", narrow)):
-                    self._add(writer, f"{block}attn_{name}.weight", rows, HIDDEN)
+                    self.put(writer, f"{block}attn_{name}.weight", rows, HIDDEN)
                     if self.family.get("bias"):
                         bias = self.rng.normal(0, 0.1, rows).astype(np.float32)
                         writer.add_tensor(f"{block}attn_{name}.bias", bias)
-                self._add(writer, block + "ffn_gate.weight", HIDDEN, HIDDEN)
-                self._add(writer, block + "ffn_up.weight", HIDDEN, HIDDEN)
-            self._add(writer, block + "attn_output.weight", HIDDEN, wide)
-            self._add(writer, block + "ffn_down.weight", HIDDEN, HIDDEN)
+                self.put(writer, block + "ffn_gate.weight", HIDDEN, HIDDEN)
+                self.put(writer, block + "ffn_up.weight", HIDDEN, HIDDEN)
+            self.put(writer, block + "attn_output.weight", HIDDEN, wide)
+            self.put(writer, block + "ffn_down.weight", HIDDEN, HIDDEN)
 
     def _norm(self, writer: gguf.GGUFWriter, name: str, size: int) -> None:
         writer.add_tensor(name, (1 + self.rng.normal(0, 0.1, size)).astype(np.float32))
 
-    def _add(self, writer: gguf.GGUFWriter, name: str, rows: int, columns: int) -> None:
+    def put(self, writer: gguf.GGUFWriter, name: str, rows: int, columns: int) -> None:
         weight = self.rng.normal(0, 0.08, (rows, columns)).astype(np.float32)
         kind = self.kind
         try:

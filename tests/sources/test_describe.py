@@ -205,13 +205,13 @@ def test_a_draft_model_beside_the_target_is_found(sample_gguf, tmp_path):
 
 def test_parameters_and_weights_are_called_as_people_call_them(tmp_path, saved):
     class Twice(Tiny):
-        def _add(self, writer, name, rows, columns):
+        def put(self, writer, name, rows, columns):
             state = self.rng.bit_generator.state
-            super()._add(writer, name, rows, columns)
+            super().put(writer, name, rows, columns)
             if name == "token_embd.weight":  # once more, in another type, as Qwen's own files have it
                 self.rng.bit_generator.state, before = state, self.kind
                 self.kind = gguf.GGMLQuantizationType.Q8_0
-                super()._add(writer, "output.weight", rows, columns)
+                super().put(writer, "output.weight", rows, columns)
                 self.kind = before
 
     def named(writer):
