@@ -150,6 +150,13 @@ def heard_interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture
+def no_sweeps(monkeypatch) -> None:
+    """Before each run of a race garbage is collected, which takes longer than all of the small ones."""
+    monkeypatch.setattr(gc, "collect", lambda *_: 0)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     return make_tokenizer()

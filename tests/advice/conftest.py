@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from engines.advice import adviser
-from engines.race import runner
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
+def quick(monkeypatch, no_sweeps):
     monkeypatch.setattr(adviser, "REPEATS", 1)

@@ -33,10 +33,9 @@ SUITE = "\n".join([
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """Without the sweep before each run, which takes longer than the small ones, and with a short warm-up."""
+def quick(monkeypatch, no_sweeps):
+    """With a short warm-up."""
     monkeypatch.setattr(runner, "WARM_UP", 2)
-    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
 
 
 @pytest.fixture(scope="module")

@@ -13,19 +13,15 @@ from engines.advice.adviser import Adviser
 from engines.advice.trial_lanes import candidates
 from engines.bench.suite import parse
 from engines.methods.spec import MethodSpec
-from engines.race import runner
 from engines.race.lanes import parse_lanes
-from spec_tui.cli import advise
 from tests.session.fake_runtime import FakeRuntime
 
 QUICK = ("--max-new-tokens", "4", "--minutes", "0.001")
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """Without sweeps; the fake has no datastores, and answers in no time."""
-    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
-    monkeypatch.setattr(advise, "gc", SimpleNamespace(collect=lambda: None, freeze=lambda: None))
+def quick(monkeypatch, no_sweeps):
+    """The fake has no datastores, and answers in no time."""
     nothing = SimpleNamespace(sparse=lambda names: [])
     monkeypatch.setattr(FakeRuntime, "open_datastores", nothing, raising=False)
 

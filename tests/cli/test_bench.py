@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
-from engines.race import runner
 from engines.race.token_times import TokenTimes
 from engines.report.events import Draft, Emitted, Finished, Prefilled, Round, Started
 from spec_tui.cli import bench
@@ -42,10 +40,8 @@ class FakeGenerate:
 
 
 @pytest.fixture(autouse=True)
-def generated(monkeypatch):
-    """Without sweeps, and with the fake generate."""
-    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
-    monkeypatch.setattr(bench, "gc", SimpleNamespace(collect=lambda: None, freeze=lambda: None))
+def generated(monkeypatch, no_sweeps):
+    """With the fake generate."""
     found = FakeGenerate()
     monkeypatch.setattr(bench, "load_generator", lambda decoder, draft, load: found)
     return found

@@ -9,12 +9,10 @@ import os
 import re
 import signal
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from engines.errors import RunFailed, UsageProblem
-from engines.race import runner
 from engines.race.race_events import LaneFinished
 from engines.race.result import RaceResult
 from engines.report.events import Ready, Round
@@ -26,10 +24,7 @@ from tests.session.fake_runtime import FakeRuntime
 LANES = ("--engines", "autoregressive,pld,rest:c=16", "--max-new-tokens", "3")
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """Without the sweep before each run, which takes longer than all of the fake ones."""
-    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
+pytestmark = pytest.mark.usefixtures("no_sweeps")
 
 
 def differing(monkeypatch, engine: str = "pld") -> None:

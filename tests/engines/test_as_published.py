@@ -9,7 +9,6 @@ from engines.core.lossless_laws import Exact
 from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.core.tree import depths
-from engines.datastores.storage import catalog as places
 from engines.methods import find
 from engines.methods.draft_model import SPEC as DRAFT
 from engines.methods.draft_model.drafter import DraftModel
@@ -29,7 +28,6 @@ PAPER = {"budget": "paper"}
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(places, "sample_datastores", lambda: None)
 
 
 def drafted(**options):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from engines import Request, UsageProblem, measure
 from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
-from engines.datastores.storage import catalog as places
 from engines.methods.drafter import Resources
 from engines.methods.dresd import SPEC
 from engines.methods.dresd.drafter import _SHARPNESS, DReSD
@@ -29,7 +28,6 @@ from tests.engines.toys import outcome, showing
 def home(request, tmp_path, monkeypatch):
     if not {"tiny", "sample"} & set(request.fixturenames):  # their datastores lie elsewhere
         monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
-        monkeypatch.setattr(places, "sample_datastores", lambda: None)
 
 
 def after(context, hidden, *stores, room=DraftLimits(100, 500), **options) -> DraftTree:

@@ -16,7 +16,6 @@ from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
 from engines.cost.budget import Acceptance, Budget
 from engines.cost.curve import CostCurve
-from engines.datastores.storage import catalog as places
 from engines.errors import SpecError
 from engines.methods.drafter import Resources
 from engines.methods.hybrid import SPEC
@@ -39,7 +38,6 @@ ROOM = DraftLimits(100, 500)
 def home(request, tmp_path, monkeypatch):
     if not {"tiny", "sample"} & set(request.fixturenames):  # their datastores lie elsewhere
         monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
-        monkeypatch.setattr(places, "sample_datastores", lambda: None)
 
 
 class Stocked:
@@ -248,7 +246,6 @@ def test_named_datastores_are_searched_by_what_they_hold(tiny):
 
 def test_without_datastores_the_conversation_is_searched(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(places, "sample_datastores", lambda: None)
     started, *_ = tiny.run(Request(TURN, "hybrid", max_new_tokens=5))
     assert started.datastores == ()
 
@@ -289,7 +286,6 @@ def test_the_model_drafts_where_it_promises_more(context, rate, budget, who):
 def test_a_draft_model_is_a_part_where_there_is_no_head(tiny, tmp_path, monkeypatch):
     """It is tried from the first round on, and its weights count."""
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(places, "sample_datastores", lambda: None)
     monkeypatch.setattr(tiny, "heads", {})
     _, *events = tiny.run(Request(TURN, "hybrid", {"n_min": 12}, max_new_tokens=30))
     by = [e.note.get("drafted_by") for e in events if isinstance(e, Round)]

@@ -18,7 +18,6 @@ from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree, depths
 from engines.cost.budget import LEVELS, Acceptance, Budget
-from engines.datastores.storage import catalog as places
 from engines.methods import find
 from engines.methods.draft_model.drafter import DraftModel
 from engines.methods.drafter import Resources
@@ -40,7 +39,6 @@ VOCAB = 4
 def home(request, tmp_path, monkeypatch):
     if not {"tiny", "sample"} & set(request.fixturenames):  # their datastores lie elsewhere
         monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
-        monkeypatch.setattr(places, "sample_datastores", lambda: None)
 
 
 def tree_of(paths, origin) -> DraftTree:

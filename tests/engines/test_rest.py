@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from engines import Request, UsageProblem
 from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree, depths
-from engines.datastores.storage import catalog as places
 from engines.methods.drafter import Resources
 from engines.methods.rest import SPEC
 from engines.methods.rest.drafter import Rest
@@ -35,7 +34,6 @@ class Here:
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(places, "sample_datastores", lambda: None)
 
 
 def propose(context, *stores, room=DraftLimits(100, 500), **options) -> DraftTree:

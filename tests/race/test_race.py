@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from time import monotonic
-from types import SimpleNamespace
 
 import pytest
 
@@ -26,11 +25,7 @@ from spec_tui.present.race_text import disturbance_sentence
 from spec_tui.session.race_state import timeline
 from tests.race.fakes import TOKENS, VirtualRacer
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """Without the sweep before each run, which takes longer than all of the runs."""
-    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
+pytestmark = pytest.mark.usefixtures("no_sweeps")
 
 
 def ask(lanes: str = "autoregressive,pld,rest", max_new_tokens: int = 99, law="exact", temperature=0.0, **more) -> Race:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,10 +18,9 @@ from tests.conftest import TURN
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """Without the sweep before each run, which takes longer than the small ones, and with a short warm-up."""
+def quick(monkeypatch, no_sweeps):
+    """With a short warm-up."""
     monkeypatch.setattr(runner, "WARM_UP", 2)
-    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
 
 
 def hold(racer, asked: Race) -> RaceResult:

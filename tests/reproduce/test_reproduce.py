@@ -6,12 +6,10 @@ import csv
 import io
 import json
 import statistics
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from engines.race import runner
 from engines.reproduce.entry import shipped
 from engines.reproduce.reproduction import theirs
 from spec_tui.cli.reproduce import EntryRun
@@ -22,9 +20,7 @@ from spec_tui.export.reproduce_report import plot, report
 TOKENS, TWICE = 8, "rest-store-size-chat"
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(runner, "gc", SimpleNamespace(collect=lambda: None))
+pytestmark = pytest.mark.usefixtures("no_sweeps")
 
 
 @pytest.fixture(scope="module")
