@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from engines.bench import published
@@ -58,7 +60,15 @@ def test_chosen_by_engine_in_the_order_of_the_engines():
     ({"values": {"tau": 1}, "colour": "red"}, "unknown fields: colour"), ({"values": {"tau": "1"}}, "Expected `float`"),
     ({"values": {"tau": 1}, "options": {"colour": 1}}, "no option 'colour'"), ({"values": {"tau": 0}}, "can't be"),
 ])  # fmt: skip
-def test_what_is_wrong_in_the_file_is_refused(row, said):
+def test_what_is_wrong_in_the_file_is_refused(row, said, tmp_path, monkeypatch):
     table = {"engine": "rest", "model": "m", "data": "d", "hardware": "h", "source": "s", "rows": [row]}
+    monkeypatch.setattr(published, "FILE", tmp_path / "published.toml")
+    published.FILE.write_text(f"table = [{in_toml(table)}]")
     with pytest.raises(Exception, match=said):
-        list(published._of_table(table))
+        figures.__wrapped__()  # the file that ships is read once
+
+
+def in_toml(value) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {in_toml(one)}" for name, one in value.items()) + "}"
+    return f"[{', '.join(map(in_toml, value))}]" if isinstance(value, list) else json.dumps(value)

@@ -151,7 +151,8 @@ def test_the_flags_reach_the_application(cli, monkeypatch):
 
 def test_the_engine_to_begin_with_reaches_the_application(cli, monkeypatch):
     heard = []
-    monkeypatch.setattr("spec_tui.cli.application._need_terminal", lambda otherwise: None)
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setattr("spec_tui.cli.application.restored", contextlib.nullcontext)
     monkeypatch.setattr(
         "spec_tui.tui.app.run_app", lambda load, **rest: heard.append(rest["initial_request_options"]) or 0)

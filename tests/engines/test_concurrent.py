@@ -61,11 +61,15 @@ def test_long_contexts_let_drafting_pay_for_more_requests():
 
 
 def test_what_a_token_of_context_costs_is_told_by_two_contexts(monkeypatch):
-    calls = []
+    calls, clock = [], [0.0]
+
+    def forward(tokens, parents):
+        clock[0] += 0.002 + 3e-6 * model.cache.length
+
     model = SimpleNamespace(
         context_limit=3000, cache=SimpleNamespace(length=0, reserve=lambda rows: None), drop=lambda: None,
-        forward=lambda tokens, parents: None, truncate=lambda length: calls.append(length))
-    monkeypatch.setattr(pricing, "_time", lambda model, rows: 0.002 + 3e-6 * model.cache.length)
+        forward=forward, synchronize=lambda: None, truncate=lambda length: calls.append(length))
+    monkeypatch.setattr(pricing, "perf_counter", lambda: clock[0])
     seconds, context = pricing.reading(model)
     assert seconds == pytest.approx(3e-6) and context == 192 and calls[-1] == 0, "the cache is left empty"
     model.context_limit = 300

@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from engines import Request
-from engines.cost.budget import Budget
 from engines.cost.curve import CostCurve
 from engines.folders import sample_heads
 from engines.report.events import Prefilled, Round, Started
+from engines.runtime import Prices, Runtime
 
 PUBLISHED = """
 0 00 1 01 2 000 10 02 3 03 4 04 20 05 001 5 06 6 07 010 11 7 08 002 30 09 8 9 100 020 12 003 40 21 004 005
@@ -107,9 +107,10 @@ def answered(runtime, options: dict) -> Iterator[tuple[list[int], Round]]:
 @pytest.mark.parametrize("options", [
     {"budget": "paper"}, {"top_k": 3}, pytest.param({"budget": "paper", "nodes": 9}, marks=pytest.mark.thorough),
 ], ids=str)
-def test_every_round_is_what_the_plain_reference_says(sample, monkeypatch, options):
-    prices = sample.prices._replace(heads={})  # no clock decides how much is drafted
-    monkeypatch.setattr(sample, "_budget", lambda request, engine: (Budget(CostCurve(((1, 1.0), (64, 1.5)))), prices))
+def test_every_round_is_what_the_plain_reference_says(sample, options):
+    free = CostCurve(((1, 1e-9), (64, 1e-9)))
+    prices = Prices(CostCurve(((1, 1.0), (64, 1.5))), free, dict.fromkeys(sample.heads, free))  # so that drafting pays
+    sample = Runtime(sample.target, sample.tokenizer, prices, draft=sample.draft, heads=sample.heads)
     plain, drafted, accepted = PlainMedusa(sample), 0, 0
     for text, event in answered(sample, options):
         guesses, paths = plain.guesses(text), paths_of(event.draft)

@@ -17,6 +17,7 @@ from engines.model.loading import LoadedDraft
 from engines.race.lanes import Race, parse_lane
 from engines.race.result import RaceResult
 from engines.race.runner import race
+from engines.runtime import Runtime
 from engines.vocabularies import Translation, shared_tokens, spelled
 from tests.conftest import TURN
 from tests.engines.test_laws import PROMPT, enumerate_outcomes, target_distribution
@@ -81,26 +82,35 @@ def test_what_is_drafted_follows_the_shared_tokens():
     assert tree.probs[0] == pytest.approx(float(shared[best]), rel=1e-4)
 
 
+def loading(tiny, loaded: list[str]) -> Runtime:
+    """The same models, and its draft model by any other name."""
+    def load_draft(name):
+        loaded.append(name)
+        return LoadedDraft(tiny.draft), ("a remark",)
+
+    return Runtime(tiny.target, tiny.tokenizer, tiny.prices, draft=tiny.draft, load_draft=load_draft)
+
+
 def test_the_price_of_a_model_of_a_lane_is_measured_anew_too(tiny, monkeypatch):
-    old, new = CostCurve(((1, 1.0),)), CostCurve(((1, 2.0),))
-    for name in ("prices", "fixed_prices", "ready"):
-        monkeypatch.setattr(tiny, name, getattr(tiny, name))  # given back at the end
-    monkeypatch.setattr(tiny, "_named", {"other": runtime.NamedDraft(tiny.draft, None, old, old, ("a remark",))})
-    monkeypatch.setattr(runtime, "_measured", lambda model, fresh=False, beside=None: (new if fresh else old, new))
-    tiny.measure_price()
-    assert tiny._named["other"] == runtime.NamedDraft(tiny.draft, None, new, new, ("a remark",))
+    old, new, loaded = CostCurve(((1, 1.0),)), CostCurve(((1, 2.0),)), []
+    monkeypatch.setattr(runtime, "price", lambda model, fresh, beside: new if fresh else old)
+    monkeypatch.setattr(runtime, "fixed_price", lambda model, measured, fresh: measured)
+    decoder = loading(tiny, loaded)
+    asked = Request(TURN, "draft", draft_model="other", max_new_tokens=2)
+    before, *_ = decoder.run(asked)
+    decoder.measure_price()
+    after, *_ = decoder.run(asked)
+    assert (before.draft_price, after.draft_price) == (old.points, new.points) and loaded == ["other"]
 
 
-def test_a_lane_drafts_with_a_model_of_its_own(tiny, monkeypatch):
+def test_a_lane_drafts_with_a_model_of_its_own(tiny):
     loaded = []
-    monkeypatch.setattr(tiny, "_named", {})
-    monkeypatch.setattr(tiny, "_load_draft", lambda name: (loaded.append(name), (LoadedDraft(tiny.draft), ()))[1])
     lane = parse_lane("draft:model=other/x:y.gguf:num_tokens=3")
     assert (lane.draft_model, lane.options) == ("other/x:y.gguf", {"num_tokens": 3})
     assert parse_lane(lane.label) == lane
     asked = Race((parse_lane("draft"), lane), Request(TURN, max_new_tokens=12))
     result = RaceResult()
-    for event in race(tiny, asked):
+    for event in race(loading(tiny, loaded), asked):
         result.add(event)
     first, second = (run.state for run in result.complete)
     assert loaded == ["other/x:y.gguf"] and first.text == second.text

@@ -20,6 +20,7 @@ from engines.report.events import Finished, Prefilled, Round
 from engines.servers import connect, llama_cpp_start
 from tests.race.fakes import VirtualRacer
 from tests.servers.misbehaving import END, chunk, misbehaving
+from tests.sources.gguf_files import Tiny
 
 TURN = (("user", "hello"),)
 
@@ -86,11 +87,14 @@ def test_a_race_is_cancelled_while_llama_cpp_starts_for_a_lane(slow, monkeypatch
     assert len(slow) == 1 and slow[0].poll() is not None, "nothing of it is left"
 
 
-def test_a_start_for_other_options_is_cancelled_with_its_run(slow):
-    own = object.__new__(llama_cpp_start.OwnLlamaCpp)
-    own._file, own._draft, own._context, own._threads = Path("large.gguf"), None, None, 1
-    own.server = own._settings = None
-    with pytest.raises(StartCancelled) as stopped:
-        list(own.run(Request(TURN, "llama.cpp"), cancelled=lambda: bool(slow)))
-    assert isinstance(stopped.value, RunFailed) and stopped.value.kind == "cancelled"
-    assert slow[0].poll() is not None
+def test_a_start_for_other_options_is_cancelled_with_its_run(tmp_path, request):
+    pytest.importorskip("xllamacpp", reason="llama.cpp is not here")
+    own = llama_cpp_start.OwnLlamaCpp(Tiny("llama", "F32").write(tmp_path / "tiny.gguf"), threads=1)
+    slow = request.getfixturevalue("slow")  # from here on
+    try:
+        with pytest.raises(StartCancelled) as stopped:
+            list(own.run(Request(TURN, "llama.cpp", {"most": 2}), cancelled=lambda: bool(slow)))
+        assert isinstance(stopped.value, RunFailed) and stopped.value.kind == "cancelled"
+        assert slow[0].poll() is not None
+    finally:
+        own.close()

@@ -248,9 +248,12 @@ def test_what_it_cannot_read_and_what_is_not_installed(tmp_path, monkeypatch):
     assert missing.value.hint == "pip install 'spec-tui[llamacpp]'"
 
 
-@pytest.mark.parametrize("processors, left, threads", [(1, 1, 1), (2, 0, 2), (2, 1, 2), (4, 0, 4), (4, 1, 3)])
-def test_a_core_is_left_to_the_screen_where_more_than_two_are_there(processors, left, threads):
-    assert llama_cpp_start._threads(processors, left) == threads
+@pytest.mark.parametrize("processors, asked, threads", [(1, -1, 1), (2, -1, 2), (4, None, 4), (4, -1, 3)])
+def test_a_core_is_left_to_the_screen_where_more_than_two_are_there(processors, asked, threads, file, monkeypatch):
+    monkeypatch.setattr(llama_cpp_start, "processors", lambda: processors)
+    model = start(file, threads=asked, options=NGRAM)
+    model.close()
+    assert model.ready.threads == threads
 
 
 class Host(VirtualRacer):

@@ -83,21 +83,15 @@ def test_a_message_of_vllm_is_a_step_and_the_end_says_what_was_drafted(server):
     assert asked["prompt"] == [2, 204, 2861] and asked["return_token_ids"] and asked["max_tokens"] == 256
 
 
-def test_without_the_flag_the_counters_tell_where_nobody_else_asked(server, monkeypatch):
+def test_without_the_flag_the_counters_tell_where_nobody_else_asked(server):
     server.wrong["/v1/completions"] = (200, {}, [*ANSWER, last(), END])
     model = connect(server.url)
     assert "--per-request-spec-decode-metrics detailed" in model.ready.warnings[0]
-    read = model._metrics
 
     def counted(*rows: tuple[float, float, float]) -> ServerTotals:
         """The totals of an answer; the counters are read before it and after it."""
         told = iter(rows)
-
-        def next_metrics():
-            server.wrong["/metrics"] = (200, {}, (COUNTERS % next(told)).encode())
-            return read()
-
-        monkeypatch.setattr(model, "_metrics", next_metrics)
+        server.wrong["/metrics"] = (200, {}, [lambda: [(COUNTERS % next(told)).encode()]])
         *_, finished = model.run(Request(TURN))
         return finished.totals
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -156,16 +157,21 @@ def test_log_is_a_sequence_that_shares_and_forks():
 
 
 def test_folding_is_linear():
-    """Twice the rounds cost about twice the work: storage is shared, not copied."""
+    """Twice the rounds take about twice the memory, all states of a run together: storage is shared, not copied."""
     events = [e for e in run_of(ANSWER * 40, limit=10**6) if isinstance(e, Round)]
-    state = fold(RunState(), run_of()[0])
-    shared = None
-    for event in events:
-        new = fold(state, event)
-        if shared is not None:
-            assert new.tokens._items is shared
-        shared, state = new.tokens._items, new
-    assert len(state.rounds) == len(events)
+
+    def taken(count: int) -> int:
+        states = [fold(RunState(), run_of()[0])]
+        tracemalloc.start()
+        try:
+            for event in events[:count]:
+                states.append(fold(states[-1], event))
+            assert len(states[-1].rounds) == count
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    assert len(events) > 500 and taken(len(events)) < 2.5 * taken(len(events) // 2)
 
 
 def test_cancelled_text_comes_from_the_tokens():
