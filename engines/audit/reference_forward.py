@@ -20,7 +20,7 @@ from engines.model.causal_model import CausalModel
 from engines.model.native.native_linear import NativeLinear, native_layers
 from engines.model.sublayers import layer_lists
 
-_LOGITS_BYTES = 512 << 20  # of one forward: 256k words of vocabulary still leave room for 500 rows
+LOGITS_BYTES = 512 << 20  # of one forward: 256k words of vocabulary still leave room for 500 rows
 _FIXED_ROWS = 16  # a forward costs about as many rows as this before it has any
 _REPORT_SECONDS = 0.1
 _STEPS = (1, 8, 2, 4)  # rows a forward, as decoding has them
@@ -64,7 +64,7 @@ def cost(rows: int) -> float:
 def spans(model: CausalModel, rows: int) -> list[int]:
     """How many rows of logits each forward of ``in_one_pass`` gives, so that none needs more memory than is sane.
     Mostly one forward has room for all."""
-    most = max(1, _LOGITS_BYTES // (model.vocab_size * (model.dtype.itemsize + 4)))
+    most = max(1, LOGITS_BYTES // (model.vocab_size * (model.dtype.itemsize + 4)))
     return [min(most, rows - start) for start in range(0, rows, most)]
 
 

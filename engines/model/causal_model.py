@@ -27,7 +27,7 @@ from engines.model.sublayers import Sublayers, UnsupportedStructure, find
 _NOTHING = np.zeros((0, 0), dtype=bool)
 _CHAIN = np.tri(64, dtype=bool)  # what the rows of a chain see of each other
 _LIMITS = ("max_position_embeddings", "max_seq_len", "seq_length")  # families' names for the positions they have
-_CHUNK, _CHUNK_ELSEWHERE = 256, 1024  # rows of a prefill forward, on the CPU and on faster devices: bounds memory, and
+CHUNK, CHUNK_ELSEWHERE = 256, 1024  # rows of a prefill forward, on the CPU and on faster devices: bounds memory, and
 # how long a cancel or a report of progress waits
 
 
@@ -177,7 +177,7 @@ class CausalModel:
         of one piece is not reported."""
         self.drop()
         self.cache.reserve(self.length + len(tokens))
-        logits, size = None, 1 if self._singly else _CHUNK if self.device.type == "cpu" else _CHUNK_ELSEWHERE
+        logits, size = None, 1 if self._singly else CHUNK if self.device.type == "cpu" else CHUNK_ELSEWHERE
         for start in range(0, len(tokens), size):
             if start and cancelled():
                 return None
@@ -335,7 +335,7 @@ def shared_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
     limit = min(len(a), len(b), limit)
     start = 0
     while start < limit:
-        end = min(start + _CHUNK, limit)
+        end = min(start + CHUNK, limit)
         if a[start:end] != b[start:end]:
             return next(i for i in range(start, end) if a[i] != b[i])
         start = end

@@ -159,7 +159,7 @@ def test_answers_of_a_build_that_was_interrupted_are_not_asked_again(
             raise Unplugged
         return run(self, request, *rest)
 
-    monkeypatch.setattr(build_journal, "_EVERY", -1.0)
+    monkeypatch.setattr(build_journal, "EVERY", -1.0)
     monkeypatch.setattr(type(model), "run", interrupted)
     done = cli("datastore", "build", "parts", *command)
     assert done.code == 130 and "the same command continues" in done.err
@@ -171,8 +171,8 @@ def test_answers_of_a_build_that_was_interrupted_are_not_asked_again(
 
 
 def test_hidden_states_of_an_interrupted_build_give_the_same_bytes(model, cli, texts, home, monkeypatch):
-    monkeypatch.setattr(hidden, "_BATCH", 200)
-    monkeypatch.setattr("engines.datastores.building.build_journal._EVERY", -1.0)
+    monkeypatch.setattr(hidden, "BATCH", 200)
+    monkeypatch.setattr("engines.datastores.building.build_journal.EVERY", -1.0)
     command = ("--from", str(texts), "--kind", "dense", "--window", "64", "--dims", "8")
     assert cli("datastore", "build", "whole", *command).code == 0
     from engines.datastores.building.hidden_states import HiddenStates
@@ -201,7 +201,7 @@ def test_another_command_does_not_take_up_an_unfinished_build(model, cli, tmp_pa
         raise Unplugged
 
     with monkeypatch.context() as patch:
-        patch.setattr(build_journal, "_EVERY", -1.0)
+        patch.setattr(build_journal, "EVERY", -1.0)
         patch.setattr(answers.ModelAnswers, "documents", one)
         assert cli(*command, "9").code == 130
     refused = cli(*command, "8")

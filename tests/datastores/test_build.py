@@ -53,8 +53,8 @@ def folder(tmp_path):
 @pytest.fixture
 def often(monkeypatch):
     """Small batches, each committed."""
-    monkeypatch.setattr(building, "_BATCH", 20)
-    monkeypatch.setattr(build_journal, "_EVERY", -1.0)
+    monkeypatch.setattr(building, "BATCH", 20)
+    monkeypatch.setattr(build_journal, "EVERY", -1.0)
 
 
 def content(folder):
@@ -97,7 +97,7 @@ def test_interrupted_builds_give_the_same_bytes(folder, tokenizer, often, at):
 def test_the_same_bytes_where_little_was_committed_and_in_other_batches(folder, tokenizer, monkeypatch):
     corpus = text_files([folder])
     whole = content(build_sparse("whole", corpus, tokenizer).folder)
-    monkeypatch.setattr(building, "_BATCH", 30)
+    monkeypatch.setattr(building, "BATCH", 30)
     assert interrupted("cut", corpus, tokenizer, 4)
     assert content(catalog.find("cut")) == whole
 
@@ -107,7 +107,7 @@ import os, sys
 from engines.datastores.building import build_journal
 from engines.datastores.building import sparse_build as build
 from tests.datastores.conftest import Ids, Vocabulary
-build._BATCH, build_journal._EVERY, steps = 20, -1.0, iter(range(%d))
+build.BATCH, build_journal.EVERY, steps = 20, -1.0, iter(range(%d))
 def progress(step):
     if next(steps, None) is None:
         os._exit(9)  # nothing is closed, flushed or unlocked
@@ -281,7 +281,7 @@ def test_an_unfinished_build_knows_what_it_was_begun_with(tokenizer, folder, mon
     with pytest.raises(Stop):
         orders.build(order, text_files([Path(folder.name)]), tokenizer, progress=stopping(1))
     assert orders.unfinished_build("cut") is None, "nothing was done"
-    monkeypatch.setattr(build_journal, "_EVERY", -1.0)
+    monkeypatch.setattr(build_journal, "EVERY", -1.0)
     with pytest.raises(Stop):
         orders.build(order, text_files([Path(folder.name)]), tokenizer, progress=stopping(1))
     kept = orders.unfinished_build("cut")

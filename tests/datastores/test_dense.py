@@ -189,8 +189,8 @@ def stopping(after):
 
 
 def test_an_interrupted_build_gives_the_same_bytes(monkeypatch):
-    monkeypatch.setattr("engines.datastores.building.build_journal._EVERY", 0)
-    monkeypatch.setattr("engines.datastores.building.dense_build._BATCH", 40)
+    monkeypatch.setattr("engines.datastores.building.build_journal.EVERY", 0)
+    monkeypatch.setattr("engines.datastores.building.dense_build.BATCH", 40)
     monkeypatch.setattr("engines.datastores.search.reduction.BLOCK", 64)
     monkeypatch.setattr("engines.datastores.building.dense_build.BLOCK", 64)
     documents = corpus(60)

@@ -299,7 +299,7 @@ def test_an_answer_that_ends_itself(sample):
 def test_texts_whose_logits_need_several_forwards(tiny, monkeypatch, rows):
     answer = write(tiny, new=150, temperature=0.8)
     whole = tiny.audit(answer)
-    monkeypatch.setattr(plain, "_LOGITS_BYTES", rows * tiny.target.vocab_size * 8)
+    monkeypatch.setattr(plain, "LOGITS_BYTES", rows * tiny.target.vocab_size * 8)
     assert plain.spans(tiny.target, 150)[0] == min(rows, 150)
     parts = tiny.audit(answer)
     assert parts.verdict == whole.verdict == "identical" and parts.choices[3].token == whole.choices[3].token
@@ -372,7 +372,7 @@ def test_models_whose_forward_cuts_no_logits_and_takes_no_positions(kind, monkey
         answer = write(runtime, **kw)
         assert runtime.audit(answer).verdict == "identical"
         assert runtime.audit(tampered(answer, 9, (answer.tokens[9] + 1) % 256)).words == "BUG at 9"
-    monkeypatch.setattr(plain, "_LOGITS_BYTES", 7 * target.vocab_size * 8)
+    monkeypatch.setattr(plain, "LOGITS_BYTES", 7 * target.vocab_size * 8)
     assert runtime.audit(answer).verdict == "identical", "in several forwards"
 
 

@@ -154,7 +154,7 @@ def test_of_rows_that_were_not_measured_the_last_are_read_again(least, reused, f
 
 
 def test_long_prompts_are_summed_in_parts(measured, monkeypatch):
-    monkeypatch.setattr("engines.model.causal_model._CHUNK", 7)
+    monkeypatch.setattr("engines.model.causal_model.CHUNK", 7)
     monkeypatch.setattr("engines.model.features._WAITING", 500)
     model = measured("llama")
     model.extend(TEXT)

@@ -13,9 +13,10 @@ from engines.core.lossless_laws import Exact
 from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.errors import UsageProblem
+from engines.heads.compatibility import rows_for
 from engines.heads.draft_head import DraftHead
 from engines.heads.head_config import EAGLE_HEAD
-from engines.heads.network import Rotation
+from engines.heads.network import HeadNetwork, Rotation
 from engines.heads.training_time_test import unrolled
 from engines.methods.drafter import Resources
 from engines.methods.eagle import SPEC
@@ -158,13 +159,15 @@ def test_step_i_of_the_training_is_step_i_of_the_drafter(target, family):
     steps = 4
     embedded = target.model.get_input_embeddings()(torch.tensor([TEXT + [0] * steps]))
     rotation = Rotation(head.config.rope_theta, head.config.head_dim, taps)
-    outputs = list(unrolled(head._network, rotation, taps[None], embedded, steps, first=2))
+    network = HeadNetwork(head.config)
+    network.load_state_dict(head.file.weights)
+    rows = rows_for(head.file, target)
+    outputs = list(unrolled(network, rotation, taps[None], embedded, steps, first=2))
     for column in (2, 5):
         reading(target, head, TEXT[: column + 2])
         found = [head.after(TEXT[: column + 2])] + [head.step(TEXT[column + 1 + step]) for step in range(1, steps)]
         for step, logits in enumerate(found):
-            final = head._network.final(outputs[step][0, column - 2][None])
-            trained = head._head(final)[0]
+            trained = (network.final(outputs[step][0, column - 2][None]) @ rows.T)[0]
             torch.testing.assert_close(trained, logits, atol=1e-5, rtol=1e-5)
 
 
@@ -204,19 +207,21 @@ def test_other_families_are_lossless_too(tiny, monkeypatch, family, law, tempera
     assert len(texts) == 1
 
 
-def test_a_second_turn_reads_only_what_is_new(tiny):
+def test_a_second_turn_reads_only_what_is_new(tiny, monkeypatch):
     first = (("user", "Tell me of the cat on the mat."),)
     options = {"budget": "paper"}
     answer = list(tiny.run(Request(first, "eagle", options, max_new_tokens=30)))[-1].text
     head = tiny.heads[EAGLE_HEAD]
     length = head.length
     turns = (*first, ("assistant", answer), ("user", "And the hat?"))
-    read = []
-    rows, head._rows = head._rows, lambda *given: read.append(len(given[0])) or rows(*given)
-    try:
-        events = list(tiny.run(Request(turns, "eagle", options, max_new_tokens=30)))
-    finally:
-        del head._rows
+    read, rows = [], tiny.target.features.rows
+
+    def counting(tap, begin=0, end=None):
+        read.append(end - begin)
+        return rows(tap, begin, end)
+
+    monkeypatch.setattr(tiny.target.features, "rows", counting)
+    events = list(tiny.run(Request(turns, "eagle", options, max_new_tokens=30)))
     prefilled = next(event for event in events if isinstance(event, Prefilled))
     assert prefilled.reused > 20 and read[0] <= prefilled.prompt_tokens - min(prefilled.reused, length) + 1
     again = list(tiny.run(Request(turns, "autoregressive", max_new_tokens=30)))

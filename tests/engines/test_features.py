@@ -67,7 +67,7 @@ def answer(model: CausalModel, rng: random.Random, rounds: int = 3) -> None:
 
 @pytest.mark.parametrize("name", families([name for name in ANY if name != LONGCAT]))
 def test_states_of_every_row_are_those_transformers_gives(name, monkeypatch):
-    monkeypatch.setattr("engines.model.causal_model._CHUNK", 7)
+    monkeypatch.setattr("engines.model.causal_model.CHUNK", 7)
     model, rng = wrapped(name), random.Random(name)
     model.truncate(0)
     with model.features.requested(EVERY):

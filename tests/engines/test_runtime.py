@@ -90,7 +90,7 @@ def test_what_is_cached_and_read_again_is_said(tiny, monkeypatch):
 
 
 def test_a_long_prompt_is_told_of_piece_by_piece_and_can_be_stopped_between_two(tiny, monkeypatch):
-    monkeypatch.setattr("engines.model.causal_model._CHUNK", 7)
+    monkeypatch.setattr("engines.model.causal_model.CHUNK", 7)
     request, told = Request((("user", "a long prompt " * 4),), engine="autoregressive", max_new_tokens=3), []
     tiny.forget()
     events = list(tiny.run(request, progress=told.append))
@@ -102,10 +102,10 @@ def test_a_long_prompt_is_told_of_piece_by_piece_and_can_be_stopped_between_two(
     seen = list(tiny.run(request, lambda: len(told) > 3, progress=told.append))
     assert [type(e) for e in seen] == [Started, Finished] and seen[-1].reason == "cancelled"
     tiny.forget()
-    monkeypatch.setattr("engines.model.causal_model._CHUNK", 1000)
+    monkeypatch.setattr("engines.model.causal_model.CHUNK", 1000)
     told.clear()
     assert list(tiny.run(request, progress=told.append))[-1].tokens == events[-1].tokens and not told
-    monkeypatch.setattr("engines.model.causal_model._CHUNK", 7)
+    monkeypatch.setattr("engines.model.causal_model.CHUNK", 7)
     tiny.forget()
     list(tiny.run(replace(request, engine="draft"), progress=told.append))
     assert [e.done for e in told if e.draft] == [e.done for e in told if not e.draft] == list(range(0, length, 7))

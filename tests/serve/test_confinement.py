@@ -109,6 +109,11 @@ def test_a_session_compiles_and_measures_nothing_that_its_host_has_kept(sample, 
     assert kept_in(tmp_path / "1", "costs").keys() == prices.keys(), "a price that has become less may be corrected"
 
 
+def written(folder):
+    """When each file of a folder was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.skipif(not SMOLLM2.is_file(), reason="smollm2 is not here")
 def test_a_session_finds_the_tokenizers_of_gguf_files(tmp_path, monkeypatch):
     file = gguf_file.read(SMOLLM2)
@@ -117,9 +122,10 @@ def test_a_session_finds_the_tokenizers_of_gguf_files(tmp_path, monkeypatch):
     other.mkdir(exist_ok=True)
     furnish(tmp_path / "1")
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path / "1" / "cache"))
-    monkeypatch.setattr(gguf_folder, "_write", lambda *_: pytest.fail("it is there"))
+    before = written(tmp_path / "1" / "cache")
     found = gguf_folder.prepared(file)
     assert found.is_relative_to(tmp_path) and found.name == made.name
+    assert before and written(tmp_path / "1" / "cache") == before, "it is there"
     assert other.name not in {folder.name for folder in found.parent.iterdir()}
 
 

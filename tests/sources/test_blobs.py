@@ -7,6 +7,7 @@ import os
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -101,8 +102,8 @@ def test_what_is_there_is_checked_in_view(hub, crowded, monkeypatch):
 
 
 def test_a_content_that_two_models_have_is_counted_once(hub, crowded, monkeypatch):
-    monkeypatch.setattr("engines.model.loading.load_model", lambda source, *_, **__: source.folder)
-    monkeypatch.setattr("engines.model.loading._draft_frequent", lambda model: None)
+    monkeypatch.setattr("engines.model.loading.load_model", lambda source, *_, **__: SimpleNamespace(
+        folder=source.folder, compute=None))
     size = len(crowded[WEIGHTS])
     hub.publish(NAME, crowded, "v1")
     hub.publish(NAME, crowded | {"generation_config.json": b"{}"}, "v2")
@@ -114,7 +115,7 @@ def test_a_content_that_two_models_have_is_counted_once(hub, crowded, monkeypatc
         watcher = Watcher()
         asked = LoadOptions(NAME, NAME, revision="v1", draft_revision=revision, device="cpu")
         target, _, draft, _ = load_models(asked, watcher)
-        assert [(f / WEIGHTS).read_bytes() for f in (target, draft.model)] == [crowded[WEIGHTS]] * 2
+        assert [(f / WEIGHTS).read_bytes() for f in (target.folder, draft.model.folder)] == [crowded[WEIGHTS]] * 2
         assert len([a for a in hub.asked if a.path.startswith("/cdn/")]) == 1
         announced = [e for e in watcher.events if e.bytes and e.done is None]
         total = sum(len(crowded[name]) for name in NEEDED | {WEIGHTS})

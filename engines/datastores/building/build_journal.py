@@ -25,7 +25,7 @@ from engines.errors import UsageProblem
 
 _JOURNAL = "journal"
 _DISK = {errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", 0)}
-_EVERY = 2.0  # seconds between two commits of a stage that goes on
+EVERY = 2.0  # seconds between two commits of a stage that goes on
 
 
 class BuildJournal:
@@ -82,7 +82,7 @@ class BuildJournal:
     @property
     def due(self) -> bool:
         """Whether the last commit was some seconds ago."""
-        return time.monotonic() - self._committed > _EVERY
+        return time.monotonic() - self._committed > EVERY
 
     def close(self) -> None:
         """Close the open files; what was not committed is cut off when they are opened again."""

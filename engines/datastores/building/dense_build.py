@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 SAMPLE = 1_000_000  # hidden states that the statistics are taken from, as in the paper
 _HELD_OUT = 500  # most keys that are left out, to measure recall with
 _HELD_OUT_SHARE = 100  # at most one key of so many is left out
-_BATCH = 4096  # tokens that are read together
+BATCH = 4096  # tokens that are read together
 _OVERLAP = 4  # a window repeats one of so many parts of the context, from the window before
 
 Before = Callable[[int], Sequence[int]]
@@ -207,7 +207,7 @@ def _batches(all_windows: Iterator[Window]) -> Iterator[list[Window]]:
     size = 0
     for window in all_windows:
         size += len(window.before) + window.end - window.begin
-        if batch and size > _BATCH:
+        if batch and size > BATCH:
             yield batch
             batch, size = [], len(window.before) + window.end - window.begin
         batch.append(window)

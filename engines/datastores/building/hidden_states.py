@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
 
 WINDOW = 2048  # most tokens of a text that are read together
-_BATCH = 4096  # most tokens of a forward, padding included; a longer text is a batch of its own
+BATCH = 4096  # most tokens of a forward, padding included; a longer text is a batch of its own
 _PADDING = 0  # any token: no state depends on later tokens
 
 
@@ -44,7 +44,7 @@ class HiddenStates:
         out: list[np.ndarray] = [np.zeros(0)] * len(texts)
         remaining = sorted(range(len(texts)), key=lambda i: len(texts[i]), reverse=True)
         while remaining:
-            count = max(1, _BATCH // max(1, len(texts[remaining[0]])))
+            count = max(1, BATCH // max(1, len(texts[remaining[0]])))
             batch, remaining = remaining[:count], remaining[count:]
             for i, states in zip(batch, self._states([texts[i] for i in batch])):
                 out[i] = states
