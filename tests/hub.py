@@ -149,6 +149,7 @@ def played(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[FakeHub]:
     }
     for name, value in settings.items():
         monkeypatch.setattr(constants, name, value)
+    hub.offline = lambda said=True: monkeypatch.setattr(constants, "HF_HUB_OFFLINE", said)  # as the variable says it
     for module in (asking, transfer):
         monkeypatch.setattr(module, "TICK", 0.01)
     monkeypatch.setattr(workers, "_PAUSES", (0.01,) * 5)

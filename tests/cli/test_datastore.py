@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 
 import pytest
 
 from engines.datastores.building import build_journal
 from engines.datastores.building import dense_build as hidden
 from engines.datastores.building import model_answers as answers
-from engines.datastores.storage import catalog
 from engines.folders import sample_model
 from engines.model.loading import load_tokenizer
 from spec_tui.cli import datastore as commands
 from spec_tui.session import loader
 from tests.conftest import make_llama, make_tokenizer
+from tests.datastores.conftest import home
+
+__all__ = ["home"]  # a fixture
 
 TEXTS = {
     "a.py": "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n",
     "b.md": "# Notes\n\nThe fox sleeps. The fox eats. The fox sleeps again.\n" * 30,
     "sub/c.txt": "One more file with \x1b[31mcolours\u202e in it.\n" * 20,
 }
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(catalog, "sample_datastores", lambda: tmp_path / "shipped")
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    (tmp_path / "shipped").mkdir()
-    return tmp_path / "data" / "datastores"
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from engines.core.lossless_laws import Exact
 from engines.core.outcome import Stop
 from engines.core.sampling import Sampling
 from engines.methods.drafter import Outcome
-from engines.model import tuning
 from engines.model.causal_model import CausalModel, usable_context
 from engines.model.kv_buffer import KVBuffer
 from engines.model.loading import wrap
@@ -161,49 +160,6 @@ def test_truncate_beyond_the_end_is_refused():
     buffer = KVBuffer(1)
     with pytest.raises(ValueError):
         buffer.truncate(1)
-
-
-def test_tuning_takes_what_it_measured(monkeypatch):
-    costs = {1: 4.0, 2: 3.7, 4: 1.0}
-    monkeypatch.setattr(tuning, "measure", lambda forward, threads: costs[threads])
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(tuning, "_replaced", {})
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    used = []
-    monkeypatch.setattr(torch, "set_num_threads", used.append)
-
-    def tuned(threads=None):
-        tuning.tune(lambda rows: None, threads)
-        return used[-1]
-
-    assert tuned() == 1, "3.7 is not a tenth below 4: no need to try 4 threads"
-    costs |= {2: 3.0, 4: 2.9}
-    assert tuned() == 2, "3 is, 2.9 is not a tenth below that"
-    costs |= {n: 0.02 / n**0.5 for n in (1, 2, 4)}
-    assert tuned(-1) == 2, "a core is left to others"
-    costs |= {n: 0.2 / n**0.5 for n in (1, 2, 4)}
-    assert tuned(-3) == 4, "not where a forward is long"
-    costs |= {n: 0.02 / n for n in (1, 2, 4)}
-    assert tuned(-1) == 4, "nor where they gain much"
-
-
-def test_a_later_model_may_have_all_threads(monkeypatch):
-    now = [4]
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(tuning, "_replaced", {})
-    monkeypatch.setattr(torch, "get_num_threads", lambda: now[-1])
-    monkeypatch.setattr(torch, "set_num_threads", now.append)
-    monkeypatch.setattr(tuning, "measure", lambda forward, threads: forward(threads))
-    small, large = (lambda threads: 1.0), (lambda threads: 1 / threads)
-    measured, chosen = tuning.tune, tuning.use_threads
-    for set_threads, of, expected in (
-        (measured, small, 1), (chosen, 1, 1), (measured, large, 4), (chosen, 2, 2), (measured, large, 4),
-    ):
-        set_threads(of)
-        assert now[-1] == expected
-    now.append(3)  # by someone else
-    tuning.tune(large)
-    assert now[-1] == 3
 
 
 def test_selftest_passes_a_good_model_and_leaves_nothing_behind(model):

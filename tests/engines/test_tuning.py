@@ -12,19 +12,26 @@ MODEL = make_llama(1)
 
 
 @pytest.fixture
-def machine(monkeypatch, tmp_path):
-    """Four cores of which two are best: what is measured, and what else is running."""
-    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
+def four(monkeypatch):
+    """Four cores, and all numbers of threads that torch was told."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(tuning, "_replaced", {})
-    now, measured, others = [4], [], [0.0]
+    now = [4]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now[-1])
+    monkeypatch.setattr(torch, "set_num_threads", now.append)
+    return now
+
+
+@pytest.fixture
+def machine(four, monkeypatch, tmp_path):
+    """Of them two are best: what is measured, and what else is running."""
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
+    now, measured, others = four, [], [0.0]
 
     def measure(forward, threads):
         measured.append(threads)
         return {1: 2.0, 2: 1.0, 4: 1.0}[threads]
 
-    monkeypatch.setattr(torch, "get_num_threads", lambda: now[-1])
-    monkeypatch.setattr(torch, "set_num_threads", now.append)
     monkeypatch.setattr(tuning, "measure", measure)
     monkeypatch.setattr(tuning.OtherLoad, "cores", lambda self: others[0])
     return measured, others, now, tmp_path / "tunings"
@@ -32,6 +39,40 @@ def machine(monkeypatch, tmp_path):
 
 def tune(model=MODEL, forward=lambda: None, threads=None) -> None:
     tuning.tune_once(model, forward, ["native"], threads)
+
+
+def test_tuning_takes_what_it_measured(four, monkeypatch):
+    costs = {1: 4.0, 2: 3.7, 4: 1.0}
+    monkeypatch.setattr(tuning, "measure", lambda forward, threads: costs[threads])
+
+    def tuned(threads=None):
+        tuning.tune(lambda rows: None, threads)
+        return four[-1]
+
+    assert tuned() == 1, "3.7 is not a tenth below 4: no need to try 4 threads"
+    costs |= {2: 3.0, 4: 2.9}
+    assert tuned() == 2, "3 is, 2.9 is not a tenth below that"
+    costs |= {n: 0.02 / n**0.5 for n in (1, 2, 4)}
+    assert tuned(-1) == 2, "a core is left to others"
+    costs |= {n: 0.2 / n**0.5 for n in (1, 2, 4)}
+    assert tuned(-3) == 4, "not where a forward is long"
+    costs |= {n: 0.02 / n for n in (1, 2, 4)}
+    assert tuned(-1) == 4, "nor where they gain much"
+
+
+def test_a_later_model_may_have_all_threads(four, monkeypatch):
+    now = four
+    monkeypatch.setattr(tuning, "measure", lambda forward, threads: forward(threads))
+    small, large = (lambda threads: 1.0), (lambda threads: 1 / threads)
+    measured, chosen = tuning.tune, tuning.use_threads
+    for set_threads, of, expected in (
+        (measured, small, 1), (chosen, 1, 1), (measured, large, 4), (chosen, 2, 2), (measured, large, 4),
+    ):
+        set_threads(of)
+        assert now[-1] == expected
+    now.append(3)  # by someone else
+    tuning.tune(large)
+    assert now[-1] == 3
 
 
 def test_it_is_measured_once(machine):

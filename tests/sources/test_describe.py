@@ -95,13 +95,13 @@ def test_a_hub_id_is_described_without_its_weights(hub, crowded, saved, counted)
     assert again.shape == found.shape
 
 
-def test_a_cached_model_is_described_offline(hub, crowded, monkeypatch):
+def test_a_cached_model_is_described_offline(hub, crowded):
     from engines.hub.model_source import locate
 
     hub.publish(NAME, crowded, "v1")
     locate(NAME, "v1").fetch_weights()
     hub.asked.clear()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    hub.offline()
     found = describe(NAME, LoadOptions(revision="v1"))
     assert (found.where, found.to_download, found.revision) == ("cache", 0, "v1") and hub.asked == []
     with pytest.raises(ModelUnavailable, match="HF_HUB_OFFLINE"):

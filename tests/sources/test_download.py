@@ -92,12 +92,12 @@ def test_reports_come_at_their_own_pace(hub, crowded, monkeypatch):
     assert len([e for e in watcher.events if e.bytes]) <= 2 + (time.monotonic() - begun) / 0.1
 
 
-def test_a_complete_model_asks_the_hub_nothing(hub, crowded, monkeypatch):
+def test_a_complete_model_asks_the_hub_nothing(hub, crowded):
     commit = hub.publish(NAME, crowded)
     fetch()
     hub.asked.clear()
     for offline in (False, True):
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
+        hub.offline(offline)
         for revision in (None, "main", commit):
             assert (fetch(revision=revision).folder / WEIGHTS).exists()
     assert hub.asked == []
@@ -156,7 +156,7 @@ def test_what_was_fetched_before_the_hub_went_away_is_used_later(hub, crowded):
     assert max(e.bytes for e in watcher.events if e.bytes) == left
 
 
-def test_a_cancel_in_the_middle_leaves_nothing_that_looks_complete(hub, crowded, monkeypatch):
+def test_a_cancel_in_the_middle_leaves_nothing_that_looks_complete(hub, crowded):
     hub.publish(NAME, crowded)
     hub.held.add(WEIGHTS)
     watcher = Watcher(lambda e: hub.holding.is_set() and (e.done or 0) > 0.4)
@@ -169,9 +169,9 @@ def test_a_cancel_in_the_middle_leaves_nothing_that_looks_complete(hub, crowded,
     hub.released.set()
     time.sleep(0.2)
     assert partials() == [size], "nothing is written after the cancel"
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    hub.offline()
     assert "incomplete" in refused() and "HF_HUB_OFFLINE" in refused()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    hub.offline(False)
     hub.asked.clear()
     assert here(fetch())[WEIGHTS] == crowded[WEIGHTS]
     assert [a.range for a in hub.got(WEIGHTS)] == [f"bytes={size}-"]
@@ -249,7 +249,7 @@ def test_two_processes_do_not_write_the_same_file(hub, crowded):
     assert WEIGHTS in hub.fetched()
 
 
-def test_the_ways_in_which_a_hub_says_no(hub, crowded, monkeypatch):
+def test_the_ways_in_which_a_hub_says_no(hub, crowded):
     hub.publish(NAME, crowded, gated=True)
     assert "is gated" in refused() and "hf auth login" in refused()
     assert "the hub has no model no/such" in refused("no/such")
@@ -259,7 +259,7 @@ def test_the_ways_in_which_a_hub_says_no(hub, crowded, monkeypatch):
     hub.broken = 429
     assert "too many requests" in refused()
     hub.broken = None
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    hub.offline()
     assert "is not in the local cache, and HF_HUB_OFFLINE is set" in refused("other/model")
 
 

@@ -267,9 +267,7 @@ def test_a_hub_with_other_bytes_is_not_believed(model, hub, tmp_path):
     assert not hub.fetched()
 
 
-def test_no_network_where_it_is_forbidden(model, hub, tmp_path, monkeypatch):
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+def test_no_network_where_it_is_forbidden(model, hub, tmp_path):
+    hub.offline()
     assert "network is off" in refused(model)
     assert not asked(tmp_path) and not hub.asked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import threading
 import time
@@ -38,19 +37,12 @@ from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.screens.data import DatastoreRow, row_facts, source_words
 from spec_tui.tui.screens.probe import ProbePanel
 from spec_tui.tui.widgets.wrap import cells
+from tests.datastores.conftest import home
 from tests.session.inprocess import InProcessClient
 from tests.tui.fakes import READY, RETRIEVING, FakeClient, entries
 
+__all__ = ["home"]  # a fixture
 HOSTILE = "a\x1b]0;owned\x07b\x1b[31mc\x9b2Jd\u202ee"
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    """The user's datastores, none yet; none ships; the disk is not waited for."""
-    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(catalog, "sample_datastores", lambda: None)
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    return tmp_path / "data" / "datastores"
 
 
 @pytest.fixture
@@ -320,7 +312,7 @@ async def test_the_form_grows_for_model_answers_and_forgets_an_estimate_of_somet
         assert "needs questions" in said(s, "#takes")
 
 
-async def test_an_engine_that_dies_during_a_build_says_so_and_can_be_restarted(session, monkeypatch):
+async def test_an_engine_that_dies_during_a_build_says_so_and_can_be_restarted(session):
     client = FakeClient()
     async with session(client=client) as s:
         await s.pilot.press("escape", "d")
