@@ -72,7 +72,6 @@ def slow(monkeypatch):
         return started[-1]
 
     monkeypatch.setattr(llama_cpp_start, "find_spec", lambda name: True)
-    monkeypatch.setattr(llama_cpp_start, "_LOOK", 0.01)
     monkeypatch.setattr(llama_cpp_start, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": silent}))
     return started
 

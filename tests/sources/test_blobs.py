@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -12,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engines.hub import download as workers
 from engines.hub import hub_cache as cache
 from engines.model.load_options import LoadOptions
 from engines.model.loading import load_models
@@ -91,8 +91,14 @@ def test_what_is_there_is_checked_in_view(hub, crowded, monkeypatch):
     hub.cuts[WEIGHTS] = [9_000_000] + [0] * 9
     refused()
     hub.cuts.clear()
-    add = workers._Digest.add
-    monkeypatch.setattr(workers._Digest, "add", lambda self, block: (time.sleep(0.02), add(self, block)))
+    sha256 = hashlib.sha256
+
+    def slow(*given, **how):
+        made = sha256(*given, **how)
+        return SimpleNamespace(
+            update=lambda block: (time.sleep(0.02), made.update(block)), digest=made.digest, hexdigest=made.hexdigest)
+
+    monkeypatch.setattr(hashlib, "sha256", slow)
     watcher = Watcher()
     assert here(fetch(progress=watcher))[WEIGHTS] == weights
     checks = [e for e in watcher.events if re.fullmatch(r"checking what is there: [\d.]+ of [\d.]+ MB", e.stage)]
