@@ -335,7 +335,8 @@ class Ready:
     (``engines.cost.curve.CostCurve``).
     ``datastores`` are the available ones that fit the model; ``capabilities`` says what the engine can do. ``threads``
     is None where it is not known. ``host``: the program that computes the model, "" for this one (``MethodSpec.host``);
-    where another one does, at an address, ``device`` is that."""
+    where another one does, at an address, ``device`` is that. ``invariant``: each token's logits are the same to the
+    last bit however it is fed, so that every lossless engine writes one text."""
 
     model: str
     dtype: str
@@ -357,6 +358,7 @@ class Ready:
     heads: dict[str, LoadedHead] = field(default_factory=dict)
     host: str = ""
     no_draft_model: str = ""
+    invariant: bool = False
 
     @property
     def served(self) -> bool:

@@ -80,7 +80,8 @@ def run(
     decoder = load_decoder(load)
     _say_kept(kept)
     output.explain = explain
-    return _decode(decoder, request, writer, output, generation.audit, strict=models.load.strict)
+    strict = models.load.strict or decoder.ready.invariant
+    return _decode(decoder, request, writer, output, generation.audit, strict)
 
 
 def _say_kept(kept: KeptSettings | None) -> None:

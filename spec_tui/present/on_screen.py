@@ -8,6 +8,7 @@ from typing import Protocol
 from engines.report.plain_text import one_line
 
 _WAYS = (  # what is said there, and what is done here
+    (r"\(in the application: (/\w+)\)", r"(\1)"),
     (r"choose one \(ctrl\+l\), or start with --draft-model PATH", "choose one (ctrl+l)"),
     (r"(?:give|start with) --draft-model(?: a smaller model| with it)?(?: to use the draft engine)?",
      "choose a draft model (ctrl+l)"),

@@ -19,8 +19,7 @@ MEMORY = "weights and KV rows, computed; datastores not included"
 
 _FOUND = {
     "same": ("✓", "good", "same text", ""),
-    "tie": ("≈", "warn", "tie",
-            "and both tokens are the target's choice within rounding; with --strict all engines write one text"),
+    "tie": ("≈", "warn", "tie", "and both tokens are the target's choice within rounding"),
     "BUG": ("✗", "bad", "BUG, differs", "and rounding does not explain it"),
     "by design": ("≠", "warn", "differs", "as they may: random draws or a lossy law decide here"),
     "differs": ("≠", "warn", "differs", "another program computes or drafts differently"),

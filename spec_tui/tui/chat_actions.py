@@ -102,7 +102,7 @@ CHAT = (
 
 PLAYBACK = (
     Action(id="replay.pause", run="pause", keys="space", label="Pause", footer=True, when=can("clock"),
-           help="Pause or resume the replay"),
+           help="Pause or resume the replay; at its end, play it again"),
     Action(id="replay.faster", run="speed(1)", keys="greater_than_sign", label="Faster", footer=True, when=can("clock"),
            help="Twice as fast"),
     Action(id="replay.slower", run="speed(-1)", keys="less_than_sign", label="Slower", footer=True, when=can("clock"),

@@ -298,7 +298,9 @@ def same_text(session: ChatSession) -> str:
         return f"✓ its {len(turn.run.tokens)} tokens are those of autoregressive decoding"
     if at is None:
         return "✓ the same text as autoregressive decoding, token for token"
-    strict = session.load_request.strict if session.client.capabilities.ask else None
+    strict = None
+    if session.client.capabilities.ask:
+        strict = session.load_request.strict or (session.ready is not None and session.ready.invariant)
     return on_screen(verdict.parting(turn.run, at, strict))
 
 

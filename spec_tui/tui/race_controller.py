@@ -91,7 +91,7 @@ class RaceSetup:
 def _check_count(lanes: Sequence[Lane]) -> None:
     """Raises UsageProblem."""
     if not FEWEST <= len(lanes) <= MOST:
-        raise UsageProblem(f"a race has {FEWEST} to {MOST} lanes, and these would be {len(lanes)}",
+        raise UsageProblem(f"a race has {FEWEST} to {MOST} lanes, not {len(lanes)}",
                            "+ adds one, - removes one, /lanes autoregressive,pld sets them all")
 
 

@@ -341,7 +341,7 @@ async def test_lanes_are_added_taken_away_and_typed():
         await r.press("enter")
         assert r.controller.setup.labels == ("pld", "pld:num_tokens=4") and box.text == before
         await r.press("minus")
-        assert "these would be 1" in r.said
+        assert "2 to 6 lanes, not 1" in r.said
         await r.press("i")
         box.put("/lanes pld,nonsense")
         await r.press("enter")

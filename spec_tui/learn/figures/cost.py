@@ -7,7 +7,7 @@ from statistics import fmean
 from engines.cost.curve import CostCurve
 from engines.cost.overlap import forecasts
 from engines.cost.speedup_model import SpeedupModel
-from engines.report.events import Round
+from engines.report.events import Round, Started
 from engines.report.guess_ranks import guess_ranks
 from engines.report.run_state import RunState
 from engines.report.wording import counted, ms, seconds_of
@@ -58,7 +58,7 @@ class CostFigure(LessonFigure):
 class BreakEvenFigure(LessonFigure):
     """What drafts of each length bring at an acceptance that the reader moves, and where they break even."""
 
-    title = "expected speed-up by the length of the draft; the line is as fast as without drafts"
+    title = "expected speed-up by the length of the draft; the line is 1x"
     moves = "the chance that a drafted token is accepted, once those before it were"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
@@ -185,6 +185,10 @@ class OverlapFigure(LessonFigure):
         return [*out, *told(width, ready)]
 
 
+def _label(started: Started) -> str:
+    return f"{started.engine} tree" if started.options.get("shape") == "tree" else started.engine
+
+
 class RaceFigure(LessonFigure):
     """Recorded runs on one clock."""
 
@@ -228,7 +232,7 @@ class RaceFigure(LessonFigure):
                     break
                 tokens += len(event.emitted)
             m, whole = lane.metrics, sum(map(seconds_of, lane.rounds))
-            out.append([(f"{one_line(lane.started.engine, 15):<16}", "text"),
+            out.append([(f"{one_line(_label(lane.started), 15):<16}", "text"),
                         (f"{m.mean_generated_length or 0:>15.2f}{1000 * whole / len(lane.rounds):>12.1f}", "text"),
                         (f"{(len(lane.tokens) - 1) / whole:>10.1f}  ", "strong"),
                         (f"{bar(tokens / most, room):<{room}}", "bar"), (f" {tokens}", "text")])

@@ -295,6 +295,8 @@ class ChatScreen(HasActions, Backdrop):
         session = self.session
         run, index = self.shown_run()
         baseline, limit = session.baseline(run), session.ready.context_limit if session.ready else None
+        if run.started is not None and session.ready is not None and run.started.model != session.ready.model:
+            limit = None  # another model wrote it
         title = "measuring the baseline" if session.measures == "baseline" else ""
         outlook = price.at_load(run, session.ready, session.settings.chosen(session.ready))
         if self.app.presenter:
@@ -816,7 +818,10 @@ class ChatScreen(HasActions, Backdrop):
     # -- the clock of a recording ---------------------------------------------------------------
     def action_pause(self) -> None:
         clock = self.session.client.clock
-        clock.playing = not clock.playing and not clock.over
+        if clock.over:
+            self.action_rewind()
+            return
+        clock.playing = not clock.playing
         self._clock_changed()
 
     def action_speed(self, steps: int) -> None:

@@ -369,11 +369,13 @@ class StepScreen(HasActions, Backdrop):
         self._draw_said()
 
     def action_enter(self) -> None:
-        if self.typed:
+        typed, self.typed = self.typed, None
+        if typed:
             self.player.clock.playing = False
-            self.player.jump(int(self.typed))
-        self.typed = None
+            self.player.jump(int(typed))
         self.moved()
+        if typed and int(typed) > (last := len(self.player.run.rounds)):
+            self.say(f"There is no round {int(typed)}: {last} is the last.")
 
     def action_leave(self) -> None:
         """Undo one thing: a number half typed, presenter mode; else stop what runs for this screen, and close."""
