@@ -689,6 +689,19 @@ async def test_the_cursor_stays_in_sight_and_in_step_at_another_size(session):
                 assert f"round {number:>4}" in s.chat.query_one("#telemetry").text_rows()[1]
 
 
+async def test_a_click_marks_an_engine_and_a_second_one_chooses_it(session):
+    async with session() as s:
+        await s.pilot.press("ctrl+e")
+        screen = s.app.screen
+        engines = screen.query_one("#engines")
+        before, row = s.chat.session.settings.engine, next(n for n in range(6) if n != engines.highlighted)
+        await s.pilot.click(engines, offset=(3, row))
+        assert s.app.screen is screen and engines.highlighted == row and s.chat.session.settings.engine == before
+        await s.pilot.click(engines, offset=(3, row))
+        await s.pilot.pause()
+        assert s.app.screen is s.chat and s.chat.session.settings.engine == engines.get_option_at_index(row).id
+
+
 async def test_finished_with_nothing_said_gives_the_prompt_back(session):
     async with session() as s:
         await s.ask("one", feed=0)

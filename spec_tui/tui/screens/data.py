@@ -25,7 +25,7 @@ from spec_tui.session import shell_lines as command
 from spec_tui.session.datastore_jobs import DatastoreJobs, Refused
 from spec_tui.session.settings import ChatSettings, stores
 from spec_tui.tui.actions import Action
-from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.screens.modal import Box, DescribedList, SpecModal
 from spec_tui.tui.widgets.strip_panel import bar
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class DataScreen(SpecModal[ChatSettings]):
     def compose(self) -> ComposeResult:
         with Box("datastores", ""):
             with Horizontal(id="pair"):
-                yield OptionList(id="stores")
+                yield DescribedList(id="stores")
                 with VerticalScroll(id="facts", can_focus=False):
                     yield Static("", id="about", markup=False)
             yield Static("", id="chosen", markup=False)

@@ -20,7 +20,7 @@ from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import LOSSY, one_line
 from spec_tui.session.settings import SAMPLING, ChatSettings, stores, unavailable
 from spec_tui.tui.actions import Action
-from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.screens.modal import Box, DescribedList, SpecModal
 from spec_tui.tui.widgets.field import Field
 from spec_tui.tui.widgets.styled_widget import STAND_OUT, marked
 
@@ -53,7 +53,7 @@ class EngineScreen(SpecModal[ChatSettings]):
             with Horizontal(id="columns"):
                 with Vertical(id="side"):
                     items = [Item(self._label(spec), id=spec.id) for spec in self._offered]
-                    yield OptionList(*items, id="engines")
+                    yield DescribedList(*items, id="engines")
                     yield Static("", id="about", markup=False)
                 with VerticalScroll(id="form", can_focus=False):
                     yield Static("options", classes="section", id="options-title", markup=False)

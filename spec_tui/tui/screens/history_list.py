@@ -17,7 +17,7 @@ from spec_tui.present.on_screen import failure
 from spec_tui.present.text import one_line
 from spec_tui.session.history import SETTING, Entry, History, Kind
 from spec_tui.tui.actions import Action
-from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.screens.modal import Box, DescribedList, SpecModal
 
 QUESTIONS = 6  # of an entry that are shown
 _OPENS = {"conversations": "continues it", "races": "shows it"}
@@ -51,7 +51,7 @@ class HistoryScreen(SpecModal[Entry]):
     def compose(self) -> ComposeResult:
         with Box(self.kind, f"enter {_OPENS[self.kind]} · n new title · - deletes · esc closes"):
             with Horizontal(id="pair"):
-                yield OptionList(*map(_option, self.entries), id="entries")
+                yield DescribedList(*map(_option, self.entries), id="entries")
                 yield Static("", id="about", markup=False)
             yield Input(id="title", max_length=200, select_on_focus=False)
             yield Static(self._state(), id="said", markup=False)

@@ -8,6 +8,7 @@ from typing import TypeVar
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.events import Click
 from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 
@@ -39,6 +40,17 @@ class SpecModal(HasActions, ModalScreen[Result]):
         self.dismiss(None)
 
 
+class DescribedList(OptionList):
+    """A list whose marked line is described beside it: a click on another line marks that, a second one chooses it."""
+
+    async def _on_click(self, event: Click) -> None:
+        clicked = event.style.meta.get("option")
+        if clicked is not None and clicked != self.highlighted:
+            event.prevent_default()
+            if not self.get_option_at_index(clicked).disabled:
+                self.highlighted = clicked
+
+
 class ListScreen(SpecModal[Result]):
     """A list, and beside it what there is to say of the line under the cursor. A subclass says in ``chosen`` what enter
     does.
@@ -58,7 +70,8 @@ class ListScreen(SpecModal[Result]):
 
     def compose(self) -> ComposeResult:
         with Box(*self._frame), Horizontal(id="pair"):
-            yield OptionList(*self._lines, id="list", classes="" if self._about else "alone")
+            kind = DescribedList if self._about else OptionList
+            yield kind(*self._lines, id="list", classes="" if self._about else "alone")
             if self._about:
                 yield Static("", id="about", markup=False)
 

@@ -25,7 +25,7 @@ from spec_tui.session import model_choices
 from spec_tui.session.model_choices import ModelChoice
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_text import count
-from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.screens.modal import Box, DescribedList, SpecModal
 from spec_tui.tui.widgets.path_input import PathInput
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
     def compose(self) -> ComposeResult:
         with Box("models", KEYS):
             with Horizontal(id="pair"):
-                yield OptionList(Option(f"  {LOOKING}", disabled=True), id="models")
+                yield DescribedList(Option(f"  {LOOKING}", disabled=True), id="models")
                 with VerticalScroll(id="facts", can_focus=False):
                     yield Static(LOOKING, id="about", markup=False)
             yield PathInput(placeholder=ANOTHER["target"], id="another")
