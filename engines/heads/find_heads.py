@@ -86,7 +86,7 @@ def _from_hub(name: str, allow_pickle: bool, progress: Callable[[Loading], None]
     if kept is not None and len(names_needed((p.name for p in kept.iterdir()), allow_pickle)) == 2:
         return kept
     if hub_api.offline():
-        raise ModelUnavailable(f"the head {name} is not in the local cache, and HF_HUB_OFFLINE is set", hub_api.OFFLINE)
+        raise ModelUnavailable(f"the head {name} {hub_api.NOT_FETCHED}", hub_api.OFFLINE)
     asking = Loading(f"asking the hub for {name}")
     progress(asking)
     listing = hub_api.ask(name, None, lambda: progress(asking))

@@ -24,6 +24,9 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _LONGEST = 200  # bytes of a part of a name: file systems take 255, a partial file has an ending more
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_OFFLINE_NOW = "spec-tui runs offline (HF_HUB_OFFLINE, or the option)"
+NOT_FETCHED = f"is not in the local cache, and {_OFFLINE_NOW}"
+NOT_ASKED = f"{_OFFLINE_NOW}, so the hub is not asked"
 OFFLINE = "connect once to download it, or give a local folder"
 AGAIN = "what was fetched stays: try again to go on from there"
 
@@ -206,7 +209,7 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
         (errors.RevisionNotFoundError, f"{name} has no revision {revision or 'main'}",
          "give a branch, a tag or a whole commit hash of its page on the hub"),
         (errors.OfflineModeIsEnabled,
-         f"{at_revision(name, revision)} is not in the local cache, and HF_HUB_OFFLINE is set", OFFLINE),
+         f"{at_revision(name, revision)} {NOT_FETCHED}", OFFLINE),
         (errors.HFValidationError, f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name"),
     )
     if found := next((words for kind, *words in known if isinstance(error, kind)), None):

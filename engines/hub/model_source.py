@@ -139,12 +139,14 @@ def locate(
 
     Raises:
         ModelUnavailable: missing, unreachable, gated, without weights that may be read, no room on the disk.
-        UsageProblem: a revision that is none, or of a folder.
+        UsageProblem: a revision that is none, or of a folder or file.
     """
     terms = terms or TrustPolicy()
     _check_revision(name, revision, role)
     place = pasted(resolve(name))
     if (path := gguf_file.at(place)) is not None:
+        if revision is not None:
+            raise UsageProblem(f"{name} is a file here: it has no revisions", f"{_FLAGS[role]} is for hub ids")
         return _in_gguf(name, path, terms)
     name, _, file = place.partition(":") if _GGUF_ON_HUB.fullmatch(place) else (place, "", "")
     folder = _folder(name)
@@ -308,8 +310,8 @@ def _check_index(source: ModelSource) -> None:
 def _offline(name: str, revision: str | None, problem: ModelUnavailable | None) -> ModelUnavailable:
     if problem is None:
         what = hub.at_revision(name, revision)
-        return ModelUnavailable(f"{what} is not in the local cache, and HF_HUB_OFFLINE is set", hub.OFFLINE)
-    return ModelUnavailable(f"{problem.message}; HF_HUB_OFFLINE is set, so the hub is not asked", problem.hint)
+        return ModelUnavailable(f"{what} {hub.NOT_FETCHED}", hub.OFFLINE)
+    return ModelUnavailable(f"{problem.message}; {hub.NOT_ASKED}", problem.hint)
 
 
 def choose_files(name: str, names: Collection[str], terms: TrustPolicy) -> FileChoice:

@@ -45,9 +45,10 @@ class LoadOptions:
     """
 
     model: str | None = option(
-        None, "Target model: a folder, a GGUF file, a hub id or a known name. Default: the one that ships.", **_MODEL)
+        None, "Target model: a folder, a GGUF file, a hub id or a known name. Default: the one fetched or chosen last, "
+        "else the sample model.", **_MODEL)
     draft_model: str | None = option(
-        None, "Draft model, of any vocabulary. Default: the one that ships, if it has the target's.", **_MODEL)
+        None, "Draft model, of any vocabulary. Default: one known for the target, or with its vocabulary.", **_MODEL)
     head: str | None = option(
         None, "Draft head, remembered for the target; or eagle, eagle-3 or medusa: the best available one of that "
               "family; or none; or auto, the default where none is remembered: of each kind the best one trained for "

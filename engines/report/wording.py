@@ -30,7 +30,7 @@ def tokens(count: int) -> str:
 
 def counted(count: int, word: str) -> str:
     """1 token, 2 tokens; 1 branch, 2 branches."""
-    return f"{count} {word}{'' if count == 1 else 'es' if word.endswith(('ch', 's')) else 's'}"
+    return f"{count:,} {word}{'' if count == 1 else 'es' if word.endswith(('ch', 's')) else 's'}"
 
 
 def p3(value: float | None) -> str:

@@ -17,6 +17,7 @@ from engines.bench.prompt_files import open_prompts
 from engines.cost import other_machine
 from engines.errors import RunFailed, UsageProblem
 from engines.folders import read_input, write_whole
+from engines.hub.model_source import locate
 from engines.race.race_events import LaneFinished, LaneStarted
 from engines.report.events import Auditing, Loading, Preparing
 from engines.report.wording import counted
@@ -93,6 +94,8 @@ def advise(
     request = generation.request()
     if asked.system and generation.system is None:
         request = replace(request, conversation=(("system", asked.system),))
+    for name in also or ():  # before anything takes time
+        locate(name, None, models.load.terms, "draft model")
     decoder = load_decoder(models.load)
     if models.server is not None or models.backend:
         return advise_server(decoder, asked.suite, request, minutes * 60, format)

@@ -12,6 +12,7 @@ from typer import Argument, Context, Option, Typer
 from engines.errors import DatastoreProblem, UsageProblem
 from engines.hub.download_progress import in_bytes
 from engines.report.encoding import plain
+from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, TargetOptions, command, complete_datastore
 from spec_tui.cli.output import console, table
@@ -128,10 +129,12 @@ def build(
     It belongs to the model's tokenizer, a dense one to the model itself. Symbolic links and hidden files in folders,
     binary files and files of more than 4 MB are skipped and counted.
     """
+    from engines.datastores.building.build_journal import check_free
+
     spec = _spec(name, kind, more or [], text, answering, keys)
     spec.check()
-    if not fresh and not replace:
-        _check_free(name)
+    if not fresh:
+        check_free(name, replace)
     try:
         store = _build(spec, models.load, fresh, replace)
     except KeyboardInterrupt:
@@ -255,14 +258,6 @@ def remove(
     return 0
 
 
-def _check_free(name: str) -> None:
-    """Say that the name is taken before anything is loaded. Raises UsageProblem."""
-    from engines.datastores.storage import catalog
-
-    if any(e.name == name and not e.unfinished for e in catalog.listing()):
-        raise UsageProblem(f"there is a datastore {name}", "choose another name, remove it first, or use --replace")
-
-
 def _build(spec: BuildSpec, load: LoadRequest, fresh: bool, replace: bool) -> Store:
     from spec_tui.cli.run import load_decoder
 
@@ -315,7 +310,8 @@ def _print_store(store: Store, format: Format) -> None:
         print(json.dumps(facts, indent=2))
         return
     keys = f", {facts['keys']:,} keys" if facts["keys"] else ""
-    print(f"{facts['name']}: {facts['kind']}, {facts['tokens']:,} tokens in {facts['documents']:,} documents{keys}, "
+    documents = counted(facts["documents"], "document")
+    print(f"{facts['name']}: {facts['kind']}, {facts['tokens']:,} tokens in {documents}{keys}, "
           f"{in_bytes(facts['bytes'])}")  # fmt: skip
 
 
@@ -365,7 +361,7 @@ def _facts(store: Store) -> list[tuple[str, str]]:
     facts, dense = store.manifest, store.manifest.parameters.get("dense")
     rows = [
         ("name", store.name), ("folder", str(store.folder)), ("kind", facts.kind),
-        ("tokens", f"{facts.tokens:,} in {facts.documents:,} documents"), ("size", in_bytes(facts.size)),
+        ("tokens", f"{facts.tokens:,} in {counted(facts.documents, 'document')}"), ("size", in_bytes(facts.size)),
         ("vocabulary", f"{facts.vocab_size:,} tokens, fingerprint {facts.tokenizer[:16]}"), ("built", facts.created),
         ("sources", json.dumps(facts.parameters.get("sources"))),
     ]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from engines.hub.local_models import Candidate
     from engines.model.description import ModelDescription
 
-_NAME = "A folder or a hub id. Default: the one that ships."
+_NAME = "A folder, a hub id or a known name. Default: the one that answers where none is named."
 
 group = Typer(rich_markup_mode=None)
 
@@ -160,7 +160,7 @@ def remove(
     return remove_model(name, yes)
 
 
-@group.command(name="list", short_help="The local models: those that ship, and the hub's cache.")
+@group.command(name="list", short_help="The local models: the known ones, those that ship, and the hub's cache.")
 @command
 def list_(
     format: OutputFormat = Format.text,

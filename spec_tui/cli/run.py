@@ -81,7 +81,7 @@ def run(
     _say_kept(kept)
     output.explain = explain
     strict = models.load.strict or decoder.ready.invariant
-    return _decode(decoder, request, writer, output, generation.audit, strict)
+    return _decode(decoder, request, writer, output, generation.audit, strict=strict)
 
 
 def _say_kept(kept: KeptSettings | None) -> None:

@@ -42,7 +42,7 @@ after a draft that was accepted whole.
 
 {measures}ctrl+e changes the engine,{audits} F1 has all keys.
 
-esc leaves the prompt; then the arrow keys go from token to token, enter shows why a token is there, and v changes the \
+esc leaves the prompt; then ← and → go from token to token, enter shows why a token is there, and v changes the \
 colours."""
 
 

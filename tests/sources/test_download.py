@@ -260,7 +260,7 @@ def test_the_ways_in_which_a_hub_says_no(hub, crowded):
     assert "too many requests" in refused()
     hub.broken = None
     hub.offline()
-    assert "is not in the local cache, and HF_HUB_OFFLINE is set" in refused("other/model")
+    assert "is not in the local cache, and spec-tui runs offline" in refused("other/model")
 
 
 def test_a_token_opens_a_gated_model_and_goes_nowhere_else(hub, crowded, monkeypatch):

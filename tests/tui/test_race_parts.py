@@ -177,5 +177,5 @@ def test_a_setup_that_cannot_run_says_what_to_do():
             wrong.race(ChatSettings(), ready)
         assert found.value.hint
     seven = RaceSetup(tuple(Lane("pld", {"num_tokens": n}) for n in range(1, MOST + 2)), "Go.")
-    with pytest.raises(UsageProblem, match="these would be 7"):
+    with pytest.raises(UsageProblem, match="lanes, not 7"):
         seven.race(ChatSettings(), ready)

@@ -202,7 +202,7 @@ def build_journal(
     """
     catalog.check_name(name)
     with catalog.locked(name):
-        _check_free(name, replace)
+        check_free(name, replace)
         journal = BuildJournal(name, identity, spec)
         try:
             journal.begin(fresh)
@@ -218,7 +218,8 @@ def build_journal(
                 catalog.discard(journal.folder)
 
 
-def _check_free(name: str, replace: bool) -> None:
+def check_free(name: str, replace: bool = False) -> None:
+    """Raises UsageProblem where a datastore has the name, unless it is one to replace."""
     taken = [e for e in catalog.listing() if e.name == name and not e.unfinished]
     if any(e.shipped for e in taken):
         raise UsageProblem(f"a datastore that ships with the program is called {name}", "choose another name")
