@@ -109,7 +109,7 @@ async def test_a_choice_answers_at_once_and_nothing_is_told_before():
         screen = app.screen
         await pilot.press(*["right"] * 3)
         view = screen.progress.view()
-        assert view.asks and "Press 1 to 3." in text(screen)
+        assert view.asks and "Press 1 to 3, or click." in text(screen)
         before = shown(screen)
         event = screen.player.run.rounds[screen.player.place.round - 1]
         await pilot.press("full_stop", "full_stop")
@@ -120,6 +120,20 @@ async def test_a_choice_answers_at_once_and_nothing_is_told_before():
         assert "✓ Right. " in text(screen) and screen.player.place.phase == "correct"
         await pilot.press("full_stop")
         assert screen.player.place.phase == "keep"
+
+
+async def test_a_click_on_an_answer_gives_it():
+    async with learning("draft", (120, 40)) as (app, pilot):
+        screen = app.screen
+        await pilot.press(*["right"] * 3)
+        panel, right = screen.query_one("#lesson"), screen.progress.right(screen.progress.pages[3])
+        rows = panel.text_rows()
+        row = next(n for n, line in enumerate(rows) if line.startswith(f" {right} "))
+        await pilot.click(panel, offset=(6, 1))
+        assert screen.progress.view().asks, "a paragraph is no answer"
+        await pilot.click(panel, offset=(6, row))
+        await pilot.pause()
+        assert "✓ Right. " in text(screen)
 
 
 async def test_figures_are_moved_and_drawn():

@@ -3,6 +3,7 @@ beside a figure that the reader may change."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
 from typing import ClassVar
@@ -10,6 +11,8 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding
 from textual.content import Content
+from textual.events import Click
+from textual.message import Message
 
 from engines.report.wording import counted
 from spec_tui.learn.glossary_entries import explained
@@ -104,6 +107,28 @@ class LessonText(StepPanel):
     progress: LessonProgress | None = None
     shows = "text"
     scrolled = 0
+    _answers: Sequence[int | None] = ()  # of each row the answer that stands there
+
+    class Answered(Message):
+        """A click on an answer."""
+
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            self.number = number
+
+    def on_click(self, event: Click) -> None:
+        if event.y < len(self._answers) and (number := self._answers[event.y]) is not None:
+            self.post_message(self.Answered(number))
+
+    def on_mouse_scroll_down(self) -> None:
+        self._scroll(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        self._scroll(-1)
+
+    def _scroll(self, rows: int) -> None:
+        self.scrolled += rows
+        self.update_rows()
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         if self.progress is None:
@@ -112,11 +137,14 @@ class LessonText(StepPanel):
         where = f"{self.progress.at + 1} of {self.progress.length}"
         head: list[Row] = [title_row(width, view.title, where)]
         room = max(1, height - len(head))
-        lines = {"text": body, "words": _words, "notes": _notes}[self.shows](view, width, room)
+        answers: dict[int, int] = {}
+        lines = body(view, width, room, answers) if self.shows == "text" else (
+            _words if self.shows == "words" else _notes)(view, width, room)
         self.scrolled = max(0, min(self.scrolled, len(lines) - room))
         shown = lines[self.scrolled : self.scrolled + room]
         if len(lines) - self.scrolled > room:
             shown[-1] = REST
+        self._answers = [answers.get(id(row)) for row in (*head, *shown)]
         return [*head, *shown]
 
     def needed(self, player: StepPlayer, width: int) -> int:
@@ -160,8 +188,9 @@ class LessonTimeline(Timeline):
         return Timeline._foot(player, width)[:1]
 
 
-def body(view: View, width: int, room: int = 99) -> list[Row]:
-    """The rows of a view. Where there is room, blank ones stand between, and at the end where to read on."""
+def body(view: View, width: int, room: int = 99, answers: dict[int, int] | None = None) -> list[Row]:
+    """The rows of a view. Where there is room, blank ones stand between, and at the end where to read on. ``answers``
+    gets the number of the answer that is on a row, by the row's id."""
     wide = max(20, width - 1)
     parts: list[list[Row]] = [_lines(words, wide) for words in view.paragraphs]
     if view.verdict is not None:
@@ -170,8 +199,11 @@ def body(view: View, width: int, room: int = 99) -> list[Row]:
         first, *more = [line.strip() for line in said]
         parts.insert(0, [[(f"{mark} {words} ", style), (first, "strong")], *[[(line, "strong")] for line in more]])
     elif view.options:
-        parts.append([row for number, words in enumerate(view.options, 1) for row in _option(number, words, wide)])
-    if doing := view.do if not view.options else f"Press 1 to {len(view.options)}." if view.asks else "":
+        options = {number: _option(number, words, wide) for number, words in enumerate(view.options, 1)}
+        parts.append([row for rows in options.values() for row in rows])
+        if answers is not None:
+            answers.update({id(row): number for number, rows in options.items() for row in rows})
+    if doing := view.do if not view.options else f"Press 1 to {len(view.options)}, or click." if view.asks else "":
         parts.append(_lines(doing, wide, "accent"))
     rows = sum(map(len, parts))
     if view.see and rows + 1 <= room:
@@ -351,6 +383,9 @@ class LessonScreen(StepScreen, inherit_bindings=False):
             self.turned()
         else:
             self.say(self._how_to_answer())
+
+    def on_lesson_text_answered(self, event: LessonText.Answered) -> None:
+        self.action_digit(event.number)
 
     def action_move(self, step: int) -> None:
         if (figure := self.progress.view().figure) is not None:
