@@ -49,7 +49,7 @@ def doctor(format: OutputFormat = Format.text) -> int:
     for title, rows in _sections(facts).items():
         for index, (name, value) in enumerate(rows):
             heading = Text(title if index == 0 else "", style="bold")
-            grid.add_row(heading, Text(one_line(name)), Text(one_line(value), overflow="fold"))
+            grid.add_row(heading, Text(one_line(name), overflow="fold"), Text(one_line(value), overflow="fold"))
         grid.add_row()
     out = console()
     out.print(grid)
