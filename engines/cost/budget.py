@@ -209,7 +209,7 @@ class Budget:
     """
 
     def __init__(self, price: CostCurve, acceptance: Acceptance | None = None, timed: bool = False) -> None:
-        self.price, self._at, self._row = price, cache(price.at), cache(self._row_share)
+        self.price, self._at, self._cheapest_row = price, cache(price.at), cache(self._row_share)
         self._times: list[float] = []  # t(1), t(2), ... as they are expected in this round
         self.acceptance = acceptance or Acceptance()
         self.timed = timed
@@ -288,7 +288,7 @@ class Budget:
         least, among so many. ``match``: tokens matched; None of what was found by meaning."""
         known = self._known((_MEANING if match is None else "retrieval", 0), copied=True, unsaid=False)
         true = accumulate((min(1.0, known[_column(match, 1 + d)]) for d in range(depth)), mul)
-        least = self._row(nodes) / 2
+        least = self._cheapest_row(nodes) / 2
         return [least / share for share in true]
 
     def _row_share(self, most: int) -> float:

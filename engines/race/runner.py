@@ -69,7 +69,7 @@ def race(
     progress: Callable[[Preparing], None] = lambda event: None, enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[RunEvent | RaceEvent]:
     """The race as events (``engines.race.race_events``); ``cancelled`` is asked between rounds, ``progress`` is told of
-    long prompts in runs that are not timed. What is cut off is left out, and a race without audits ends where it was
+    what runs that are not timed wait for. What is cut off is left out, and a race without audits ends where it was
     cancelled. ``enough`` is asked before each prompt of each repeat: once it says so no other is asked, and the race
     ends as one that is done.
 

@@ -365,6 +365,11 @@ class Ready:
         """Whether another program computes the model."""
         return bool(self.host)
 
+    @property
+    def strict_helps(self) -> bool:
+        """Whether the option strict would let all lossless engines write one text where they don't."""
+        return not self.invariant and not self.served
+
 
 @dataclass(frozen=True, slots=True)
 class Started:

@@ -94,8 +94,9 @@ def advise(
     request = generation.request()
     if asked.system and generation.system is None:
         request = replace(request, conversation=(("system", asked.system),))
-    for name in also or ():  # before anything takes time
-        locate(name, None, models.load.terms, "draft model")
+    with Status() as status:
+        for name in also or ():  # before anything takes time
+            locate(name, None, models.load.terms, "draft model", status.show)
     decoder = load_decoder(models.load)
     if models.server is not None or models.backend:
         return advise_server(decoder, asked.suite, request, minutes * 60, format)
@@ -173,7 +174,7 @@ class AdviceProgress(Status):
             self._say(f"{self._stage}: auditing texts that differ")
 
     def show_preparing(self, event: Preparing) -> None:
-        """A long prompt is read in a run that is not timed; its stage says enough."""
+        """What a run that is not timed waits for; its stage says enough."""
 
     def _say(self, stage: str) -> None:
         done = min(1.0, (perf_counter() - self._began) / self._adviser.seconds)

@@ -81,9 +81,11 @@ def _version() -> int:
 
 app.callback(invoke_without_command=True)(command(tui, call=lambda function, **values: function(**values)))
 
-_CODES = "Exit codes: 0, 1 {failure}, 2 usage, 3 model unavailable, 130 interrupted."
-_RUN_CODES = _CODES.format(failure="failed run or a BUG found by --audit")
-_RACE_CODES = _CODES.format(failure="a lane failed or a BUG")
+_CODES = "Exit codes: 0, 1 {}, 2 usage, 3 model unavailable, 130 interrupted."
+_RUN_CODES = _CODES.format("failed run or a BUG found by --audit")
+_ADVICE_CODES = _CODES.format("a BUG")
+_RACE_CODES = ("Exit codes: 0, 1 a lane failed or a BUG, 2 usage, 3 model unavailable, 5 a lane cannot run, "
+               "130 interrupted.")
 _HEAD = "Train, list and check draft heads, EAGLE's and Medusa's."
 _MODEL = "Describe models without loading them."
 _DATASTORE = "Build and search datastores, for drafts by retrieval."
@@ -97,7 +99,7 @@ for offered, help, codes in (
     (compare, "Compare engines: speed, acceptance, same text.", _RACE_CODES),
     (bench, "Benchmark engines and transformers.generate on tasks.", _RACE_CODES),
     (reproduce, "Run a table of a paper on your model, next to its numbers.", _RACE_CODES),
-    (advise, "Find the engine and settings for your model and prompts.", _RACE_CODES),
+    (advise, "Find the engine and settings for your model and prompts.", _ADVICE_CODES),
     (sweep, "Vary one option of an engine: speed and acceptance.", None),
     (engines, "List the engines (decoding methods) and their options.", None),
     (price, "Measure what verification costs, and when drafts are faster.", None),

@@ -80,7 +80,7 @@ def run(
     decoder = load_decoder(load)
     _say_kept(kept)
     output.explain = explain
-    strict = models.load.strict or decoder.ready.invariant
+    strict = models.load.strict or not decoder.ready.strict_helps
     return _decode(decoder, request, writer, output, generation.audit, strict=strict)
 
 

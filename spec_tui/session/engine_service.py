@@ -69,7 +69,6 @@ class _JobStopped(BaseException):
     own."""
 
 
-
 @dataclass(eq=False, slots=True)
 class _Job:
     id: int

@@ -300,7 +300,7 @@ def same_text(session: ChatSession) -> str:
         return "✓ the same text as autoregressive decoding, token for token"
     strict = None
     if session.client.capabilities.ask:
-        strict = session.load_request.strict or (session.ready is not None and session.ready.invariant)
+        strict = session.load_request.strict or (session.ready is not None and not session.ready.strict_helps)
     return on_screen(verdict.parting(turn.run, at, strict))
 
 

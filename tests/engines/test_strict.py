@@ -4,6 +4,7 @@ bit."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -85,6 +86,13 @@ def test_what_it_does_and_costs_is_said(strict):
     started = next(strict.run(Request(TURN, "autoregressive", max_new_tokens=1)))
     (note,) = [warning for warning in started.warnings if warning.startswith("strict: ")]
     assert "each token has a forward pass of its own" in note and "drafts cannot be faster" in note
+
+
+def test_it_is_advised_only_where_it_changes_anything(strict):
+    model = as_on_a_gpu(make_llama(1, layers=2), "plain")
+    plain = Runtime(model, make_tokenizer(), Prices(CostCurve(((1, 1.0),))))
+    assert plain.ready.strict_helps and not strict.ready.strict_helps
+    assert not replace(plain.ready, host="server").strict_helps, "another program decodes"
 
 
 def strict_model(name: str, dtype=torch.bfloat16) -> CausalModel:

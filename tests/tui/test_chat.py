@@ -635,36 +635,6 @@ async def test_export_of_the_screen(session, tmp_path, monkeypatch):
         assert str(picture.name) in s.status
 
 
-async def test_selection_leaves_out_gutter_and_ghosts(session):
-    from textual.selection import SELECT_ALL
-
-    async with session() as s:
-        await s.ask("one", feed=12)
-        text, _ = s.chat.transcript.get_selection(SELECT_ALL)
-        assert text.startswith("one\n") and s.chat.session.turns[0].run.text.strip() in text
-        assert "▌" not in text and "exact" not in text
-
-
-async def test_what_the_mouse_marks_is_shown_and_copied(session):
-    from spec_tui.tui.widgets.wrap import GUTTER
-
-    async with session() as s:
-        await s.ask("one two three", feed=12)
-        await s.pilot.press("escape")
-        transcript = s.chat.transcript
-        y = next(y for y, line in enumerate(transcript.wrapped.lines) if any(t.is_text for t in line.toks))
-        text = "".join(tok.text for tok in transcript.wrapped.lines[y].toks)
-        row = y - transcript.scroll_offset.y
-        await s.pilot.mouse_down(transcript, offset=(GUTTER + 1, row))
-        await s.pilot.hover(transcript, offset=(GUTTER + 5, row))
-        await s.pilot.mouse_up(transcript, offset=(GUTTER + 5, row))
-        marked = [seg.text for seg in transcript.render_line(row) if seg.style.bgcolor == (
-            transcript.selection_style.bgcolor)]
-        assert "".join(marked) == text[1:6]
-        await s.pilot.press("ctrl+c")
-        assert s.app.clipboard == text[1:6] and "copied" in s.status
-
-
 async def test_the_cursor_stays_in_sight_and_in_step_at_another_size(session):
     """Also behind a dialog; the line that stands for the panels tells of the cursor's round."""
     async with session(size=(120, 40), client=FakeClient(ANSWER * 4)) as s:
@@ -687,19 +657,6 @@ async def test_the_cursor_stays_in_sight_and_in_step_at_another_size(session):
                 run = s.chat.session.turns[turn].run
                 number = run.rounds[run.tokens[index].round].index
                 assert f"round {number:>4}" in s.chat.query_one("#telemetry").text_rows()[1]
-
-
-async def test_a_click_marks_an_engine_and_a_second_one_chooses_it(session):
-    async with session() as s:
-        await s.pilot.press("ctrl+e")
-        screen = s.app.screen
-        engines = screen.query_one("#engines")
-        before, row = s.chat.session.settings.engine, next(n for n in range(6) if n != engines.highlighted)
-        await s.pilot.click(engines, offset=(3, row))
-        assert s.app.screen is screen and engines.highlighted == row and s.chat.session.settings.engine == before
-        await s.pilot.click(engines, offset=(3, row))
-        await s.pilot.pause()
-        assert s.app.screen is s.chat and s.chat.session.settings.engine == engines.get_option_at_index(row).id
 
 
 async def test_finished_with_nothing_said_gives_the_prompt_back(session):
@@ -911,30 +868,6 @@ async def test_rejected_drafts_stay_in_the_text_and_move_no_reader(session, size
         row = row_of((1, 20))
         await s.pilot.press(*"vvvv")
         assert transcript.cursor == (1, 20) and row_of((1, 20)) == row, "the cursor stays on its line of the screen"
-
-
-async def test_what_is_copied_has_no_rejected_drafts_and_a_click_on_one_explains(session):
-    from textual.geometry import Offset
-    from textual.selection import Selection
-
-    async with session() as s:
-        await s.ask("/view rejected")
-        await s.ask("one")
-        transcript, run = s.chat.transcript, s.chat.session.turns[0].run
-        copied, _ = transcript.get_selection(Selection(None, None))
-        assert run.text in copied
-        y, line = next((y, line) for y, line in enumerate(transcript.wrapped.lines) if any(
-            t.style == "ghost" for t in line.toks))
-        x = 2
-        for tok in line.toks:
-            if tok.style == "ghost":
-                break
-            x += len(tok.text)
-        part, _ = transcript.get_selection(Selection(Offset(0, y), Offset(x + len(tok.text), y)))
-        assert part == "".join(t.text for t in line.toks[: line.toks.index(tok)]), "columns count what is struck, too"
-        await s.pilot.click(transcript, offset=(x, y - transcript.scroll_offset.y))
-        await s.pilot.pause()
-        assert transcript.cursor == (0, tok.index) and s.app.screen is not s.chat
 
 
 async def test_p_presents_on_every_screen(session):

@@ -225,7 +225,7 @@ class ChatScreen(HasActions, Backdrop):
         """Something began or ended: put everything right once."""
         self.prompt.stand_still(self.session.takes_all_cores)  # each blink of its cursor is a frame
         if happened & {"began", "ready"}:
-            self._message = ""  # what was said before
+            self._message = ""  # it told of what was before
         started = self.session.last.run.started if self.session.last else None
         for event, here in ((self.session.ready, "ready" in happened), (started, "began" in happened)):
             if here and event is not None and event.warnings:
@@ -637,7 +637,7 @@ class ChatScreen(HasActions, Backdrop):
 
     def action_copy_text(self) -> None:
         super().action_copy_text()
-        self.say("copied what is marked")
+        self.say("copied the marked text")
 
     def action_export(self) -> None:
         from spec_tui.tui.screens.export import ExportScreen

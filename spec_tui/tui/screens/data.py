@@ -216,7 +216,7 @@ def source_words(sources: object) -> str:
     if kind == "model-answers":
         how = "greedy" if not sources.get("temperature") else f"temperature {sources['temperature']}"
         return f"the model's answers to {sources.get('prompts')} prompts, {how}"
-    if isinstance(sources.get("of"), dict):  # a part of another datastore
+    if isinstance(sources.get("of"), dict):  # built of another datastore's text
         return f"another datastore: {source_words(sources['of'])}"
     hidden = ("digest", "model", "kind")
     words = [f"{k} {value}" for k, value in sources.items() if k not in hidden and value not in ("", [], {}, None)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from textwrap import wrap
 from typing import ClassVar
 
@@ -138,8 +139,8 @@ class LessonText(StepPanel):
         head: list[Row] = [title_row(width, view.title, where)]
         room = max(1, height - len(head))
         answers: dict[int, int] = {}
-        lines = body(view, width, room, answers) if self.shows == "text" else (
-            _words if self.shows == "words" else _notes)(view, width, room)
+        views = {"text": partial(body, answers=answers), "words": _words, "notes": _notes}
+        lines = views[self.shows](view, width, room)
         self.scrolled = max(0, min(self.scrolled, len(lines) - room))
         shown = lines[self.scrolled : self.scrolled + room]
         if len(lines) - self.scrolled > room:
