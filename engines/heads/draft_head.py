@@ -19,6 +19,7 @@ from engines.heads.network import HeadNetwork, Rotation
 from engines.model.causal_model import CausalModel, shared_prefix
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.kv_buffer import KVBuffer
+from engines.model.native.native_buffer import NativeBuffer
 from engines.model.native.native_linear import weight_bytes
 
 _CHUNK = 512  # columns of a prompt that are read together
@@ -85,7 +86,7 @@ class DraftHead:
         self.native = native_head.NativeHead(self._network, self._embed, self._head) if takes else None
         self._rotation = Rotation(config.rope_theta, config.head_dim, torch.empty(0, device=self.device,
                                                                                  dtype=self.dtype))
-        self.cache = KVBuffer(1)
+        self.cache = NativeBuffer(1) if takes else KVBuffer(1)
         self.tokens: list[int] = []
         self._last: torch.Tensor | None = None  # output of the last column, [1, width]
         self._outputs: list[torch.Tensor] = []  # of drafted rows, a level each

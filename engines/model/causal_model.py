@@ -19,7 +19,6 @@ from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 from engines.model.features import Features
 from engines.model.forward import Forward, GenericForward
-from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import Mask, additive, moved, spans
 from engines.model.native.native_linear import native_layers, weight_bytes
 from engines.model.sublayers import Sublayers, UnsupportedStructure, find
@@ -69,7 +68,7 @@ class CausalModel:
         self.device, self.dtype = model.device, model.dtype
         self.spans = spans(config)
         self.masked = self.spans is not None
-        self.cache = KVBuffer(config.num_hidden_layers)
+        self.cache = self.compute.buffer(config.num_hidden_layers)
         self._sublayers: Sublayers | UnsupportedStructure | None = None
         self.features = Features(self.compute, config.num_hidden_layers, lambda: self.sublayers, name)
         self._whole: int | None = None  # while some are left out: how many of the first rows all layers have

@@ -58,6 +58,7 @@ class Forward(Protocol):
             and for one row that sees all, or, if it is ``causal``, for any rows of plain text.
         host_masks: whether it takes masks in the host's memory, wherever the model is.
         invariant: whether a row comes out the same to the last bit however it is fed.
+        buffer: the kind of buffer that it reads and writes.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Forward(Protocol):
     causal: bool
     host_masks: bool
     invariant: bool
+    buffer: type[KVBuffer]
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int] | None, mask: Mask, cache: KVBuffer, last_only: bool
@@ -91,6 +93,7 @@ class GenericForward:
     causal = False
     host_masks = False
     invariant = False
+    buffer = KVBuffer
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model

@@ -17,20 +17,6 @@ _STEP = 256  # rows; buffers grow in multiples of it
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by element size
 
 
-def _move(store: torch.Tensor, rows: list[int], start: int) -> None:
-    """Copy these rows of a store [layers, 1, heads, capacity, dim] to ``start`` and on."""
-    if store.device.type == "cpu":  # numpy moves bits, whatever their type, at a fraction of torch's fixed cost
-        bits = store.view(_BITS[store.element_size()]).numpy()
-        bits[..., start : start + len(rows), :] = bits.take(rows, axis=3)
-    else:
-        with torch.inference_mode():  # costs more than the rest of ``keep`` where nothing moves
-            where = torch.tensor(rows)
-            if store.device.type == "cuda":  # from pinned memory the device need not be waited for
-                where = where.pin_memory()
-            where = where.to(store.device, non_blocking=True)
-            store[..., start : start + len(rows), :] = store.index_select(3, where)
-
-
 class BufferLayer(CacheLayerMixin):
     """A layer's share of the buffer: keys and values [1, heads, capacity, dim], views of the owner's stores."""
 
@@ -170,7 +156,7 @@ class KVBuffer(Cache):
         if rows and rows[-1] >= len(rows):  # else all of them are in place
             in_place = next(i for i, row in enumerate(rows) if row != i)
             for store in self._stores:
-                _move(store, [self.length + row for row in rows[in_place:]], self.length + in_place)
+                self._move(store, [self.length + row for row in rows[in_place:]], self.length + in_place)
         self.length += len(rows)
         self.pending = 0
 
@@ -180,3 +166,17 @@ class KVBuffer(Cache):
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot truncate {self.length} rows to {length}")
         self.length, self.pending = length, 0
+
+    @staticmethod
+    def _move(store: torch.Tensor, rows: list[int], start: int) -> None:
+        """Copy these rows, in rising order, of a store [layers, 1, heads, capacity, dim] to ``start`` and on."""
+        if store.device.type == "cpu":  # numpy moves bits, whatever their type, at a fraction of torch's fixed cost
+            bits = store.view(_BITS[store.element_size()]).numpy()
+            bits[..., start : start + len(rows), :] = bits.take(rows, axis=3)
+        else:
+            with torch.inference_mode():  # costs more than the rest of ``keep`` where nothing moves
+                where = torch.tensor(rows)
+                if store.device.type == "cuda":  # from pinned memory the device need not be waited for
+                    where = where.pin_memory()
+                where = where.to(store.device, non_blocking=True)
+                store[..., start : start + len(rows), :] = store.index_select(3, where)

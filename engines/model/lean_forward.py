@@ -102,6 +102,7 @@ class LeanForward:
     causal = False
     host_masks = False
     invariant = False
+    buffer: type[KVBuffer] = KVBuffer
 
     def __init__(self, model: PreTrainedModel) -> None:
         config, inner = model.config, model.model

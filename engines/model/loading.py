@@ -28,7 +28,6 @@ from engines.model.forward import Forward, GenericForward
 from engines.model.fused_layers import fuse, is_unread
 from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
 from engines.model.kept_selftest import test_once
-from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.load_options import AUTO, INT8, NONE, STORED, LoadOptions
 from engines.model.native.native_check import unavailable
@@ -441,7 +440,7 @@ def weights_fingerprint(model: PreTrainedModel, stored: StoredGrids | None = Non
 def _rows(forward: Forward, model: PreTrainedModel) -> Callable[[int], torch.Tensor] | None:
     """A function that sends so many rows through a forward of the model, to time it; None where that fails, which the
     self-test will find too."""
-    cache = KVBuffer(model.config.num_hidden_layers)
+    cache = forward.buffer(model.config.num_hidden_layers)
     cache.reserve(1)
 
     def send(rows: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ import torch
 from engines.model.causal_model import CausalModel
 from engines.model.fused_layers import fuse
 from engines.model.lean_forward import LeanForward, fits
+from engines.model.native.native_buffer import NativeBuffer
 from engines.model.selftest import selftest
 
 WINDOW = 6
@@ -125,3 +126,16 @@ def as_on_a_gpu(model, name: str, strict: bool = False) -> CausalModel:
     if strict:
         made.be_strict()
     return made
+
+
+def cached(model: CausalModel, end: int | None = None) -> list[torch.Tensor]:
+    """Keys and values of each layer in turn, [1, heads, rows, dim]: copies of the rows up to ``end``, or of all
+    committed ones, however the buffer lays them out."""
+    found = []
+    for layer in model.cache.layers:
+        keys, rows = layer.keys, slice(model.length if end is None else end)
+        if isinstance(model.cache, NativeBuffer):
+            heads, capacity, dim = keys.shape[1:]
+            keys = keys.reshape(1, heads, capacity // 16, dim, 16).transpose(3, 4).reshape(keys.shape)
+        found += [keys[..., rows, :].clone(), layer.values[..., rows, :].clone()]
+    return found

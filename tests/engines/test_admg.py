@@ -28,6 +28,7 @@ from engines.report.events import Layers, Origin, Prefilled, Round
 from engines.runtime import Prices, Runtime
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from tests.conftest import ONE, make_llama, make_tokenizer
+from tests.engines.families import cached
 from tests.engines.test_laws import target_distribution
 from tests.engines.test_sublayers import CLEAR, UNCLEAR, wrapped
 from tests.engines.toys import ToyModel, answer, enumerate_outcomes, outcome
@@ -175,23 +176,18 @@ def deep() -> Runtime:
     return found
 
 
-def rows(on: Runtime, length: int) -> list[torch.Tensor]:
-    states = (states for layer in on.target.cache.layers for states in (layer.keys, layer.values))
-    return [one[..., :length, :].clone() for one in states]
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_after_every_round_the_rows_are_those_of_a_run_without_drafts(deep, temperature):
     deep.forget()
     *_, plain = run(deep, "autoregressive", new=40, temperature=temperature)
-    expected = rows(deep, deep.target.length)
+    expected = cached(deep.target)
     deep.forget()
     options = {"alpha": 0.9, "m": 3, "n": 1, "exit_start": 0.2}
     accepted, drafted = 0, 0
     for event in deep.run(Request((FIRST,), "admg", options, max_new_tokens=40, temperature=temperature)):
         if isinstance(event, Round | Prefilled):
             assert event.cache_length == deep.target.length == deep.target.cache.offset
-            for ours, theirs in zip(rows(deep, event.cache_length), expected):
+            for ours, theirs in zip(cached(deep.target, event.cache_length), expected):
                 torch.testing.assert_close(ours, theirs[..., : event.cache_length, :], atol=1e-4, rtol=1e-4)
         if isinstance(event, Round):
             accepted, drafted = accepted + len(event.path), drafted + len(event.draft.tokens)

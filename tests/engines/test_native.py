@@ -37,7 +37,7 @@ from engines.report.answer import Answer
 from engines.runtime import Runtime
 from tests.conftest import ONE, SMOLLM2, TEXTS, TURN, add_datastores, make_llama, make_tokenizer
 from tests.engines import test_lean
-from tests.engines.families import NAMED, TREES, make
+from tests.engines.families import NAMED, TREES, cached, make
 from tests.engines.test_lossless import IDS, VARIANTS
 from tests.engines.toys import HIDDEN
 from tests.heads import make_head, make_medusa
@@ -215,8 +215,7 @@ def long_text(name: str):
     for token in TEXT:
         logits.append(model.forward([token], [-1])[0])
         model.keep([0])
-    rows = [half[..., : len(TEXT), :].clone() for layer in model.cache.layers for half in (layer.keys, layer.values)]
-    return model, torch.stack(logits), rows
+    return model, torch.stack(logits), cached(model)
 
 
 @pytest.mark.parametrize("name", some(
@@ -243,9 +242,7 @@ def test_a_token_has_the_same_bits_however_it_is_fed(name, data):
         assert torch.equal(model.forward(tokens, parents)[own], logits[at : at + len(own)]), at
         model.keep(own)
         at += len(own)
-    for i, layer in enumerate(model.cache.layers):
-        assert torch.equal(layer.keys[..., : len(TEXT), :], rows[2 * i])
-        assert torch.equal(layer.values[..., : len(TEXT), :], rows[2 * i + 1])
+    assert all(map(torch.equal, cached(model), rows))
 
 
 def test_hidden_states_are_those_of_their_time():

@@ -17,7 +17,7 @@ from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.runtime import Prices, Runtime
 from tests.conftest import TURN, add_datastores, make_llama, make_tokenizer
-from tests.engines.families import CHAINS, NAMED, TREES, as_on_a_gpu, make
+from tests.engines.families import CHAINS, NAMED, TREES, as_on_a_gpu, cached, make
 from tests.engines.test_lossless import IDS, VARIANTS
 from tests.engines.toys import HIDDEN, MEASURED
 from tests.heads import make_head, make_medusa
@@ -108,11 +108,7 @@ def fed_alone(model: CausalModel, tokens: list[int], begun: int = 0) -> tuple[to
     for token in tokens[begun:]:
         logits.append(model.forward([token], [-1]))
         model.keep([0])
-    return torch.cat(logits), rows_of(model)
-
-
-def rows_of(model: CausalModel) -> list[torch.Tensor]:
-    return [t[..., : model.length, :].clone() for layer in model.cache.layers for t in (layer.keys, layer.values)]
+    return torch.cat(logits), cached(model)
 
 
 MODELS = ["llama", "qwen3", "qwen2 with window", "smollm3", "gemma2", "mpt", "llama4 with chunks"]
@@ -131,7 +127,7 @@ def shared(name: str, dtype) -> CausalModel:
 def test_whatever_is_fed_however_gives_the_same_bits(name, dtype, seed):
     model, dice = shared(name, dtype), random.Random(seed)
     text = [dice.randrange(260) for _ in range(dice.randrange(20, 40))]
-    expected, cached = fed_alone(model, text)
+    expected, rows = fed_alone(model, text)
     model.truncate(0)
     while model.length < len(text):
         at, here = model.length, dice.randrange(1, 12)
@@ -147,7 +143,7 @@ def test_whatever_is_fed_however_gives_the_same_bits(name, dtype, seed):
             logits = model.forward(path, parents)
         assert torch.equal(logits, expected[at : at + len(path)])
         model.keep(list(range(dice.randrange(1, len(path) + 1))))
-    assert all(torch.equal(a, b) for a, b in zip(rows_of(model), cached))
+    assert all(map(torch.equal, cached(model), rows))
 
 
 def test_hidden_states_and_cosines_are_those_of_the_usual_forward():
@@ -189,12 +185,12 @@ def test_drafts_without_some_sublayers_are_as_without_it():
 @pytest.mark.parametrize("name", ["mixtral", "falcon with alibi"])
 def test_experts_and_own_masks_give_the_same_bits(name):
     model = strict_model(name)
-    expected, cached = fed_alone(model, TEXT[:12])
+    expected, rows = fed_alone(model, TEXT[:12])
     model.truncate(0)
     model.extend(TEXT[:5])
     assert torch.equal(model.forward(TEXT[5:12], list(range(-1, 6))), expected[5:])
     model.keep(list(range(7)))
-    assert all(torch.equal(a, b) for a, b in zip(rows_of(model), cached))
+    assert all(map(torch.equal, cached(model), rows))
 
 
 @pytest.mark.thorough

@@ -14,7 +14,7 @@ from engines.model.causal_model import CausalModel
 from engines.model.loading import wrap
 from engines.model.sublayers import ATTENTION, MLP, find
 from tests.conftest import ONE, make_llama
-from tests.engines.families import CHAINS, NAMED, TREES, make
+from tests.engines.families import CHAINS, NAMED, TREES, cached, make
 from tests.tiers import families
 
 ANY = NAMED | TREES | CHAINS
@@ -156,7 +156,7 @@ def test_whatever_happens_meanwhile_the_rows_are_as_they_were(fed):
     model = wrapped("llama")
     model.truncate(0)
     model.extend(PROMPT)
-    rows = [layer.keys[..., : model.length, :].clone() for layer in model.cache.layers]
+    rows = cached(model)
     after = model.forward([8], [-1])
     model.drop()
     with pytest.raises(Broken), model.skipping(frozenset({0}), frozenset({1})):
@@ -171,8 +171,7 @@ def test_whatever_happens_meanwhile_the_rows_are_as_they_were(fed):
     kept = 4 if fed == "rewound" else len(PROMPT)
     assert model.tokens == PROMPT[:kept] and model.cache.offset == model.length == kept
     model.extend(PROMPT[kept:])
-    for layer, before in zip(model.cache.layers, rows):
-        torch.testing.assert_close(layer.keys[..., : model.length, :], before)
+    torch.testing.assert_close(cached(model), rows)
     torch.testing.assert_close(model.forward([8], [-1]), after)
     model.drop()
 

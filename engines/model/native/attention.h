@@ -1,19 +1,36 @@
 // Attention of a few rows over the columns that each of them sees, in pieces whose results are joined. Sums go by the
-// order of these columns, not by their places: so a row of a tree comes out as it would in plain text.
+// places of columns in a row's text, not by where they lie: so a row of a tree comes out as it would in plain text.
 #pragma once
 
 #include <algorithm>
 
 #include "vectors.h"
 
-constexpr int piece = 128;  // columns
+constexpr int tile = 16;    // columns whose keys lie beside each other in the cache: [dim][tile]
+constexpr int piece = 128;  // places
 constexpr int rows_at_once = 8;
+constexpr int heads_at_once = 4;
 
-// What a row sees: these columns, or the first ones.
+// Between a column's numbers [dim] and where they lie among all keys of a head, or its values.
+inline int64_t offset(int64_t dim, bool keys, int64_t column) {
+  return keys ? column / tile * tile * dim + column % tile : column * dim;
+}
+inline void place_column(const float* x, int64_t dim, bool keys, int64_t column, float* all) {
+  float* to = all + offset(dim, keys, column);
+  for (int64_t d = 0; d < dim; d++) to[keys ? d * tile : d] = x[d];
+}
+inline void take_column(const float* all, int64_t dim, bool keys, int64_t column, float* x) {
+  const float* from = all + offset(dim, keys, column);
+  for (int64_t d = 0; d < dim; d++) x[d] = from[keys ? d * tile : d];
+}
+
+// What a row sees: as many places of its text, from the lowest on. The column of a place is the place itself before
+// `plain`, and after that the one of this list, which begins with the lowest.
 struct Seen {
   const int32_t* columns;
-  int64_t count;
-  int64_t at(int64_t i) const { return columns ? columns[i] : i; }
+  int64_t lowest, count, plain;
+  int64_t end() const { return lowest + count; }
+  int64_t column(int64_t place) const { return place < plain ? place : columns[place - lowest]; }
 };
 
 // Of a piece: the largest score, and the sum of e^(score - largest).
@@ -21,7 +38,7 @@ struct Part {
   float largest, total;
 };
 
-// Rows of the heads that share keys and values [capacity][dim].
+// Rows of the heads that share keys [columns / tile][dim][tile] and values [columns][dim].
 struct Shared {
   const float *queries, *keys, *values;  // queries [rows][heads][dim]
   int64_t rows, heads, dim;
@@ -36,98 +53,159 @@ struct Parts {
   int64_t next_row, next_head;
 };
 
-template <int D>
-inline Floats scores(const float* query, const float* const* keys, int64_t dim) {
-  Floats products[lanes];
-#pragma GCC unroll 16
-  for (int j = 0; j < lanes; j++) {
-    Floats one = {};
-    for (int d = 0; d < (D ? D : dim) / lanes; d++) one += load(query + d * lanes) * load(keys[j] + d * lanes);
-    products[reversed(j)] = one;
-  }
-  return sums(products);
+// Vectors that sums of so many heads are kept of in registers.
+constexpr int vectors_at_once(int heads) {
+  int found = 8;
+  while (found > 1 && found * heads + heads + 1 > registers) found /= 2;
+  return found;
 }
 
-// The scores of `count` keys become weights: e^(score - largest), and zeros up to a whole vector.
-inline Part weigh(int64_t count, float* scores) {
+// Calls use(first vector, count as a constant) for all of `vectors`, `most` at a time while there are so many.
+template <int most, class Use>
+inline void in_steps(int64_t vectors, Use use, int64_t first = 0) {
+  for (; first + most <= vectors; first += most) use(first, std::integral_constant<int, most>());
+  if constexpr (most > 1)
+    if (first < vectors) in_steps<most / 2>(vectors, use, first);
+}
+
+// Products of the queries [heads][dim] of a row with the keys of so many columns, a multiple of a tile: [heads][piece].
+template <int heads>
+inline void products(const float* queries, const float* keys, int64_t dim, int64_t columns, float* out) {
+  in_steps<vectors_at_once(heads)>(columns / lanes, [=](int64_t first, auto count) {
+    constexpr int sums = heads * count;
+    Floats found[sums];
+    const Floats none = held(Floats{});
+#pragma GCC unroll 32
+    for (int i = 0; i < sums; i++) found[i] = none;
+    const float* from = keys + first * lanes / tile * tile * dim + first * lanes % tile;
+    for (int64_t d = 0; d < dim; d++) {
+#pragma GCC unroll 8
+      for (int v = 0; v < count; v++) {
+        const Floats key = held(load(from + v * lanes / tile * tile * dim + v * lanes % tile + d * tile));
+#pragma GCC unroll 4
+        for (int h = 0; h < heads; h++) found[v * heads + h] += queries[h * dim + d] * key;
+      }
+    }
+#pragma GCC unroll 32
+    for (int i = 0; i < sums; i++) store(out + i % heads * piece + (first + i / heads) * lanes, found[i]);
+  });
+}
+
+// Adds values, of which `at` says where they are, times the weights [heads][piece] of places `from` to `to` of a piece
+// to the sums [heads][next].
+template <int heads, class At>
+inline void add_up(const float* weights, int64_t from, int64_t to, int64_t dim, float* sums, int64_t next, At at) {
+  in_steps<vectors_at_once(heads)>(dim / lanes, [=](int64_t first, auto count) {
+    Floats found[heads * count];
+#pragma GCC unroll 32
+    for (int i = 0; i < heads * count; i++) found[i] = load(sums + i % heads * next + (first + i / heads) * lanes);
+    for (int64_t j = from; j < to; j++) {
+      const float* values = at(j) + first * lanes;
+#pragma GCC unroll 8
+      for (int v = 0; v < count; v++) {
+        const Floats value = held(load(values + v * lanes));
+#pragma GCC unroll 4
+        for (int h = 0; h < heads; h++) found[v * heads + h] += weights[h * piece + j] * value;
+      }
+    }
+#pragma GCC unroll 32
+    for (int i = 0; i < heads * count; i++) store(sums + i % heads * next + (first + i / heads) * lanes, found[i]);
+  });
+}
+
+// Products of a piece become weights: e^(score - largest) from place `from` to `to`.
+inline Part weigh(int64_t from, int64_t to, float scale, float cap, float* found) {
   const Ints places = numbered();
+  const auto here = [&](int64_t j) { return (places >= int32_t(from - j)) & (places < int32_t(to - j)); };
+  const int64_t begin = from / lanes * lanes;
   Floats most = all(-3e38f), total = {};
-  for (int64_t j = 0; j < count; j += lanes) {
-    const Floats found = load(scores + j);
-    most = chosen((found > most) & (places < int32_t(count - j)), found, most);
+  for (int64_t j = begin; j < to; j += lanes) {
+    Floats score = load(found + j) * scale;
+    if (cap) score = cap - 2 * cap / (1 + exponential(score * (2 / cap)));
+    most = chosen((score > most) & here(j), score, most);
+    store(found + j, score);
   }
   const float top = largest(most);
-  for (int64_t j = 0; j < count; j += lanes) {
-    const Floats one = chosen(places < int32_t(count - j), exponential(load(scores + j) - top), Floats{});
+  for (int64_t j = begin; j < to; j += lanes) {
+    const Floats one = chosen(here(j), exponential(load(found + j) - top), Floats{});
     total += one;
-    store(scores + j, one);
+    store(found + j, one);
   }
   return {top, sum(total)};
 }
 
-// Adds values, each `to_values` numbers after its key, times their weights to the sums [dim] of even and of odd ones.
-template <int D>
-inline void add_up(const float* weights, const float* const* keys, int64_t to_values, int64_t count, int64_t dim,
-                   float* evens, float* odds) {
-  constexpr int most = D ? std::min(D / lanes, registers / 4) : 1;  // vectors at a time
-  for (int64_t first = 0; first < dim / lanes; first += most) {
-    Floats even[most], odd[most];
-    for (int d = 0; d < most; d++) even[d] = load(evens + (first + d) * lanes), odd[d] = load(odds + (first + d) * lanes);
-    for (int64_t j = 0; j < count; j += 2)
-      for (int d = 0; d < most; d++) {
-        const int64_t place = to_values + (first + d) * lanes;
-        even[d] += weights[j] * load(keys[j] + place);
-        odd[d] += weights[j + 1] * load(keys[j + 1] + place);  // of weight 0 after the last
-      }
-    for (int d = 0; d < most; d++) store(evens + (first + d) * lanes, even[d]), store(odds + (first + d) * lanes, odd[d]);
+// The heads of a row some at a time: use(first, count as a constant).
+template <class Use>
+inline void some_heads(int64_t heads, Use use) {
+  const int64_t turns = (heads + heads_at_once - 1) / heads_at_once, size = (heads + turns - 1) / turns;
+  for (int64_t first = 0; first < heads; first += size) switch (std::min(size, heads - first)) {
+      case 1: use(first, std::integral_constant<int, 1>()); break;
+      case 2: use(first, std::integral_constant<int, 2>()); break;
+      case 3: use(first, std::integral_constant<int, 3>()); break;
+      default: use(first, std::integral_constant<int, 4>());
+    }
+}
+
+// The keys of the tile of these places of a row's text, as if each column lay at its place.
+inline void gather(const Seen& seen, int64_t place, const float* keys, int64_t dim, float* out) {
+  std::copy_n(keys + place * dim, tile * dim, out);
+  for (int64_t one = std::max(place, seen.plain); one < std::min(place + tile, seen.end()); one++) {
+    const int64_t column = seen.column(one);
+    const float* key = keys + offset(dim, true, column);
+    for (int64_t d = 0; d < dim; d++) out[d * tile + one - place] = key[d * tile];
   }
 }
 
-// A piece of what each row sees, from its column number `from` on; rows that see fewer are passed over. A few keys, then
-// a few values, serve all rows and heads while they are in the nearest cache.
-// room: [rows][heads][piece + dim].
-template <int D>
-void attend(const Shared& all_rows, const Seen* seen, int64_t from, float* room, const Parts& to) {
-  constexpr int at_once = D && D <= 64 ? piece : 32;  // columns whose keys or values stay in the nearest cache
-  const int64_t dim = all_rows.dim, heads = all_rows.heads;
-  const float* keys[rows_at_once][piece];
-  int64_t counts[rows_at_once], most = 0;
-  for (int64_t r = 0; r < all_rows.rows; r++) {
-    const int64_t count = counts[r] = std::clamp<int64_t>(seen[r].count - from, 0, piece);
-    most = std::max(most, count);
-    for (int64_t j = 0; j < (count + lanes - 1) / lanes * lanes; j++)
-      keys[r][j] = all_rows.keys + seen[r].at(from + std::min(j, count - 1)) * dim;
-  }
-  const auto each = [&](int64_t begin, auto use) {  // of those that see a column from `begin` on
-    for (int64_t r = 0; r < all_rows.rows; r++)
-      for (int64_t h = 0; h < heads && begin < counts[r]; h++)
-        use(r, h, room + (r * heads + h) * (piece + dim), to.sums + (r * to.next_row + h * to.next_head) * dim);
+// The products of all heads of a row with keys from place `from` to `end` of the piece that begins with place `begin`;
+// those before `plain` lie at their places. gathered: room for a tile.
+inline void scores(const Shared& shared, int64_t row, const Seen& seen, int64_t begin, int64_t from, int64_t end,
+                   int64_t plain, float* gathered, float* out) {
+  const float* queries = shared.queries + row * shared.next_row;
+  const auto all_heads = [&](const float* keys, int64_t place, int64_t columns) {
+    some_heads(shared.heads, [&](int64_t h, auto count) {
+      products<count>(queries + h * shared.dim, keys, shared.dim, columns, out + h * piece + place);
+    });
   };
-  for (int64_t begin = 0; begin < most; begin += at_once)
-    each(begin, [&](int64_t r, int64_t h, float* weights, float*) {
-      const float *query = all_rows.queries + r * all_rows.next_row + h * dim, cap = all_rows.cap;
-      for (int64_t j = begin; j < std::min<int64_t>(begin + at_once, counts[r]); j += lanes) {
-        Floats found = scores<D>(query, keys[r] + j, dim) * all_rows.scale;
-        if (cap) found = cap - 2 * cap / (1 + exponential(found * (2 / cap)));
-        store(weights + j, found);
-      }
-    });
-  each(0, [&](int64_t r, int64_t h, float* weights, float* sums) {
-    to.parts[r * to.next_row + h * to.next_head] = weigh(counts[r], weights);
-    std::fill(sums, sums + dim, 0.0f);
-    std::fill(weights + piece, weights + piece + dim, 0.0f);
+  int64_t place = from / tile * tile;
+  const int64_t tiles = (plain < end ? plain : end + tile - 1) / tile * tile;  // up to here read where they are
+  if (place < tiles) all_heads(shared.keys + (begin + place) * shared.dim, place, tiles - place);
+  for (place = std::max(place, tiles); place < end; place += tile) {
+    gather(seen, begin + place, shared.keys, shared.dim, gathered);
+    all_heads(gathered, place, tile);
+  }
+}
+
+// The piece of this number of what each row sees; rows that see nothing of it are passed over. Keys, and then values,
+// serve all rows while they are in a near cache. room: [rows][heads][piece], [tile][dim].
+inline void attend(const Shared& shared, const Seen* seen, int64_t number, float* room, const Parts& to) {
+  const int64_t dim = shared.dim, heads = shared.heads, begin = number * piece, next = to.next_head * dim;
+  const auto each = [&](auto use) {  // rows, which of the piece's places they see, up to where these are plain
+    for (int64_t r = 0; r < shared.rows; r++) {
+      const auto within = [&](int64_t place) { return std::clamp<int64_t>(place - begin, 0, piece); };
+      const int64_t from = within(seen[r].lowest), end = within(seen[r].end());
+      if (from < end) use(r, from, end, std::clamp(within(seen[r].plain), from, end), room + r * heads * piece);
+    }
+  };
+  each([&](int64_t r, int64_t from, int64_t end, int64_t plain, float* weights) {
+    scores(shared, r, seen[r], begin, from, end, plain, room + shared.rows * heads * piece, weights);
   });
-  for (int64_t begin = 0; begin < most; begin += at_once)
-    each(begin, [&](int64_t r, int64_t, float* weights, float* sums) {
-      add_up<D>(weights + begin, keys[r] + begin, all_rows.values - all_rows.keys,
-                std::min<int64_t>(at_once, counts[r] - begin), dim, sums, weights + piece);
+  each([&](int64_t r, int64_t from, int64_t end, int64_t, float* weights) {
+    for (int64_t h = 0; h < heads; h++)
+      to.parts[r * to.next_row + h * to.next_head] = weigh(from, end, shared.scale, shared.cap, weights + h * piece);
+  });
+  each([&](int64_t r, int64_t from, int64_t end, int64_t plain, float* weights) {
+    some_heads(heads, [&](int64_t h, auto count) {
+      const float* own = weights + h * piece;
+      float* sums = to.sums + r * to.next_row * dim + h * next;
+      for (int i = 0; i < count; i++) std::fill_n(sums + i * next, dim, 0.0f);
+      add_up<count>(own, from, plain, dim, sums, next, [&](int64_t j) { return shared.values + (begin + j) * dim; });
+      add_up<count>(own, plain, end, dim, sums, next,
+                    [&](int64_t j) { return shared.values + seen[r].column(begin + j) * dim; });
     });
-  each(0, [&](int64_t, int64_t, const float* weights, float* sums) {
-    for (int64_t d = 0; d < dim; d++) sums[d] += weights[piece + d];
   });
 }
 
-// What all pieces of a head give together, [dim].
+// What the pieces of a head give together, [dim].
 inline void join(const Part* parts, const float* sums, int64_t pieces, int64_t dim, float* out) {
   float top = parts[0].largest, total = 0;
   for (int64_t i = 1; i < pieces; i++) top = std::max(top, parts[i].largest);

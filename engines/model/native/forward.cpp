@@ -4,6 +4,7 @@
 // order for them.
 
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "attention.h"
@@ -42,7 +43,7 @@ struct Rows {
   float* stream;                      // the residual stream [count][width]
   float *last, *logits;  // what the last ones leave: after the final norm [count - first_last][width]; and their logits
   int64_t first_last, first_logits;  // [count - first_logits][vocabulary]
-  float* cache;                      // [layers][2 kv heads][capacity][dim], keys first
+  float* cache;  // [layers][2 kv heads][capacity][dim], keys first, these in tiles (``attention.h``)
   int64_t capacity;
   const float* const* masks;  // of each kind [count][first + count], 0 where a column is seen; or null: all before
   int64_t kinds;
@@ -51,35 +52,45 @@ struct Rows {
   float* const* watched;   // where the stream [count][width] goes: before the first sublayer, after each; or null
 };
 
+// What is written before it is read.
+template <class Kind>
+struct Unset : std::unique_ptr<Kind[]> {
+  explicit Unset(int64_t size) : std::unique_ptr<Kind[]>(new Kind[size]) {}
+};
+
 // What a product reads is followed by zeros up to the inputs that its weight has.
 struct Buffers {
-  std::vector<float> pairs, normed, states, attended, gate_up, gated, given, weights, sums;
-  RoundedRows rounded;
-  std::vector<Part> parts;
-  std::vector<int32_t> columns;  // [kinds][count][first + count]
-  std::vector<Seen> seen;        // [kinds][count]
   int64_t pieces;
+  std::vector<float> pairs, normed, attended, gated;
+  Unset<float> states, gate_up, given, weights, sums;
+  RoundedRows rounded;
+  Unset<Part> parts;
+  Unset<int32_t> columns;  // [kinds][count][first + count]
+  Unset<Seen> seen;        // [kinds][count]
 
   Buffers(const Model& m, const Rows& rows, int64_t threads)
-      : pairs(m.entry ? rows.count * m.entry->in : 0),
+      : pieces((rows.first + rows.count + piece - 1) / piece),
+        pairs(m.entry ? rows.count * m.entry->in : 0),
         normed(rows.count * m.layers->qkv.in),
-        states(rows.count * (m.heads + 2 * m.kv_heads) * m.dim),
         attended(rows.count * m.layers->output.in),
-        gate_up(rows.count * 2 * m.mlp),
         gated(rows.count * m.layers->down.in),
+        states(rows.count * (m.heads + 2 * m.kv_heads) * m.dim),
+        gate_up(rows.count * 2 * m.mlp),
         given(rows.count * m.width),
-        weights(threads * rows_at_once * (m.heads / m.kv_heads) * (piece + m.dim)),
+        weights(threads * room(m)),
+        sums(rows.count * m.heads * pieces * m.dim),
+        parts(rows.count * m.heads * pieces),
         columns(rows.masks ? rows.kinds * rows.count * (rows.first + rows.count) : 0),
-        seen(rows.kinds * rows.count),
-        pieces((rows.first + rows.count + piece - 1) / piece) {
+        seen(rows.kinds * rows.count) {
     for (int64_t i = 0; i < m.count; i++)
       for (const Weight* w : {&m.layers[i].qkv, &m.layers[i].output, &m.layers[i].gate_up, &m.layers[i].down})
         rounded.reserve(*w, rows.count);
     rounded.reserve(*m.head, rows.count);
     if (m.entry) rounded.reserve(*m.entry, rows.count);
-    parts.resize(rows.count * m.heads * pieces);
-    sums.resize(rows.count * m.heads * pieces * m.dim);
   }
+
+  // What a thread attends in.
+  static int64_t room(const Model& m) { return rows_at_once * (m.heads / m.kv_heads) * piece + tile * m.dim; }
 };
 
 // x [size] over its root mean square, times a weight that the root of `size` is in.
@@ -130,6 +141,17 @@ class Pass {
   template <class Use>
   void each(int64_t items, Use use) {
     for (int64_t i = member.from(items); i < member.to(items); i++) use(i);
+    member.sync();
+  }
+
+  // Each head of each row: those whose keys lie in one tile by one member, so that no two write to one line.
+  template <class Use>
+  void each_in_tiles(int64_t heads, Use use) {
+    const int64_t before = rows.first % tile, tiles = (before + rows.count + tile - 1) / tile;
+    for (int64_t i = member.number; i < heads * tiles; i += member.team.members) {
+      const int64_t begin = i / heads * tile - before;
+      for (int64_t row = std::max<int64_t>(begin, 0); row < std::min(begin + tile, rows.count); row++) use(row, i % heads);
+    }
     member.sync();
   }
 
@@ -185,17 +207,19 @@ class Pass {
   void look() {
     const int64_t columns = rows.first + rows.count;
     each(rows.kinds * rows.count, [&](int64_t i) {
-      const int64_t row = i % rows.count;
-      b.seen[i] = {nullptr, rows.first + row + 1};
+      const int64_t row = i % rows.count, all = rows.first + row + 1;
+      b.seen[i] = {nullptr, 0, all, all};
       if (!rows.masks) return;
       const float* mask = rows.masks[i / rows.count] + row * columns;
       int32_t* found = &b.columns[i * columns];
-      int64_t count = 0;
+      int64_t count = 0, plain = 0;
       for (int64_t column = 0; column < columns; column++) {
         found[count] = column;
         count += mask[column] == 0;
       }
-      b.seen[i] = {found, count};
+      const int64_t lowest = found[0] == 0 ? 0 : rows.positions[row] + 1 - count;
+      while (plain < count && found[plain] == lowest + plain) plain++;
+      b.seen[i] = {found, lowest, count, lowest + plain};
     });
   }
 
@@ -215,18 +239,15 @@ class Pass {
 
   void attention(const Layer& layer, int64_t index) {
     if (!rows.features || m.entry) norm(layer.norm, layer.qkv.in);
-    multiply(layer.qkv, b.normed.data(), b.states.data(), (m.heads + 2 * m.kv_heads) * m.dim, false);
+    multiply(layer.qkv, b.normed.data(), b.states.get(), (m.heads + 2 * m.kv_heads) * m.dim, false);
     rotate(layer, index);
-    switch (m.dim) {
-      case 64: attend_all<64>(layer, index); break;
-      case 128: attend_all<128>(layer, index); break;
-      case 256: attend_all<256>(layer, index); break;
-      default: attend_all<0>(layer, index);
-    }
+    attend_all(layer, index);
     each(rows.count * m.heads, [&](int64_t i) {
-      const int64_t pieces = (b.seen[layer.kind * rows.count + i / m.heads].count + piece - 1) / piece;
+      const Seen& seen = b.seen[layer.kind * rows.count + i / m.heads];
+      const int64_t first = seen.lowest / piece, pieces = (seen.end() - 1) / piece + 1 - first;
+      const int64_t at = i * b.pieces + first;
       float* out = &b.attended[i / m.heads * layer.output.in + i % m.heads * m.dim];
-      join(&b.parts[i * b.pieces], &b.sums[i * b.pieces * m.dim], pieces, m.dim, out);
+      join(&b.parts[at], &b.sums[at * m.dim], pieces, m.dim, out);
     });
     add(layer.output, b.attended.data(), layer.after_norm);
   }
@@ -234,7 +255,7 @@ class Pass {
   // Adds the product of x with a weight to the stream, normalised and scaled where the model does that.
   void add(const Weight& w, const float* x, const float* after) {
     if (!after && m.residual_scale == 1) return multiply(w, x, rows.stream, m.width, true);
-    multiply(w, x, b.given.data(), m.width, false);
+    multiply(w, x, b.given.get(), m.width, false);
     each(rows.count, [&](int64_t row) {
       float *given = &b.given[row * m.width], *stream = rows.stream + row * m.width;
       if (after) normalise(given, after, m.width, m.eps, given);
@@ -251,9 +272,8 @@ class Pass {
         float* x = &b.states[i / 2 * of_row * dim + first];
         normalise(x, layer.head_norms + first, size, m.eps, x);
       });
-    each(rows.count * of_row, [&](int64_t i) {
-      const int64_t row = i / of_row, head = i % of_row;
-      float* x = &b.states[i * dim];
+    each_in_tiles(of_row, [&](int64_t row, int64_t head) {
+      float* x = &b.states[(row * of_row + head) * dim];
       if (head < turned && layer.head_norms && !layer.joint)
         normalise(x, layer.head_norms + head * dim, dim, m.eps, x);
       if (head < turned && layer.rotated) {
@@ -267,18 +287,17 @@ class Pass {
       }
       if (head >= m.heads) {
         const int64_t slot = 2 * m.kv_heads * index + head - m.heads;
-        std::copy(x, x + dim, rows.cache + (slot * rows.capacity + rows.first + row) * dim);
+        place_column(x, dim, head < turned, rows.first + row, rows.cache + slot * rows.capacity * dim);
       }
     });
   }
 
   // A piece for all rows and the heads that share its keys, to whoever is free: it stays in the cache for them. Later
   // pieces are seen by fewer rows.
-  template <int D>
   void attend_all(const Layer& layer, int64_t index) {
     const int64_t shared = m.heads / m.kv_heads, dim = m.dim, row_size = (m.heads + 2 * m.kv_heads) * dim;
     const float* cache = rows.cache + 2 * m.kv_heads * index * rows.capacity * dim;
-    float* weights = &b.weights[member.number * rows_at_once * shared * (piece + dim)];
+    float* weights = &b.weights[member.number * Buffers::room(m)];
     for (int64_t i; (i = member.team.next(m.kv_heads * b.pieces)) < m.kv_heads * b.pieces;) {
       const int64_t head = i / b.pieces * shared, number = i % b.pieces;
       const float* keys = cache + i / b.pieces * rows.capacity * dim;
@@ -287,8 +306,8 @@ class Pass {
         const Shared some{&b.states[row * row_size + head * dim], keys, keys + m.kv_heads * rows.capacity * dim,
                           std::min<int64_t>(rows_at_once, rows.count - row), shared, dim, row_size,
                           float(m.score_scale), float(m.score_cap)};
-        attend<D>(some, &b.seen[layer.kind * rows.count + row], number * piece, weights,
-                  {&b.parts[place], &b.sums[place * dim], m.heads * b.pieces, b.pieces});
+        attend(some, &b.seen[layer.kind * rows.count + row], number, weights,
+               {&b.parts[place], &b.sums[place * dim], m.heads * b.pieces, b.pieces});
       }
     }
     member.sync();
@@ -296,7 +315,7 @@ class Pass {
 
   void mlp(const Layer& layer) {
     norm(layer.mlp_norm, layer.gate_up.in);
-    multiply(layer.gate_up, b.normed.data(), b.gate_up.data(), 2 * m.mlp, false);
+    multiply(layer.gate_up, b.normed.data(), b.gate_up.get(), 2 * m.mlp, false);
     const int64_t of_row = m.mlp / lanes;
     each(rows.count * of_row, [&](int64_t i) {
       const int64_t row = i / of_row, at = i % of_row * lanes;
@@ -367,6 +386,20 @@ void native_reorder(
       }
     });
   });
+}
+
+// Copies the keys and values of columns, in rising order, to `start` and on. cache [slots][heads][capacity][dim]: keys,
+// in tiles, and values in turn.
+void native_move(float* cache, int64_t slots, int64_t heads, int64_t capacity, int64_t dim, const int64_t* columns,
+                 int64_t count, int64_t start) {
+  std::vector<float> one(dim);
+  for (int64_t i = 0; i < slots * heads; i++)
+    for (int64_t n = 0; n < count; n++) {
+      const bool keys = i / heads % 2 == 0;
+      float* all = cache + i * capacity * dim;
+      take_column(all, dim, keys, columns[n], one.data());
+      place_column(one.data(), dim, keys, start + n, all);
+    }
 }
 
 // From token ids to logits.

@@ -94,6 +94,13 @@ def forward(model: NativeModel, tokens: Sequence[int], positions: Sequence[int],
     library().native_forward(ctypes.byref(model), ctypes.byref(call), torch.get_num_threads())
 
 
+def move(
+    store: torch.Tensor, slots: int, heads: int, capacity: int, dim: int, rows: Sequence[int], start: int
+) -> None:
+    """Copy these rows, in rising order, of a KV buffer [slots, heads, capacity, dim] to ``start`` and on."""
+    library().native_move(store.data_ptr(), slots, heads, capacity, dim, (_COUNT * len(rows))(*rows), len(rows), start)
+
+
 def obtainable() -> bool:
     """Whether there is native code in the package, or a compiler."""
     return _from_package() is not None or compiler() is not None
@@ -157,7 +164,8 @@ def _opened(file: Path) -> ctypes.CDLL:
     code.native_size.argtypes, code.native_size.restype = [_ANY], _COUNT
     code.native_reorder.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_forward.argtypes = [_ANY, _ANY, _COUNT]
-    for name in ("product", "unpack", "rows", "reorder", "forward"):
+    code.native_move.argtypes = [_ANY, *[_COUNT] * 4, _ANY, *[_COUNT] * 2]
+    for name in ("product", "unpack", "rows", "reorder", "forward", "move"):
         getattr(code, f"native_{name}").restype = None
     code.lookup_longest.argtypes, code.lookup_longest.restype = [_ANY, _ANY, _COUNT, _COUNT, _ANY], _COUNT
     code.lookup_rows.argtypes, code.lookup_rows.restype = [_ANY, *[_COUNT] * 5, _ANY, _ANY], None

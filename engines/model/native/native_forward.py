@@ -14,6 +14,7 @@ from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import Layer, LeanForward
 from engines.model.masks import Mask
 from engines.model.native import native_code
+from engines.model.native.native_buffer import NativeBuffer
 from engines.model.native.native_linear import NativeEmbedding, NativeLinear, rows_of
 
 LANES = 16  # numbers of a vector
@@ -25,6 +26,7 @@ class NativeForward(LeanForward):
     name = "native"
     causal = True
     invariant = True
+    buffer = NativeBuffer
     outputs: int
     """How many logits a row has."""
 

@@ -1,0 +1,18 @@
+"""The KV buffer of native code."""
+
+from __future__ import annotations
+
+import torch
+
+from engines.model.kv_buffer import KVBuffer
+from engines.model.native import native_code
+
+
+class NativeBuffer(KVBuffer):
+    """The buffer in the layout that native code reads fastest: of each head, the keys of 16 rows at a time [dim, 16],
+    and values [rows, dim] (attention.h)."""
+
+    @staticmethod
+    def _move(store: torch.Tensor, rows: list[int], start: int) -> None:
+        slots, _, heads, capacity, dim = store.shape
+        native_code.move(store, slots, heads, capacity, dim, rows, start)
