@@ -8,12 +8,13 @@ process of our own; a program that loads engines as a library may compile and di
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+
+from engines.libraries.uncollected import uncollected
 
 _COMPILER = "torch._dynamo"
 
@@ -22,23 +23,13 @@ def import_quickly() -> None:
     """Import torch and the parts of transformers that engines use, if nobody did before."""
     if "transformers" in sys.modules or _COMPILER in sys.modules:
         return
-    with _no_collection():  # thousands of modules, of which nothing is garbage
+    with uncollected():
         import torch
 
         with _stand_ins(torch):
             from engines.libraries import hf
 
             hf.make_tiny_model()  # each model that is made before its weights are read asks for the compiler once
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.freeze()
 
 
 @contextmanager

@@ -55,8 +55,9 @@ def _done(arguments: list[str]) -> int:
     except FileNotFoundError:  # libraries end the process where they look for it
         raise UsageProblem("the current folder no longer exists", "go to another one: cd ~") from None
     if not arguments:  # without the parser, so that the first screen is painted soon
-        from spec_tui.cli.application import open_application
-        from spec_tui.session.engine_commands import LoadRequest
+        with starting():
+            from spec_tui.cli.application import open_application
+            from spec_tui.session.engine_commands import LoadRequest
 
         return open_application(LoadRequest())
     with starting():

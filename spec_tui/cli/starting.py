@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from engines.libraries.uncollected import uncollected
+
 
 @contextmanager
 def starting() -> Iterator[None]:
@@ -14,7 +16,8 @@ def starting() -> Iterator[None]:
     shown = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) and os.environ.get("TERM") != "dumb"
     _write("spec-tui is starting ...\r" * shown)
     try:
-        yield
+        with uncollected():
+            yield
     finally:
         _write("\r\x1b[K" * shown)
 

@@ -195,6 +195,7 @@ class SpecTui(HasActions, HasBorder):
 def _settle_memory() -> None:
     """What is loaded now stays: the collector need not look at it in the middle of a frame."""
     gc.collect()
+    gc.enable()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
 
@@ -215,6 +216,7 @@ def run_app(
     """Run the application with an engine in its own process; the exit code."""
     from spec_tui.session.process import ProcessClient
 
+    gc.disable()  # until the first screen is painted (``_settle_memory``)
     check_theme(theme)
     _take_any_byte()
     client = ProcessClient()
