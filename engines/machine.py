@@ -23,6 +23,7 @@ if sys.platform == "linux":
     import resource
 
 _DAY, _LONGEST = 86_400, 90  # seconds; days that anything with an end is kept
+_NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # guests' time is in user and nice already
 _SECONDS, _MEMORY, _LARGEST = 10.0, 1 << 30, 64 << 20  # of a limited call: time, more memory, size of its result
 
 
@@ -124,15 +125,19 @@ class OtherLoad:
 
     @staticmethod
     def _seconds() -> float | None:
-        """Of all cores, of anything but this process."""
-        import psutil
+        own = os.times()
+        return None if (busy := busy_seconds()) is None else busy - own.user - own.system
 
-        try:
-            every, own = psutil.cpu_times(), psutil.Process().cpu_times()
-        except (psutil.Error, OSError, NotImplementedError):
-            return None
-        waiting = every.idle + getattr(every, "iowait", 0.0)
-        return sum(every) - getattr(every, "guest", 0.0) - waiting - own.user - own.system
+
+def busy_seconds() -> float | None:
+    """Time that all cores were at work, time stolen by a hypervisor included; None where the system does not say."""
+    import psutil
+
+    try:
+        times = psutil.cpu_times()._asdict()
+    except (psutil.Error, OSError, NotImplementedError):
+        return None
+    return sum(seconds for state, seconds in times.items() if state not in _NOT_BUSY)
 
 
 def ram() -> tuple[int | None, int | None]:

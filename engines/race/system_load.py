@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from time import perf_counter
 
+from engines.machine import busy_seconds
+
 _SCHEDULED = Path("/proc/thread-self/schedstat")
-_NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # guests' time is in user and nice already
 
 
 class LoadWatch:
@@ -41,17 +42,6 @@ def _own_seconds() -> float:
     except (psutil.Error, OSError, NotImplementedError):
         return spent
     return spent + sum(child.user + child.system for child in alive)
-
-
-def busy_seconds() -> float | None:
-    """Time that all cores were at work, time stolen by a hypervisor included."""
-    import psutil
-
-    try:
-        times = psutil.cpu_times()._asdict()
-    except (psutil.Error, OSError, NotImplementedError):
-        return None
-    return sum(seconds for state, seconds in times.items() if state not in _NOT_BUSY)
 
 
 def _waited_seconds() -> float | None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -16,6 +17,7 @@ from engines.folders import model_label
 from engines.hub.known_models import choose, known_name
 from engines.machine import processors
 from engines.race.result import Disturbance
+from engines.race.system_load import LoadWatch
 from engines.report.events import (
     Audited,
     Failed,
@@ -41,7 +43,6 @@ from spec_tui.session.engine_commands import Audit, BuildDatastore, Load, LoadRe
 from spec_tui.session.history import Entry, History, numbered
 from spec_tui.session.jobs import Jobs, SessionChange
 from spec_tui.session.kept_settings import KeptSettings, keep_head, with_head
-from spec_tui.session.other_programs import OtherPrograms
 from spec_tui.session.replay_client import ReplayClient, request_of
 from spec_tui.session.settings import ChatSettings
 
@@ -53,6 +54,7 @@ PURPOSES: dict[Purpose, str] = {
     "baseline": "the baseline", "layers": "the layers", "every row": "every row of the answer",
     "branch": "another future",
 }
+_ROUGH = 0.5  # seconds: systems count the time of cores in steps of some 10 ms
 REFUSED = "This is a replay: no model is loaded."
 
 
@@ -116,7 +118,7 @@ class ChatSession:
         self._before: LoadRequest | None = None  # what was loaded before the load under way
         self._failed_load: LoadRequest | None = None  # the last one that failed
         self._fetched = False  # something was downloaded by the load under way
-        self._others: OtherPrograms | None = None
+        self._load: LoadWatch | None = None  # during the run under way
 
     # -- what a person does -----------------------------------------------------------------------
     def start(self) -> None:
@@ -364,8 +366,7 @@ class ChatSession:
         return happened
 
     def _run(self, turn: Turn, doing: str) -> None:
-        engine = self.client.pid
-        self._others = OtherPrograms(engine) if engine is not None else None
+        self._load = LoadWatch() if self.client.pid is not None else None
         self.jobs.submit(Run(turn.request), partial(self._on_run_event, turn), doing, turn)
 
     def history(self) -> tuple[tuple[str, str], ...]:
@@ -451,9 +452,7 @@ class ChatSession:
         return "ready"
 
     def _ended(self, turn: Turn) -> SessionChange:
-        found = self._others.stop() if self._others is not None else None
-        served = self.ready is not None and self.ready.served  # on this machine the server itself is another program
-        turn.disturbed = None if served else found
+        turn.disturbed = self._disturbance()
         run, rate = turn.run, turn.run.metrics.tokens_per_second
         # a few tokens of a stopped run are no rate to compare with, nor is a run for something else
         whole = run.finished.reason != "cancelled" and turn.purpose in (None, "baseline")
@@ -470,6 +469,13 @@ class ChatSession:
         if not run.text and run.finished.reason == "cancelled" and self.client.capabilities.ask:
             self._give_back(turn)
         return "finished"
+
+    def _disturbance(self) -> Disturbance | None:
+        """What other programs took meanwhile; of a server on this machine nothing is known, as it is one itself."""
+        if self._load is None or (self.ready is not None and self.ready.served):
+            return None
+        seconds, others, _ = self._load.stop()
+        return None if others is None or seconds < _ROUGH else Disturbance(others / seconds, None, os.cpu_count() or 1)
 
     def _broke(self, turn: Turn, event: Failed) -> SessionChange:
         if not self.client.capabilities.ask:
