@@ -6,10 +6,11 @@ import errno
 import json
 import os
 import select
+import shutil
 import stat
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import IO, Any
 
@@ -148,6 +149,40 @@ def write_json(file: Path, value: Any) -> None:
     """Write a file whole or not at all, its folder too. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps(value).encode())
+
+
+def setting_file(name: str) -> Path:
+    """A file of what was chosen last, whether it exists or not."""
+    return data() / "settings" / name
+
+
+def kept_setting(name: str) -> dict[str, Any]:
+    """What such a file holds; empty where it is not there, or damaged."""
+    try:
+        found = json.loads(setting_file(name).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def keep_setting(name: str, **values: Any) -> None:
+    """Write such a file. What cannot be written is not kept."""
+    with suppress(OSError):
+        write_json(setting_file(name), values)
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes left on the disk of a folder, whether that exists or not."""
+    return shutil.disk_usage(next(path for path in (folder, *folder.absolute().parents) if path.exists())).free
+
+
+def writable_folder() -> Path:
+    """The current folder; where it cannot be written, that of the user's documents."""
+    if os.access(here := Path.cwd(), os.W_OK):
+        return here
+    from platformdirs import user_documents_path
+
+    return user_documents_path()
 
 
 def write_whole(file: Path, data: bytes, replace: bool = True) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from engines import folders
 from engines.datastores.datastore_events import Built, DatastoreList, Estimated, Probed
 from engines.datastores.storage import catalog
 from engines.progress import Progress, no_progress
@@ -48,7 +49,7 @@ class DatastoreService:
         corpus = open_corpus(spec, self._model, progress)
         estimate = estimate_build(spec, corpus, self._model.tokenizer, self._model)
         skipped = dict(sorted(getattr(corpus, "skipped", {}).items()))
-        return Estimated(spec.name, estimate, catalog.free_bytes(), skipped)
+        return Estimated(spec.name, estimate, folders.free_bytes(catalog.home()), skipped)
 
     def build(self, spec: BuildSpec, progress: Progress = no_progress, fresh: bool = False) -> Built:
         """Build a datastore, or continue its unfinished build. What ``progress`` raises interrupts it; what is done

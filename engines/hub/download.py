@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from threading import Event, Lock, Thread
 from typing import IO, Any
 
 from engines.errors import ModelUnavailable
+from engines.folders import free_bytes
 from engines.hub import hub_cache as cache
 from engines.hub.download_progress import DownloadProgress, in_bytes
 from engines.hub.hub_api import AGAIN, TICK, Listing, RemoteFile, content, hub_errors
@@ -117,8 +117,7 @@ class Download:
 
 def check_room(size: int, name: str) -> None:
     """Raises ModelUnavailable where the disk of the cache has less room than ``size`` bytes."""
-    place = next(p for p in (cache.folder(), *cache.folder().absolute().parents) if p.exists())
-    free = shutil.disk_usage(place).free
+    free = free_bytes(cache.folder())
     if size > free:
         raise ModelUnavailable(
             f"{name} takes {in_bytes(size)} more, the disk of {cache.folder()} has {in_bytes(free)} free",

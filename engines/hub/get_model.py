@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from engines import folders
 from engines.errors import ModelUnavailable
 from engines.hub import hub_api, hub_cache
 from engines.hub.download import Download, Progress
@@ -219,8 +220,7 @@ def _differs(model: KnownModel) -> ModelUnavailable:
 def check_room(model: KnownModel, size: int) -> None:
     """Raises ModelUnavailable where the disk has less room than ``size`` bytes."""
     folder = model.path.parent
-    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    free = shutil.disk_usage(place).free
+    free = folders.free_bytes(folder)
     if free < size:
         raise ModelUnavailable(
             f"{model.name} takes {in_bytes(size)} more, the disk of {folder} has {in_bytes(free)} free",

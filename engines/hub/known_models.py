@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engines.errors import ModelUnavailable
-from engines.folders import data, sample_model, sample_models, shipped, write_json
+from engines.folders import data, free_bytes, keep_setting, kept_setting, sample_model, sample_models, shipped
 from engines.hub.download_progress import in_bytes
-from engines.hub.untrusted_json import read_object
 from engines.machine import ram
 
 SAMPLE = "sample"
+_CHOSEN = "model.json"
 _MUCH = 2 * 10**9  # bytes of memory that not every machine has to spare
 
 
@@ -66,8 +64,7 @@ class KnownModel:
     @property
     def lacking(self) -> str:
         """What this machine has too little of for it, a sentence without its full stop; "" for nothing."""
-        place = next(path for path in (data(), *data().absolute().parents) if path.exists())
-        memory, room, said = ram()[1], shutil.disk_usage(place).free, []
+        memory, room, said = ram()[1], free_bytes(data()), []
         if memory is not None and memory < self.memory:
             said.append(f"{in_bytes(memory)} of memory are free")
         if room < self.bytes:
@@ -243,10 +240,7 @@ def default_notice() -> str:
 
 def chosen() -> str:
     """What was chosen to answer where no model is named: a known name or ``SAMPLE``; "" where nothing was."""
-    try:
-        name = read_object(_chosen_file()).get("model")
-    except (OSError, ValueError):
-        return ""
+    name = kept_setting(_CHOSEN).get("model")
     return name if isinstance(name, str) and name in (SAMPLE, *KNOWN) else ""
 
 
@@ -254,12 +248,7 @@ def choose(name: str) -> None:
     """Let a known model, or ``SAMPLE``, answer where none is named, from now on. Other names, and what cannot be
     written, change nothing."""
     if name in (SAMPLE, *KNOWN) and name != chosen():
-        with suppress(OSError):
-            write_json(_chosen_file(), {"model": name})
-
-
-def _chosen_file() -> Path:
-    return data() / "settings" / "model.json"
+        keep_setting(_CHOSEN, model=name)
 
 
 def _answering() -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Context, Option, Typer
 
 from engines.errors import DatastoreProblem, UsageProblem
+from engines.folders import free_bytes
 from engines.hub.download_progress import in_bytes
 from engines.report.encoding import plain
 from engines.report.wording import counted
@@ -288,10 +289,10 @@ def tokenizer_of(load: LoadRequest) -> Any:
 
 def _print_estimate(estimate: BuildEstimate) -> None:
     """The estimate, and a note if the disk has too little space for it."""
-    from engines.datastores.storage.catalog import free_bytes
+    from engines.datastores.storage.catalog import home
 
     narrate(", ".join(estimate_parts(estimate)))
-    free = free_bytes()
+    free = free_bytes(home())
     if estimate.building and estimate.building > free:
         narrate(f"note: the disk has {in_bytes(free)} left; SPEC_TUI_DATA_DIR chooses another place for datastores")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.errors import UsageProblem
+from engines.folders import writable_folder
 from engines.race.interval import METHOD
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun, RaceResult, started_here
@@ -227,11 +227,7 @@ def export(result: RaceResult, asked: Race, parent: Path | None = None) -> Path:
 
 def _folder(parent: Path | None) -> Path:
     """A new folder."""
-    parent = parent or Path.cwd()
-    if not os.access(parent, os.W_OK):
-        from platformdirs import user_documents_path
-
-        parent = user_documents_path()
+    parent = parent or writable_folder()
     name = f"spec-tui-race-{datetime.now():%Y%m%d-%H%M%S}"
     folder = next(f for n in count() if not (f := parent / (f"{name}-{n}" if n else name)).exists())
     folder.mkdir(parents=True)

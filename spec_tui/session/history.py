@@ -8,8 +8,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
@@ -30,7 +30,6 @@ SETTING = folders.HISTORY_SETTING
 _ABOUT = "entry.json"
 _MOST = 1 << 16  # bytes of ``entry.json`` that are read
 _LONGEST = 16 << 20  # bytes of a trace's first line that are read
-_OFF = "SPEC_TUI_HISTORY=off keeps nothing"
 
 
 @dataclass(slots=True)
@@ -55,16 +54,14 @@ class Entry:
         """Write these runs, each under its name (``[A-Za-z0-9=.-]``), and remove all others. A run that is there
         already is not written again. Where another window deleted the entry, all of it is written anew. Raises
         UsageProblem where the disk refuses; what was there before is as it was, or has more."""
-        try:
+        with _saving():
             self._heed_others()
             for name, run in runs.items():
                 if self._kept.get(name) is not run:
-                    _write(self.folder / f"{name}.jsonl", written(run.events))
+                    folders.write_whole(self.folder / f"{name}.jsonl", written(run.events))
             for file in self._files():
                 if file.stem not in runs:
                     file.unlink()
-        except OSError as error:
-            raise UsageProblem(f"this cannot be saved: {error.strerror}", _OFF) from None
         self._kept = dict(runs)
         self.changed, self.count = time.time(), len(runs)
         self._describe()
@@ -129,10 +126,8 @@ class Entry:
 
     def _describe(self) -> None:
         words = {"title": self.title, "about": self.about, "changed": self.changed, "count": self.count}
-        try:
-            _write(self.folder / _ABOUT, json.dumps(words).encode())
-        except OSError as error:
-            raise UsageProblem(f"this cannot be saved: {error.strerror}", _OFF) from None
+        with _saving():
+            folders.write_whole(self.folder / _ABOUT, json.dumps(words).encode())
 
 
 class History:
@@ -160,11 +155,9 @@ class History:
 
     def begin(self, kind: Kind, title: str, about: str = "", runs: Mapping[str, RunState] | None = None) -> Entry:
         """A new entry with these runs. Raises UsageProblem where the disk refuses."""
-        try:
+        with _saving():
             (self.folder / kind).mkdir(parents=True, exist_ok=True)
             folder = _new_folder(self.folder / kind)
-        except OSError as error:
-            raise UsageProblem(f"this cannot be saved: {error.strerror}", _OFF) from None
         entry = Entry(folder, title.strip() or "untitled", about)
         try:
             entry.keep(runs or {})
@@ -177,6 +170,15 @@ class History:
 def numbered(runs: Iterable[RunState]) -> dict[str, RunState]:
     """Runs under names that keep their order."""
     return {f"{number:04d}": run for number, run in enumerate(runs, 1)}
+
+
+@contextmanager
+def _saving() -> Iterator[None]:
+    """Raises UsageProblem where the disk refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageProblem(f"this cannot be saved: {error.strerror}", "SPEC_TUI_HISTORY=off keeps nothing") from None
 
 
 def _new_folder(parent: Path) -> Path:
@@ -195,13 +197,3 @@ def _read(folder: Path) -> Entry:
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         pass
     return entry
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Write a file whole or not at all. Raises OSError."""
-    part = file.with_suffix(".part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ the view of texts, and which lessons were finished. A file that is damaged, or n
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -18,7 +19,6 @@ from engines import folders, methods
 from engines.errors import RunFailed, UsageProblem
 from engines.folders import typed_path
 from engines.heads.local_heads import AUTO, NONE, local_heads, may_be_on_hub, place_of
-from engines.hub.untrusted_json import read_object
 from engines.request import Request
 from spec_tui.present.token_styles import OUTCOME, VIEWS
 from spec_tui.session.engine_commands import LoadRequest
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _HEAD = "-head.json"
 _PROMPTS = "prompts.json"
 _LESSONS = "lessons.json"
+_VIEW = "view.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,75 +120,59 @@ def keep_head(load: LoadRequest) -> None:
         return
     ours, named = any(head.name == load.head for head in local_heads()), typed_path(load.head)
     head = str(named.resolve()) if named.is_dir() and not ours else load.head
-    with suppress(OSError):
-        folders.write_json(_file(load, _HEAD), {"model": _name(load), "head": head})
+    folders.keep_setting(_file_name(load, _HEAD), model=_name(load), head=head)
 
 
 def keep_prompts(file: Path | None) -> None:
     """Keep which file of prompts was evaluated with last; None: our own. What cannot be written is not kept."""
-    with suppress(OSError):
-        folders.write_json(folders.data() / "settings" / _PROMPTS, {"file": str(file.absolute()) if file else ""})
+    folders.keep_setting(_PROMPTS, file=str(file.absolute()) if file else "")
 
 
 def kept_prompts() -> str:
     """That file's path, as far as it is still there; "" for our own prompts."""
-    try:
-        file = read_object(folders.data() / "settings" / _PROMPTS).get("file")
-        return file if isinstance(file, str) and Path(file).is_file() else ""
-    except (OSError, ValueError):
-        return ""
+    file = folders.kept_setting(_PROMPTS).get("file")
+    return file if isinstance(file, str) and os.path.isfile(file) else ""
 
 
 def finished_lessons() -> frozenset[str]:
     """Names of the lessons that were gone through to their ends."""
-    try:
-        found = read_object(folders.data() / "settings" / _LESSONS).get("finished")
-    except (OSError, ValueError):
-        return frozenset()
+    found = folders.kept_setting(_LESSONS).get("finished")
     return frozenset(name for name in found if isinstance(name, str)) if isinstance(found, list) else frozenset()
 
 
 def finish_lesson(name: str) -> None:
     """Keep that a lesson was gone through. What cannot be written is not kept."""
-    with suppress(OSError):
-        folders.write_json(
-            folders.data() / "settings" / _LESSONS, {"finished": sorted(finished_lessons() | {name})})
+    folders.keep_setting(_LESSONS, finished=sorted(finished_lessons() | {name}))
 
 
 def _kept_head(load: LoadRequest) -> str | None:
     """The head that is kept for a model, as far as it is still there."""
-    try:
-        kept = read_object(_file(load, _HEAD))
-        head = kept.get("head")
-        if kept.get("model") != _name(load) or not isinstance(head, str):
-            return None
-        return head if place_of(head) is not None or may_be_on_hub(head) else None
-    except (OSError, ValueError, UsageProblem):
+    kept = folders.kept_setting(_file_name(load, _HEAD))
+    head = kept.get("head")
+    if kept.get("model") != _name(load) or not isinstance(head, str):
         return None
+    with suppress(OSError, ValueError, UsageProblem):
+        return head if place_of(head) is not None or may_be_on_hub(head) else None
+    return None
 
 
 def kept_view() -> str:
     """The view of texts that was chosen last; the first where none was."""
-    try:
-        view = read_object(_view_file()).get("view")
-    except (OSError, ValueError):
-        return OUTCOME
+    view = folders.kept_setting(_VIEW).get("view")
     return view if isinstance(view, str) and view in VIEWS else OUTCOME
 
 
 def keep_view(view: str) -> None:
     """Begin with this view of ``VIEWS`` from now on. What cannot be written is not kept."""
-    with suppress(OSError):
-        folders.write_json(_view_file(), {"view": view})
-
-
-def _view_file() -> Path:
-    return folders.data() / "settings" / "view.json"
+    folders.keep_setting(_VIEW, view=view)
 
 
 def _file(load: LoadRequest, ending: str = ".json") -> Path:
-    digest = hashlib.blake2b(_name(load).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return folders.data() / "settings" / f"{digest}{ending}"
+    return folders.setting_file(_file_name(load, ending))
+
+
+def _file_name(load: LoadRequest, ending: str) -> str:
+    return hashlib.blake2b(_name(load).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() + ending
 
 
 def _name(load: LoadRequest) -> str:

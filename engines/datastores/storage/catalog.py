@@ -70,11 +70,6 @@ def home() -> Path:
     return folders.data() / "datastores"
 
 
-def free_bytes() -> int:
-    """Bytes left on the disk of the user's datastores."""
-    return shutil.disk_usage(next(p for p in (home(), *home().parents) if p.exists())).free
-
-
 def find(name: str) -> Path:
     """The folder of a datastore; the user's own comes before a shipped one of the same name.
 

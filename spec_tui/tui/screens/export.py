@@ -3,7 +3,6 @@ where no file can be written, what would be saved is copied."""
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from textual.app import App
 from textual.content import Content
 
 from engines.errors import SpecError
-from engines.folders import write_whole
+from engines.folders import writable_folder, write_whole
 from engines.report.run_state import RunState
 from engines.report.traces import Trace, written
 from spec_tui.export.formats import FORMATS, ExportOptions
@@ -85,12 +84,8 @@ def save(data: bytes, ending: str, folder: Path | None = None) -> Path:
         UsageProblem: the session has no access to this machine.
     """
     HostAccess.here().need("saving a file")
-    folder = folder or Path.cwd()
-    if not os.access(folder, os.W_OK):
-        from platformdirs import user_documents_path
-
-        folder = user_documents_path()
-        folder.mkdir(parents=True, exist_ok=True)
+    folder = folder or writable_folder()
+    folder.mkdir(parents=True, exist_ok=True)
     name = f"spec-tui-{datetime.now():%Y%m%d-%H%M%S}"
     for number in range(1000):
         path = folder / (f"{name}.{ending}" if not number else f"{name}-{number}.{ending}")
