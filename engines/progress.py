@@ -49,9 +49,7 @@ def no_progress(_: BuildProgress) -> None:
     """Ignores progress."""
 
 
-def unless(
-    cancelled: Callable[[], bool], progress: Callable[[Loading], None], what: str
-) -> Callable[[Loading], None]:
+def unless(cancelled: Callable[[], bool], progress: Callable[[Loading], None], what: str) -> Callable[[Loading], None]:
     """Progress that raises StartCancelled in what reports to it, once that is cancelled; ``what`` that is, in words."""
     def told(step: Loading) -> None:
         if cancelled():

@@ -76,9 +76,7 @@ class Request:
         return laws.find(self.law).varies(self.temperature)
 
 
-def _within(
-    name: str, value: float, low: float, high: float | None, open_low: bool = False, also: str = ""
-) -> None:
+def _within(name: str, value: float, low: float, high: float | None, open_low: bool = False, also: str = "") -> None:
     ok = (value > low if open_low else value >= low) and (high is None or value <= high)
     if not ok:
         bound = f"{'above' if open_low else 'at least'} {low}"

@@ -40,13 +40,7 @@ from engines.methods.shared.datastore_probe import probe
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LEAST_RECENT, FeatureRequest
 from engines.model.load_options import LoadOptions
-from engines.model.loading import (
-    LoadedDraft,
-    load_draft,
-    load_models,
-    native_here,
-    no_draft_fits,
-)
+from engines.model.loading import LoadedDraft, load_draft, load_models, native_here, no_draft_fits
 from engines.model.penalties import Penalties
 from engines.model.thread_governor import ThreadGovernor
 from engines.progress import Progress, SomeProgress

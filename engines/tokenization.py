@@ -31,9 +31,7 @@ _SIMPLE = (
 )
 
 
-def encode(
-    tokenizer: Tokenizer, request: Request, vocab_size: int
-) -> tuple[list[int], tuple[str, ...]]:
+def encode(tokenizer: Tokenizer, request: Request, vocab_size: int) -> tuple[list[int], tuple[str, ...]]:
     """Token ids of the prompt, and warnings.
 
     With a chat template the conversation is rendered with it, ready for the assistant's turn; with ``raw``, or where
@@ -155,9 +153,7 @@ def _going_on(tokenizer: Tokenizer, inside: bool) -> Iterator[None]:
         cut.prepend_scheme = "first"
 
 
-def _render(
-    tokenizer: Tokenizer, conversation: tuple[tuple[str, str], ...], answer: bool = True
-) -> str:
+def _render(tokenizer: Tokenizer, conversation: tuple[tuple[str, str], ...], answer: bool = True) -> str:
     """The text of a conversation, ready for an ``answer`` or not. A template is a program of the model's author: it may
     run for ever, or fill the memory. Limits take a process, and most templates show that they need none."""
     messages = [{"role": role, "content": content} for role, content in conversation]

@@ -42,9 +42,7 @@ class PairedRatio:
         return sum(ratio > 1 for ratio in self.each)
 
     @classmethod
-    def of(
-        cls, mine: Mapping[Key, Pace], theirs: Mapping[Key, Pace], noise: float | None = None
-    ) -> PairedRatio | None:
+    def of(cls, mine: Mapping[Key, Pace], theirs: Mapping[Key, Pace], noise: float | None = None) -> PairedRatio | None:
         """The ratio of two lanes over the runs that both have; None where there is none, or nothing was timed.
 
         Args:

@@ -82,9 +82,7 @@ def audit(
     )
 
 
-def _penalised(
-    answer: Answer, read: Sequence[int], rows: int, first: int, table: np.ndarray
-) -> Iterator[np.ndarray]:
+def _penalised(answer: Answer, read: Sequence[int], rows: int, first: int, table: np.ndarray) -> Iterator[np.ndarray]:
     """The rows [vocabulary] of a table one by one, repetitions in the text before each penalised as in the run;
     ``first`` is the place of its first one among the ``rows``."""
     penalties = Penalties(answer.repetition_penalty, answer.no_repeat_ngram_size)
@@ -214,9 +212,7 @@ def _ulp(value: float, dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps * 2.0 ** np.floor(np.log2(max(value, torch.finfo(dtype).tiny)))
 
 
-def _finding(
-    answer: Answer, chooses: bool, seen: list[_JudgedRow], tolerance: float
-) -> tuple[Finding, int | None]:
+def _finding(answer: Answer, chooses: bool, seen: list[_JudgedRow], tolerance: float) -> tuple[Finding, int | None]:
     """The verdict, and the token of the answer that it is about."""
     first_bug = next((i for i, s in enumerate(seen) if s.gap > tolerance), None)
     first_differing = next((i for i, s in enumerate(seen) if s.differs), None)

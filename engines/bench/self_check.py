@@ -43,8 +43,7 @@ def check_engines() -> list[EngineCheck]:
     plain, _ = generate_runs.load(runtime.ready, runtime.target.dtype, draft=False)
     lane, = generate_lanes([Lane(methods.baseline().id)])
     generator = generate_runs.Generator(plain, None, runtime)
-    expected = next(event.tokens for event in generator.run(lane.of(request))
-                    if isinstance(event, Finished))
+    expected = next(event.tokens for event in generator.run(lane.of(request)) if isinstance(event, Finished))
     return [_checked(runtime, engine, request, expected) for engine in engines]
 
 

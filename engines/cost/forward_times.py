@@ -32,8 +32,7 @@ class ForwardTimes:
         if took <= 0:
             return
         a, b, ratio = one / foreseen, 1 - one / foreseen, min(took / foreseen, _SLOWEST)
-        self._sums = [_MEMORY * old + new for old, new in zip(
-            self._sums, (a * a, a * b, b * b, a * ratio, b * ratio))]
+        self._sums = [_MEMORY * old + new for old, new in zip(self._sums, (a * a, a * b, b * b, a * ratio, b * ratio))]
         aa, ab, bb, ar, br = self._sums
         aa, bb, ab = aa + _ALIKE + _AS_FORESEEN, bb + _ALIKE + _AS_FORESEEN, ab - _ALIKE
         ar, br = ar + _AS_FORESEEN, br + _AS_FORESEEN

@@ -137,9 +137,7 @@ class HiddenStateCache:
         return True
 
 
-def states_of(
-    target: CausalModel, tokens: Sequence[int], layers: Sequence[int]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def states_of(target: CausalModel, tokens: Sequence[int], layers: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Taps [tokens, taps * width] and final states [tokens, width] in float16 of a text that the target reads. Its
     features must be requested."""
     target.truncate(0)

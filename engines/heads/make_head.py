@@ -19,15 +19,7 @@ from engines.heads.hidden_state_cache import HiddenStateCache, Text, size_on_dis
 from engines.heads.medusa_network import MedusaNetwork
 from engines.heads.medusa_student import MedusaStudent
 from engines.heads.network import HeadNetwork
-from engines.heads.training import (
-    HELD_OUT,
-    HeadRecipe,
-    HeadTrainer,
-    TargetParts,
-    TrainingProgress,
-    frequent,
-    split,
-)
+from engines.heads.training import HELD_OUT, HeadRecipe, HeadTrainer, TargetParts, TrainingProgress, frequent, split
 from engines.heads.training_time_test import EagleStudent
 from engines.libraries.hf import text_config
 

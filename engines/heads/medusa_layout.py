@@ -84,9 +84,7 @@ def _stacked(
     return torch.stack(found).unflatten(0, (heads, depth))
 
 
-def _rows(
-    saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], heads: int, width: int
-) -> torch.Tensor | None:
+def _rows(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], heads: int, width: int) -> torch.Tensor | None:
     """Their language modelling heads, [heads, n, width], or one for all [n, width]; None: the target's. Raises
     ValueError."""
     each = {}

@@ -208,8 +208,7 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
         (errors.RepositoryNotFoundError, f"the hub has no model {name}", "check the id, or log in if it is private"),
         (errors.RevisionNotFoundError, f"{name} has no revision {revision or 'main'}",
          "give a branch, a tag or a whole commit hash of its page on the hub"),
-        (errors.OfflineModeIsEnabled,
-         f"{at_revision(name, revision)} {NOT_FETCHED}", OFFLINE),
+        (errors.OfflineModeIsEnabled, f"{at_revision(name, revision)} {NOT_FETCHED}", OFFLINE),
         (errors.HFValidationError, f"{name!r} is neither a folder nor a hub id", "hub ids look like owner/name"),
     )
     if found := next((words for kind, *words in known if isinstance(error, kind)), None):

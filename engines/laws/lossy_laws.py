@@ -101,9 +101,7 @@ class Redraw(Lossy):
         return len(row)
 
 
-def first_token(
-    tree: DraftTree, rows: Sequence[Sequence[int]], chances: Sequence[float], p: np.ndarray
-) -> np.ndarray:
+def first_token(tree: DraftTree, rows: Sequence[Sequence[int]], chances: Sequence[float], p: np.ndarray) -> np.ndarray:
     """The distribution of a round's first token under this law, float64 [vocabulary], exactly.
 
     Rows match independently of each other, row r at least k tokens long with the product of its first k ``chances``. It

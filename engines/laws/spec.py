@@ -365,8 +365,7 @@ class TypicalSpec(LossySpec):
 
 GREEDY = Greedy()
 REJECTION = RejectionSpec()
-LAWS: dict[str, LawSpec] = {law.name: law for law in (
-    ExactSpec(), REJECTION, BlockSpec(), RedrawSpec(), TypicalSpec())}
+LAWS: dict[str, LawSpec] = {law.name: law for law in (ExactSpec(), REJECTION, BlockSpec(), RedrawSpec(), TypicalSpec())}
 """The laws by name, in the order in which they are shown."""
 
 

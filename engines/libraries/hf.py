@@ -250,8 +250,7 @@ def reopen_tokenizer(folder: Path) -> Tokenizer:
     Python as well. Raises OSError, ValueError, Exception: whatever the Rust library raises for a damaged file."""
     settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
     kept = {name: value for name, value in settings.items() if name not in ("backend", "tokenizer_class")}
-    found = PreTrainedTokenizerFast(
-        tokenizer_file=str(folder / "tokenizer.json"), name_or_path=str(folder), **kept)
+    found = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), name_or_path=str(folder), **kept)
     template = folder / "chat_template.jinja"
     if template.is_file():
         found.chat_template = template.read_text("utf-8")

@@ -136,9 +136,7 @@ def vllm(setup: DraftSetup, lost: str = "", before: Sequence[str] = (), **config
     return Counterpart("vLLM", "\n".join([*written, *before, command]), lost)
 
 
-def sglang(
-    setup: DraftSetup, algorithm: str, lost: str = "", before: Sequence[str] = (), **flags: Any
-) -> Counterpart:
+def sglang(setup: DraftSetup, algorithm: str, lost: str = "", before: Sequence[str] = (), **flags: Any) -> Counterpart:
     """SGLang's server with these flags, whose names begin with "speculative"; underscores stand for dashes. ``before``
     as of ``vllm``."""
     written, model = setup.target.as_folder()

@@ -116,9 +116,7 @@ class ModelDescription:
         return asdict(self)
 
 
-def describe(
-    name: str, options: LoadOptions = LoadOptions(), progress: Progress = lambda _: None
-) -> ModelDescription:
+def describe(name: str, options: LoadOptions = LoadOptions(), progress: Progress = lambda _: None) -> ModelDescription:
     """Describe a model, of whose options revision, draft model and trust count; of one that is on the hub only,
     configuration and tokenizer are downloaded, no weights. Raises ModelUnavailable, UsageProblem: as
     ``engines.hub.model_source.locate``, also for the draft model."""

@@ -43,5 +43,4 @@ class FeatureRequest:
         return self.history | self.recent
 
     def __or__(self, other: FeatureRequest) -> FeatureRequest:
-        return FeatureRequest(
-            self.latest | other.latest, self.history | other.history, self.recent | other.recent)
+        return FeatureRequest(self.latest | other.latest, self.history | other.history, self.recent | other.recent)

@@ -53,8 +53,7 @@ class LoadOptions:
         None, "Draft head, remembered for the target; or eagle, eagle-3 or medusa: the best available one of that "
               "family; or none; or auto, the default where none is remembered: of each kind the best one trained for "
               "the target.", **_MODEL)
-    revision: str | None = option(
-        None, "Branch, tag or commit of the target on the hub. Default: main.", metavar="REV")
+    revision: str | None = option(None, "Branch, tag or commit of the target on the hub. Default: main.", metavar="REV")
     draft_revision: str | None = option(None, "The same for the draft model.", metavar="REV")
     dtype: str = option(
         AUTO, "float32, bfloat16, float16, or auto: float32 on a CPU. In native code that of the weights: sums are "

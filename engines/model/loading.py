@@ -232,8 +232,7 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
     of model, one that no cache of keys and values serves, or one that needs code of its own which is not trusted."""
     hf.be_quiet()
     check_weights(source.name, _guarded(source, "configuration", lambda: read_config(source.folder)), source.folder)
-    config = _guarded(
-        source, "configuration", lambda: hf.read_config(source.folder, source.terms.trust_remote_code))
+    config = _guarded(source, "configuration", lambda: hf.read_config(source.folder, source.terms.trust_remote_code))
     own_class = source.terms.trust_remote_code and "AutoModelForCausalLM" in auto_map(source.folder)
     kind = None if own_class else hf.model_class(config)
     if config.is_encoder_decoder or not (own_class or kind):
@@ -309,8 +308,7 @@ def read_model(
     source.fetch_weights()
     progress(Loading("loading the weights", 0.0))
     with hf.counted(lambda share: progress(Loading("loading the weights", 0.6 * share))):
-        model, lacking, unused = _guarded(
-            source, "weights", lambda: _with_weights(source, config, dtype, replaced))
+        model, lacking, unused = _guarded(source, "weights", lambda: _with_weights(source, config, dtype, replaced))
     if lacking:  # transformers would draw them at random
         raise ModelUnavailable(
             f"{source.name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",

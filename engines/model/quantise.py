@@ -53,8 +53,7 @@ def quantise(
         if bits is None or linear.in_features % GROUP:
             return None
         if bits == own:
-            return NativeLinear(linear, [stored.rows(part) for part in _parts(name, stored)], rounds, narrowed,
-                                place)
+            return NativeLinear(linear, [stored.rows(part) for part in _parts(name, stored)], rounds, narrowed, place)
         return NativeLinear(linear, [quantised(linear.weight, bits)], rounds)
 
     if stored is not None:

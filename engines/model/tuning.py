@@ -58,9 +58,7 @@ def tune_once(
         keep(file, torch.get_num_threads(), _DAYS)
 
 
-def tune(
-    forward: Forward, threads: int | None = None, progress: Callable[[float], None] = lambda done: None,
-) -> None:
+def tune(forward: Forward, threads: int | None = None, progress: Callable[[float], None] = lambda done: None) -> None:
     """Set torch's thread count as is fastest.
 
     Args:

@@ -130,14 +130,11 @@ class Peers:
         elsewhere = spec.host and spec.host != self.host.ready.host
         return None if elsewhere else self.host.memory(engine, options, rows, draft_model)
 
-    def _peer(
-        self, spec: MethodSpec, options: dict[str, Any], progress: Callable[[Loading], None]
-    ) -> ServedModel:
+    def _peer(self, spec: MethodSpec, options: dict[str, Any], progress: Callable[[Loading], None]) -> ServedModel:
         """The one with these options, started or reached when it is first asked. Raises SpecError."""
         key = f"{spec.id} {options}"
         if key not in self._open:
-            self._open[key] = (
-                self._llama_cpp(options, progress) if spec is LLAMA_CPP else self._server(options))
+            self._open[key] = self._llama_cpp(options, progress) if spec is LLAMA_CPP else self._server(options)
             self._open[key].forget()  # what a server has kept of others' prompts
         return self._open[key]
 

@@ -203,9 +203,7 @@ class _Runner:
         self.racer.forget()
         self.racer.forget_acceptance()
         self.step += 1
-        return LaneStarted(
-            lane=lane, repeat=repeat, prompt=prompt, step=self.step, steps=self.steps, warm_up=warm_up
-        )
+        return LaneStarted(lane=lane, repeat=repeat, prompt=prompt, step=self.step, steps=self.steps, warm_up=warm_up)
 
     def _request(self, lane: int, prompt: int) -> Request:
         """What this lane is asked: the conversation up to this turn."""

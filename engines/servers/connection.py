@@ -230,8 +230,7 @@ class Connection:
         try:
             return _decoded(data, decoder)
         except msgspec.ValidationError as error:
-            raise failed(f"{self.address} does not answer like such a server: {first_line(error)}",
-                         _WHICH) from None
+            raise failed(f"{self.address} does not answer like such a server: {first_line(error)}", _WHICH) from None
         except ValueError:
             raise failed(f"{self.address} answers with something other than JSON", _WHICH) from None
 

@@ -32,16 +32,7 @@ from engines.request import Request
 from engines.servers.answers import Completion, ListedModel, ModelMeta, Models, Pieces, Props, Rendered, Timings
 from engines.servers.connection import Cancelled, Connection, RequestCancelled
 from engines.servers.remote_cost import TEXT, measure_remote_cost
-from engines.servers.served_model import (
-    CAPABILITIES,
-    Prompt,
-    ServedModel,
-    chain,
-    label,
-    number,
-    raw_text,
-    turns,
-)
+from engines.servers.served_model import CAPABILITIES, Prompt, ServedModel, chain, label, number, raw_text, turns
 
 _UNKNOWN = "undisclosed"
 _REASONS = {"eos": "stop", "word": "stop", "limit": "length"}

@@ -226,13 +226,11 @@ class OwnLlamaCpp(ServedModel):
             draft = str(self._draft)
         files = [OWN_FILE[way] for way in ways if way in OWN_FILE]
         if files and not draft:
-            raise UsageProblem(f"llama.cpp has no {files[0]} to draft with",
-                               "give one as a GGUF file: draft=FILE.gguf")
+            raise UsageProblem(f"llama.cpp has no {files[0]} to draft with", "give one as a GGUF file: draft=FILE.gguf")
         context = min(options["context"], self._context or options["context"])
         computes = bool(set(ways) & set(MODELS))
         unused = {DRAFT: draft if files else "", "p_min": options["p_min"] if computes else 0.0}
-        return Settings(file=str(self._file), threads=self._threads,
-                        **{**options, "context": context, **unused})
+        return Settings(file=str(self._file), threads=self._threads, **{**options, "context": context, **unused})
 
 
 def _threads(processors: int, left: int) -> int:

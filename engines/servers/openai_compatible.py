@@ -48,15 +48,7 @@ from engines.servers.answers import (
     Version,
 )
 from engines.servers.connection import Cancelled, Connection
-from engines.servers.served_model import (
-    CAPABILITIES,
-    Prompt,
-    ServedModel,
-    chain,
-    label,
-    raw_text,
-    turns,
-)
+from engines.servers.served_model import CAPABILITIES, Prompt, ServedModel, chain, label, raw_text, turns
 
 _OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "library": "Ollama", "organization_owner": "LM Studio"}
 """By who owns a model in the server's list: which program it is."""

@@ -69,9 +69,7 @@ class AnswerOptions:
     prompts: Annotated[str | None, Option(
         metavar="FILE", help="For model-answers: a file with a prompt on each line, plain or as JSON."
     )] = None
-    answers: Annotated[int, Option(
-        metavar="N", help="Answers to each prompt (more than one needs a temperature)."
-    )] = 1
+    answers: Annotated[int, Option(metavar="N", help="Answers to each prompt (more than one needs a temperature).")] = 1
     temperature: Annotated[float, Option(metavar="T", help="Sampling temperature of the answers; 0 is greedy.")] = 0.0
     top_p: Annotated[float, Option(
         metavar="P", help="Sample the answers from the most probable tokens that together have this probability."
@@ -81,9 +79,7 @@ class AnswerOptions:
     with_prompts: Annotated[bool, Option(
         "--with-prompts", help="Store each answer together with its prompt, as the model reads it."
     )] = False
-    engine: Annotated[str, Option(
-        metavar="ID", help="Engine that decodes the answers; it affects only the time."
-    )] = ""
+    engine: Annotated[str, Option(metavar="ID", help="Engine that decodes the answers; it affects only the time.")] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +104,7 @@ class KeyOptions:
 @command
 def build(
     name: Annotated[str, Argument(metavar="NAME", help="Name of the new datastore.")],
-    more: Annotated[list[str] | None, Argument(
-        metavar="[SOURCE]...", help="More sources, for --from *.py."
-    )] = None,
+    more: Annotated[list[str] | None, Argument(metavar="[SOURCE]...", help="More sources, for --from *.py.")] = None,
     kind: Annotated[str, Option(
         metavar="sparse|dense|both", help="sparse: exact matches; dense: hidden states of the model; both."
     )] = "sparse",
@@ -215,9 +209,7 @@ def verify(
 @command
 def probe(
     text: Annotated[str, Argument(metavar="TEXT", help="The end of a context; the draft follows it.")],
-    prompt: Annotated[str | None, Option(
-        metavar="TEXT", help="Prompt whose answer begins with TEXT."
-    )] = None,
+    prompt: Annotated[str | None, Option(metavar="TEXT", help="Prompt whose answer begins with TEXT.")] = None,
     datastore: Annotated[list[str] | None, Option(
         metavar="NAME", help="Datastore to search. Repeatable. Default: all that fit the model."
     )] = None,
@@ -239,10 +231,7 @@ def probe(
 
 @group.command(short_help="Delete a datastore, and what an interrupted build of it left.")
 @command
-def remove(
-    name: Name,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
-) -> int:
+def remove(name: Name, yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False) -> int:
     """Delete a datastore of yours. It asks first, unless --yes is given."""
     from engines.datastores.storage import catalog
 

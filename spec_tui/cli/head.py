@@ -20,15 +20,7 @@ from engines.heads.local_heads import NONE
 from engines.progress import BuildProgress
 from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, narrate
-from spec_tui.cli.option_groups import (
-    Format,
-    ModelOptions,
-    Only,
-    OutputFormat,
-    TargetOptions,
-    command,
-    complete_head,
-)
+from spec_tui.cli.option_groups import Format, ModelOptions, Only, OutputFormat, TargetOptions, command, complete_head
 from spec_tui.cli.output import console, table
 from spec_tui.cli.run import load_once
 from spec_tui.cli.stage_progress import StageProgress

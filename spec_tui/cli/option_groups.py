@@ -306,5 +306,4 @@ def _named(parameter: inspect.Parameter) -> str:
     if isinstance(option, ArgumentInfo):
         return str(option.metavar or parameter.name.upper())
     written = (option.default, *(option.param_decls or ()))  # typer takes the first name for a default
-    return next((name for name in written if isinstance(name, str) and name.startswith("--")),
-                flag(parameter.name))
+    return next((name for name in written if isinstance(name, str) and name.startswith("--")), flag(parameter.name))

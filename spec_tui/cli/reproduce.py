@@ -194,8 +194,7 @@ class EntryRun:
         from engines.reproduce.needs import DatastoreBuilder
 
         entry = self.done.entry
-        builder = DatastoreBuilder(
-            self._runtime, entry.stores, entry.quick.store_tokens if self.done.quick else None)
+        builder = DatastoreBuilder(self._runtime, entry.stores, entry.quick.store_tokens if self.done.quick else None)
         prepared = builder.prepared()
         for each in prepared:
             if each.missing:

@@ -10,14 +10,7 @@ from typer import Argument, Option
 
 from engines.errors import UsageProblem
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import (
-    EngineSettings,
-    ModelOrServerOptions,
-    Only,
-    Presenter,
-    Theme,
-    engine_settings,
-)
+from spec_tui.cli.option_groups import EngineSettings, ModelOrServerOptions, Only, Presenter, Theme, engine_settings
 
 if TYPE_CHECKING:
     from spec_tui.serve.gate import Gate

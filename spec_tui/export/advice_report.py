@@ -241,8 +241,7 @@ def notes(done: Advice) -> list[str]:
     found, screening = done.found, done.screening
     said = list(done.notes)
     if screening is not None:
-        said += [_setting(found, screening), *pairs_summary(screening.result.pairs, screening.asked.labels),
-                 _NOISE]
+        said += [_setting(found, screening), *pairs_summary(screening.result.pairs, screening.asked.labels), _NOISE]
         said += [_CURVE] * (len(_sizes(done, screening)) > 1)
         said += [_SERVERS] * (len(pastes(done)) > 1)
         said.append(disturbance_sentence(screening.result.disturbance()))

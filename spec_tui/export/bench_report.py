@@ -192,8 +192,7 @@ def as_object(done: Benchmark) -> dict[str, Any]:
         **without_folders(done.facts),
         "suite": {"name": s.suite.name, "tasks": {task: len(s.suite.numbers(task)) for task in s.suite.tasks},
                   "questions": len(s.suite.cases)},
-        "asked": {name: getattr(request, name) for name in
-                  ("max_new_tokens", *SAMPLING_FIELDS, "seed", "law", "raw")},
+        "asked": {name: getattr(request, name) for name in ("max_new_tokens", *SAMPLING_FIELDS, "seed", "law", "raw")},
         "left_out": done.left_out,
         "lanes": [_lane(done, lane) for lane in s.raced],
         "generate": [_lane(done, lane) for lane in s.generate_lanes],

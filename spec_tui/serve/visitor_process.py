@@ -52,8 +52,7 @@ def show(policy: SessionPolicy) -> int:
         from engines.request import Request
 
         asked = Request((), engine=policy.engine, options=policy.options) if policy.engine else None
-        return app.run_app(
-            policy.load, theme=policy.theme, initial_request_options=asked, presenter=policy.presenter)
+        return app.run_app(policy.load, theme=policy.theme, initial_request_options=asked, presenter=policy.presenter)
     if policy.role:
         from spec_tui.serve.browser_driver import BrowserDriver
 

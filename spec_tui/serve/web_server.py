@@ -210,9 +210,7 @@ class SessionServer:
                 self._away[name] = away
         return socket
 
-    async def _shown(
-        self, name: str, browser: _Socket, size: tuple[int, int], leads: bool
-    ) -> BrowserSession | None:
+    async def _shown(self, name: str, browser: _Socket, size: tuple[int, int], leads: bool) -> BrowserSession | None:
         """The session of this name, shown in this browser; None where there is no room for one more. ``leads``: of a
         class, it is the teacher's."""
         if (timer := self._away.pop(name, None)) is not None:

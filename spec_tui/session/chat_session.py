@@ -141,8 +141,7 @@ class ChatSession:
     @property
     def stoppable(self) -> bool:
         """Whether esc has something to stop or to take back; what was recorded cannot be stopped."""
-        return self.client.capabilities.ask and (
-            self.busy or self.queued is not None or self.phase == "loading")
+        return self.client.capabilities.ask and (self.busy or self.queued is not None or self.phase == "loading")
 
     @property
     def takes_all_cores(self) -> bool:

@@ -34,8 +34,7 @@ class LoadRequest(LoadOptions):
     server: str | None = option(
         None, "Ask the model that a server has, instead of loading one: http://HOST:PORT. With --model, that audits "
               "its answers.", metavar="URL")
-    served_model: str | None = option(
-        None, "Which of the server's models, where it has several.", metavar="NAME")
+    served_model: str | None = option(None, "Which of the server's models, where it has several.", metavar="NAME")
     api_key_env: str | None = option(None, "Environment variable that holds the server's key.", metavar="NAME")
     fetch: bool = False
 

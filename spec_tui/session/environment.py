@@ -5,11 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-_ALWAYS = {
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "HF_HUB_DISABLE_UPDATE_CHECK": "1",
-    "DO_NOT_TRACK": "1",
-}
+_ALWAYS = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "DO_NOT_TRACK": "1"}
 _UNLESS_SET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_VERBOSITY": "error",  # an unreachable hub is our message, not one for each of its retries

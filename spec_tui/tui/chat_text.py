@@ -329,9 +329,7 @@ def badge(session: ChatSession, number: int) -> str:
 def legend(transcript: Transcript) -> Row:
     """What the colours mean, of those that are there."""
     row: list[Span] = [(" ", "text")]
-    for name, text in marks.legend(
-        transcript.seen, transcript.view, (block.run for block in transcript.blocks)
-    ):
+    for name, text in marks.legend(transcript.seen, transcript.view, (block.run for block in transcript.blocks)):
         style = "strong" if name in ("target", "sure") else name
         row += [(text, style), ("   ", "text")]
     return row

@@ -198,8 +198,7 @@ def _resting(controller: RaceController) -> Row:
     if controller.replay is not None:
         return _clock(controller)
     if controller.race is not None:
-        return [("   ", "muted"), ("stopped before any run was complete", "text"),
-                ("  enter starts again", "muted")]
+        return [("   ", "muted"), ("stopped before any run was complete", "text"), ("  enter starts again", "muted")]
     seconds = controller.seconds
     takes = f", about {in_time(seconds)}" if seconds is not None and seconds >= 5 else ""
     return [("   ", "muted"), (f"enter starts{takes}", "text"),

@@ -40,8 +40,7 @@ class JsonRows:
     def __init__(self, path: Path) -> None:
         content, text = read_input(path, _LARGEST, "a file of JSON lines")
         self._name = path.name
-        self._rows = [_row(path, number, line) for number, line in enumerate(text.split("\n"), start=1)
-                      if line.strip()]
+        self._rows = [_row(path, number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
         self.total = len(self._rows)
         self.identity = {"kind": "rows", "rows": self.total, "digest": hashlib.sha256(content).hexdigest()}
 

@@ -134,9 +134,7 @@ class Window:
     before: tuple[int, ...] = ()
 
 
-def windows(
-    begins: np.ndarray, positions: int, context: int, before: Before = lambda document: ()
-) -> Iterator[Window]:
+def windows(begins: np.ndarray, positions: int, context: int, before: Before = lambda document: ()) -> Iterator[Window]:
     """The windows of documents. Each token with another one after it is in exactly one window's range of keys, and so
     is the last token before a document.
 
@@ -275,9 +273,7 @@ def write_keys(
     reporter.report(len(hidden), len(hidden))
 
 
-def write_index(
-    journal: BuildJournal, shape: tuple[int, int], backend: str, progress: Progress
-) -> IndexDescription:
+def write_index(journal: BuildJournal, shape: tuple[int, int], backend: str, progress: Progress) -> IndexDescription:
     """Stage: the index of the keys, an array of this shape. Raises UsageProblem: its library is not installed."""
     reporter, folder = ProgressReporter("index", "keys", progress), journal.folder
     if journal.state("index") is None:

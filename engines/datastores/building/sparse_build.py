@@ -138,9 +138,7 @@ def write_tokens(
     return counts
 
 
-def _batches(
-    documents: Iterator[tuple[Document, Any]], journal: BuildJournal
-) -> Iterator[list[tuple[Document, Any]]]:
+def _batches(documents: Iterator[tuple[Document, Any]], journal: BuildJournal) -> Iterator[list[tuple[Document, Any]]]:
     """Documents in batches of about ``BATCH`` characters, or of what came before a commit is due (a model writes
     answers slowly)."""
     batch: list[tuple[Document, Any]] = []

@@ -72,9 +72,7 @@ def heaviest(found: Continuations, nodes: int, least: Sequence[float] = ()) -> N
     return _ordered(tokens, parents, counts[order].tolist(), at, before[-1].item())
 
 
-def _heaviest(
-    columns: np.ndarray, before: np.ndarray, nodes: int, least: Sequence[float]
-) -> tuple[np.ndarray, ...]:
+def _heaviest(columns: np.ndarray, before: np.ndarray, nodes: int, least: Sequence[float]) -> tuple[np.ndarray, ...]:
     """First row, row after the last, depth (0 for children of the root) and count of the chosen nodes, by depth, then
     by row; those that count less than ``least`` of their depth are left out, but for the heaviest. ``before``
     [rows + 1] is what the rows before each count: a count is a difference of two, so that rounding makes none larger

@@ -39,9 +39,7 @@ class Hybrid(Drafter):
         model: the one that drafts in their place, with its method's id; None where there is none.
     """
 
-    def __init__(
-        self, resources: Resources, *, budget: str, model: bool, threshold: float, **options: int
-    ) -> None:
+    def __init__(self, resources: Resources, *, budget: str, model: bool, threshold: float, **options: int) -> None:
         super().__init__(resources, budget)
         in_order(n_min=options["n_min"], n_max=options["n_max"])
         self.threshold = threshold
@@ -125,9 +123,7 @@ class Hybrid(Drafter):
                 won -= max(others.values(), default=0.0)
             self.budget.searched(name, seconds, won)
 
-    def _model_promises_more(
-        self, tree: DraftTree, score: float, context: Sequence[int], limits: DraftLimits
-    ) -> bool:
+    def _model_promises_more(self, tree: DraftTree, score: float, context: Sequence[int], limits: DraftLimits) -> bool:
         """Whether the model is expected to bring more than the best draft of the sources."""
         rate = self.model[1].rate(context, limits)
         self._modelled = rate or 0.0
@@ -144,9 +140,7 @@ def _lookup(offered: DraftTree, offers: Collection[DraftTree]) -> Retrieval:
 def _note(tree: DraftTree, drafted_by: str | None, scores: dict[str, float]) -> HybridNote:
     """The source's own remarks, as far as the hybrid has a field for them, and the scores."""
     own = {name: getattr(tree.note, name, None) for name in _SHARED}
-    return HybridNote(
-        **own, drafted_by=drafted_by, scores={name: round(score, 2) for name, score in scores.items()},
-    )
+    return HybridNote(**own, drafted_by=drafted_by, scores={name: round(score, 2) for name, score in scores.items()})
 
 
 def _parts(resources: Resources) -> list[tuple[MethodSpec, tuple[str, ...]]]:

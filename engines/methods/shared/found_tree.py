@@ -25,9 +25,7 @@ def from_stores(found: Continuations, chosen: Nodes, stores: Sequence[SparseStor
     return _tree(found, chosen, origin, origins.origins, seconds)
 
 
-def from_conversation(
-    found: Continuations, chosen: Nodes, conversation: Conversation, seconds: float
-) -> DraftTree:
+def from_conversation(found: Continuations, chosen: Nodes, conversation: Conversation, seconds: float) -> DraftTree:
     """The same of what was found in prompt and answer."""
     index: dict[Origin, int] = {}
     origin = [

@@ -45,8 +45,7 @@ class TrieFigure(LessonFigure):
         leaves = [node for node in range(len(draft.parents)) if node not in set(draft.parents)]
         path, out = self.event.path, []
         below = sum(1 for node in path if node in kept and all(n in kept for n in path[: path.index(node)]))
-        leaves.sort(key=lambda leaf: (
-            leaf not in path[-1:], set(chain_to(draft.parents, leaf)).isdisjoint(path), leaf))
+        leaves.sort(key=lambda leaf: (leaf not in path[-1:], set(chain_to(draft.parents, leaf)).isdisjoint(path), leaf))
         said = told(width, f"c = {self.kept}: {self.kept} of the {self.most} nodes of this run's draft stay.",
                     f"{below} of {counted(len(path), 'accepted token')} would be drafted. The pass reads "
                     f"{self.kept + 1} rows{self._price()}. {ACCEPTED} accepted, {REJECTED} not accepted, {PRUNED} cut.")

@@ -78,8 +78,7 @@ class EvaluateScreen(HasActions, Screen[None]):
                help="Copy the settings for spec-tui, vLLM, llama.cpp and transformers"),
         Action(id="evaluate.up", run="scroll(-1)", keys="pageup,up", label="Up", palette="", help="Scroll up"),
         Action(id="evaluate.down", run="scroll(1)", keys="pagedown,down", label="Down", palette="", help="Scroll down"),
-        Action(id="evaluate.help", run="app.help", keys="f1", label="Help", footer=True, palette="",
-               help="All keys"),
+        Action(id="evaluate.help", run="app.help", keys="f1", label="Help", footer=True, palette="", help="All keys"),
     )
 
     def __init__(self, session: ChatSession, state: AdviceState | None = None) -> None:

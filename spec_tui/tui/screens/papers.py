@@ -38,6 +38,5 @@ def _about(name: str, entry: PaperEntry) -> Content:
         entry.differs or ("the model, the machine and the prompts",))
     command = f"spec-tui reproduce {name}" + ("" if entry.cannot else " --quick")
     where = f"{entry.paper}, {', '.join(entry.tables)}"
-    parts = [(f"{entry.title}.", "bold"), (where, "$tok-prompt"), entry.shows, claims, limits,
-             (command, "$tok-prompt")]
+    parts = [(f"{entry.title}.", "bold"), (where, "$tok-prompt"), entry.shows, claims, limits, (command, "$tok-prompt")]
     return Content.assemble(*(piece for part in parts if part for piece in (part, "\n\n")))

@@ -19,8 +19,7 @@ from spec_tui.tui.widgets.price_panel import PricePanel
 EVERY = 0.25  # seconds between two looks at the run
 STEP, FIRST = 0.05, 0.7  # of an assumed acceptance; where nothing was measured
 
-Look = Callable[[], tuple[RunState, int, CostCurve | None, SpeedEstimate | None, RunState | None,
-                          ServedPrice | None]]
+Look = Callable[[], tuple[RunState, int, CostCurve | None, SpeedEstimate | None, RunState | None, ServedPrice | None]]
 
 
 def _here(screen: PriceScreen) -> bool:

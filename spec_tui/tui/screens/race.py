@@ -104,8 +104,7 @@ class RaceScreen(HasActions, Backdrop):
                help="Earlier lines of the texts, or of the numbers"),
         Action(id="race.down", run="scroll(-1)", keys="pagedown", label="Read on", palette="",
                help="Later lines of the texts, or of the numbers"),
-        Action(id="race.help", run="app.help", keys="f1", label="Help", footer=True, palette="",
-               help="All keys"),
+        Action(id="race.help", run="app.help", keys="f1", label="Help", footer=True, palette="", help="All keys"),
         Action(id="race.lane", run="lane", digits=range(1, 10), label="Lane", palette="",
                help="Go to the lane with this number"),
     )

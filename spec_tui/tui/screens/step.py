@@ -26,15 +26,7 @@ from spec_tui.tui import chat_text as words
 from spec_tui.tui.actions import Action, HasActions, can
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.large_numbers import LargeNumbers
-from spec_tui.tui.widgets.step_panels import (
-    Doing,
-    Explaining,
-    PhaseBar,
-    SoFar,
-    StepPanel,
-    StepTree,
-    Timeline,
-)
+from spec_tui.tui.widgets.step_panels import Doing, Explaining, PhaseBar, SoFar, StepPanel, StepTree, Timeline
 from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Pane, SplitLine
 
 _WORDS = {"context": "context", "draft": "draft", "tree": "attention mask", "verify": "verify", "accept": "accepted",
@@ -70,8 +62,7 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.end", run="ends(1)", keys="end", label="End", help="The end"),
         Action(id="step.faster", run="speed(1)", keys="greater_than_sign", label="Faster", help="Play faster"),
         Action(id="step.slower", run="speed(-1)", keys="less_than_sign", label="Slower", help="Play slower"),
-        Action(id="step.deeper", run="deeper(True)", keys="x", label="Deeper", footer=True,
-               help="Explain more deeply"),
+        Action(id="step.deeper", run="deeper(True)", keys="x", label="Deeper", footer=True, help="Explain more deeply"),
         Action(id="step.simpler", run="deeper(False)", keys="X", label="Simpler", help="Explain more simply"),
         Action(id="step.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the explanation"),
         Action(id="step.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
@@ -79,8 +70,7 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.down", run="move(-1)", keys="down", label="Table down", help="Its further rows"),
         Action(id="step.predict", run="predict", keys="G", label="Guess", footer=True,
                help="Guess how many tokens will be accepted before it is shown; digits answer"),
-        Action(id="step.mark", run="mark", keys="k", label="Bookmark",
-               help="Set or remove a bookmark at this round"),
+        Action(id="step.mark", run="mark", keys="k", label="Bookmark", help="Set or remove a bookmark at this round"),
         Action(id="step.next-mark", run="next_mark(1)", keys="shift+right", label="Next mark",
                help="To the next bookmark"),
         Action(id="step.mark-before", run="next_mark(-1)", keys="shift+left", label="Mark before",
@@ -117,9 +107,7 @@ class StepScreen(HasActions, Backdrop):
         self.typed: str | None = None  # digits of a round that is being typed
 
     @classmethod
-    def of_turn(
-        cls, session: ChatSession, turn: Turn, index: int | None = None
-    ) -> StepScreen:
+    def of_turn(cls, session: ChatSession, turn: Turn, index: int | None = None) -> StepScreen:
         """The screen for a turn of a conversation, from the round of the token ``index`` on, else from the first."""
         run = turn.run
         number = run.tokens[index].round + 1 if index is not None else min(1, len(run.rounds))

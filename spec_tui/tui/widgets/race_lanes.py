@@ -221,8 +221,7 @@ class RaceLanes(StripPanel):
 
     def _title(self, number: int, width: int) -> Row:
         lane = self.lanes[number]
-        style, line = (
-            ("title-here", "title") if number == self.focused_lane else (f"lane-{number + 1}", "rule"))
+        style, line = ("title-here", "title") if number == self.focused_lane else (f"lane-{number + 1}", "rule")
         mark: list[Span] = [(" ", "text"), (f" {LOSSY} ", "lossy")] if lane.lossy else []
         state = f" {lane.state}" if lane.state else ""
         room = width - size(mark) - len(state) - 1

@@ -133,9 +133,7 @@ def by_weight(draft: Draft, accepted: frozenset[int]) -> list[int]:
     return sorted(range(len(weights)), key=lambda n: (n not in accepted, -weights[n], n))
 
 
-def _tree(
-    event: Round, run: RunState, index: int, width: int, shown: list[int], judged: bool = True
-) -> list[Row]:
+def _tree(event: Round, run: RunState, index: int, width: int, shown: list[int], judged: bool = True) -> list[Row]:
     """The rows of these nodes."""
     kept = frozenset(shown)
     below = {node: [n for n in nodes if n in kept] for node, nodes in children(event.draft.parents).items()}
@@ -207,10 +205,7 @@ def _node(pen: _Pen, node: int) -> list[Span]:
                 (_label(draft.pieces[node]), "accepted" if good else "ghost")]
     else:
         mark = [(f"{UNJUDGED} ", "muted"), (_label(draft.pieces[node]), "text")]
-    return [
-        *mark,
-        (f" {_p(prob) if prob is not None else ''}{letter} ", "accent" if both else "muted"),
-    ]
+    return [*mark, (f" {_p(prob) if prob is not None else ''}{letter} ", "accent" if both else "muted")]
 
 
 def _label(piece: str) -> str:
