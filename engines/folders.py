@@ -187,11 +187,8 @@ def writable_folder() -> Path:
 
 def write_whole(file: Path, data: bytes, replace: bool = True) -> None:
     """Write a file whole or not at all; to a device or a pipe as it is. One that exists is replaced if ``replace``
-    allows it. A process that is killed leaves ``.NAME.*``.
-
-    Raises:
-        OSError: it cannot be written, the disk is full, or (FileExistsError) it exists.
-    """
+    allows it. A process that is killed leaves ``.NAME.*``. Raises OSError: it cannot be written, the disk is full, or
+    (FileExistsError) it exists."""
     if replace and file.exists() and not file.is_file():
         with open_output(file, "wb") as device:
             device.write(data)

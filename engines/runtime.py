@@ -434,10 +434,7 @@ class Runtime:
 
     def _draft_named(self, name: str) -> NamedDraft:
         """The draft model of this name, loaded when it is first asked for; "" is the one of this runtime, if any.
-
-        Raises:
-            ModelUnavailable, UsageProblem: as ``load`` of a draft model.
-        """
+        Raises ModelUnavailable, UsageProblem: as ``load`` of a draft model."""
         if not name:
             return NamedDraft(self.draft, self.translation, self.prices.draft, self.fixed_prices.draft)
         if name not in self._named:

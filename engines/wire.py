@@ -23,20 +23,14 @@ _CLASSES = encoding.union_classes(Event)
 
 
 def from_json(line: bytes | str) -> Event:
-    """The event of a line that ``to_json`` wrote; unknown fields are ignored.
-
-    Raises:
-        ValueError: not JSON, an unknown event, or a field is missing or of another type.
-    """
+    """The event of a line that ``to_json`` wrote; unknown fields are ignored. Raises ValueError: not JSON, an unknown
+    event, or a field is missing or of another type."""
     return encoding.from_json(line, _CLASSES)
 
 
 def read_trace(path: Path) -> Trace:
-    """Read what is readable of a trace; what is not is named in ``Trace.problems``.
-
-    Raises:
-        UsageProblem: there is no such file, it cannot be opened, or nothing in it is an event.
-    """
+    """Read what is readable of a trace; what is not is named in ``Trace.problems``. Raises UsageProblem: there is no
+    such file, it cannot be opened, or nothing in it is an event."""
     return parse_trace(path, _wrong_options)
 
 

@@ -61,11 +61,8 @@ class Generator:
 
     def run(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> Iterator[RunEvent]:
         """A cold run of the call that the request names as its engine, as events, all of which come when it is over. A
-        round is what generate delivered at once; what came with the first token is a round that took no time.
-
-        Raises:
-            RunFailed: generate broke.
-        """
+        round is what generate delivered at once; what came with the first token is a round that took no time. Raises
+        RunFailed: generate broke."""
         clock = perf_counter()
         runtime, lane = self.runtime, GenerateLane(request.engine)
         if lane.call.assisted and runtime.translation is not None:

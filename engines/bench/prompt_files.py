@@ -43,11 +43,8 @@ def read(text: str, where: str, name: str = "") -> PromptFile:
     """The prompts of a file's text; ``where`` names it in messages.
 
     A file that begins with a bracket or a brace is JSON: a document (a list of conversations or prompts, or one
-    conversation), or a record a line. In any other each line that is not blank is a prompt.
-
-    Raises:
-        UsageProblem: which says the line or the number of the record.
-    """
+    conversation), or a record a line. In any other each line that is not blank is a prompt. Raises UsageProblem: which
+    says the line or the number of the record."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     body = text.strip()
     if body[:1] not in ("{", "["):

@@ -24,12 +24,9 @@ class CostCurve:
 
     @classmethod
     def fit(cls, samples: Iterable[tuple[int, float]]) -> CostCurve:
-        """The curve nearest to measured (rows, seconds) that never falls (pool adjacent violators): a forward over
-        more rows is not cheaper, whatever one noisy sample says.
-
-        Raises:
-            ValueError: no samples, two for the same rows, or one that is not positive and finite.
-        """
+        """The curve nearest to measured (rows, seconds) that never falls (pool adjacent violators): a forward over more
+        rows is not cheaper, whatever one noisy sample says. Raises ValueError: no samples, two for the same rows, or
+        one that is not positive and finite."""
         pools: list[tuple[list[int], float]] = []
         before = 0
         for rows, seconds in sorted(samples):

@@ -63,11 +63,8 @@ class OtherMachine:
 
 
 def parse(text: str, read: Callable[[str], str]) -> OtherMachine:
-    """The machine of ``--what-if``: its numbers, or the name of a file with t(n), which ``read`` gives.
-
-    Raises:
-        UsageProblem: neither; the message says what is wrong.
-    """
+    """The machine of ``--what-if``: its numbers, or the name of a file with t(n), which ``read`` gives. Raises
+    UsageProblem: neither; the message says what is wrong."""
     if not re.match(r"\s*(memory|flops|weights|overhead|batch)\s*=", text):
         target, draft = tables(read(text), text)
         return OtherMachine(text, table=target, draft_table=draft)

@@ -76,11 +76,8 @@ class HeadCheck:
 
 
 def check(head: DraftHead | MedusaHeads, target: CausalModel, texts: Sequence[Text]) -> HeadCheck:
-    """Try the readings of a head on texts that the target wrote greedily; its cache is left empty.
-
-    Raises:
-        UsageProblem: there are no texts.
-    """
+    """Try the readings of a head on texts that the target wrote greedily; its cache is left empty. Raises UsageProblem:
+    there are no texts."""
     if not texts:
         raise UsageProblem("there are no answers to check the head on", "give other prompts")
     found = _of_medusa(head, target, texts) if isinstance(head, MedusaHeads) else _of_eagle(head, target, texts)

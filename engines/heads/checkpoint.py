@@ -27,12 +27,9 @@ _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torc
 
 
 def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: bool = False) -> HeadFile:
-    """Read a head for a target of so many layers, whose hidden states have ``target_width`` numbers.
-
-    Raises:
-        ModelUnavailable: unreadable, pickled though that is not allowed, of a family that does not run here, tensors
-            that are missing or of the wrong sizes; the message says which.
-    """
+    """Read a head for a target of so many layers, whose hidden states have ``target_width`` numbers. Raises
+    ModelUnavailable: unreadable, pickled though that is not allowed, of a family that does not run here, tensors that
+    are missing or of the wrong sizes; the message says which."""
     try:
         config = read_object(folder / CONFIG)
     except (OSError, ValueError) as error:

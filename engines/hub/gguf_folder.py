@@ -104,11 +104,8 @@ def ends_of_answer(file: GgufFile) -> list[int]:
 
 
 def tokenizer(file: GgufFile, context: int) -> Any:
-    """The file's tokenizer as a transformers one, with its chat template; ``context`` in tokens.
-
-    Raises:
-        ValueError: a kind of tokenizer, or a way to cut text, that is not known here.
-    """
+    """The file's tokenizer as a transformers one, with its chat template; ``context`` in tokens. Raises ValueError: a
+    kind of tokenizer, or a way to cut text, that is not known here."""
     from tokenizers import pre_tokenizers
 
     from engines.libraries import hf

@@ -134,11 +134,8 @@ KNOWN = {
 
 def resolve(name: str) -> str:
     """What to look for under a name: the folder or file of a known model or of one that ships, else the name itself;
-    ./NAME is a folder or file of such a name.
-
-    Raises:
-        ModelUnavailable: a known model that is not here; the hint says how to get it.
-    """
+    ./NAME is a folder or file of such a name. Raises ModelUnavailable: a known model that is not here; the hint says
+    how to get it."""
     if name == SAMPLE:
         return shipped_target()
     if (ships := _draft_models().get(name)) is not None and (place := sample_model(ships)) is not None:

@@ -55,11 +55,8 @@ class Option:
         return f"{self.low:g}..{self.high:g}"
 
     def parse(self, value: Any) -> int | float | bool | str:
-        """The value in the option's type.
-
-        Raises:
-            UsageProblem: the wrong type or outside the range; the message states the range.
-        """
+        """The value in the option's type. Raises UsageProblem: the wrong type or outside the range; the message states
+        the range."""
         try:
             parsed = self._convert(value)
         except (TypeError, ValueError, OverflowError):

@@ -174,10 +174,7 @@ class MethodSpec:
 
     def parse(self, given: Mapping[str, Any], model: str = "") -> dict[str, Any]:
         """All options with values, the given ones checked; ``preset=auto`` as what it means for a model of this name.
-
-        Raises:
-            UsageProblem: an unknown option (the known ones are named) or a value out of range.
-        """
+        Raises UsageProblem: an unknown option (the known ones are named) or a value out of range."""
         known = {option.name: option for option in self.options}
         for name in given:
             if name not in known:

@@ -143,11 +143,7 @@ def parse_lanes(texts: Iterable[str]) -> tuple[Lane, ...]:
 def parse_lane(text: str) -> Lane:
     """The lane of ``ID:option=value:option=value``. A colon begins an option only where a name and ``=`` follow, so
     values may hold colons, and commas; ``datastore=NAME,NAME`` says what this lane searches, ``model=NAME`` which model
-    it drafts with.
-
-    Raises:
-        UsageProblem: malformed, no such engine, an unknown option or one out of range.
-    """
+    it drafts with. Raises UsageProblem: malformed, no such engine, an unknown option or one out of range."""
     engine, *settings = re.split(rf":(?=\s*{_NAME}\s*=)", text.strip())
     engine = engine.strip()
     if not engine:

@@ -53,11 +53,8 @@ def plain(value: Any) -> Any:
 
 
 def build(cls: type, data: Any) -> Any:
-    """The dataclass of plain JSON data; unknown fields are ignored.
-
-    Raises:
-        ValueError: a field is missing or of another type.
-    """
+    """The dataclass of plain JSON data; unknown fields are ignored. Raises ValueError: a field is missing or of another
+    type."""
     try:
         return msgspec.convert(data, cls)
     except msgspec.ValidationError:

@@ -200,11 +200,8 @@ UNKNOWN = Started(
 def parse_trace(path: Path, wrong_options: OptionCheck = no_check) -> Trace:
     """Read what is readable; damaged lines are left out and named in ``problems``.
 
-    ``engines.wire.read_trace`` calls this with a check that knows the options of the methods.
-
-    Raises:
-        UsageProblem: there is no such file, it cannot be opened, or nothing in it is an event.
-    """
+    ``engines.wire.read_trace`` calls this with a check that knows the options of the methods. Raises UsageProblem:
+    there is no such file, it cannot be opened, or nothing in it is an event."""
     try:
         with open_input(path) as file:
             trace = _read(iter(lambda: file.readline(_LONGEST_LINE), b""), wrong_options)

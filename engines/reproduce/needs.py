@@ -77,11 +77,8 @@ class DatastoreBuilder:
         return out
 
     def build(self, wanted: PreparedStore, progress: Progress = no_progress) -> Store:
-        """Build it, or go on with it; opened where it is there.
-
-        Raises:
-            SpecError: see ``build_spec.open_corpus``, ``sparse_build.build_sparse`` and ``dense_build.build_dense``.
-        """
+        """Build it, or go on with it; opened where it is there. Raises SpecError: see ``build_spec.open_corpus``,
+        ``sparse_build.build_sparse`` and ``dense_build.build_dense``."""
         if not wanted.missing:
             return self._runtime.open_datastores.open(wanted.name)
         from engines.datastores.building.dense_build import build_dense

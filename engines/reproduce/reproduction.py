@@ -105,11 +105,8 @@ class Reproduction:
         return {row.name: lane_of(row, names) for row in self.entry.rows if row.lane}
 
     def measure(self) -> None:
-        """Compute every cell; what is of datastores and of the model takes a while, and is done once.
-
-        Raises:
-            SpecError: the model or a datastore broke.
-        """
+        """Compute every cell; what is of datastores and of the model takes a while, and is done once. Raises SpecError:
+        the model or a datastore broke."""
         shared: dict[tuple[str, str], float | MedianInterval | None] = {}
         for run in self.runs or [None]:
             setting = run.setting.name if run else ""

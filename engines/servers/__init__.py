@@ -59,10 +59,7 @@ def start(
     options: Mapping[str, Any] | None = None, progress: Callable[[Loading], None] = lambda _: None,
 ) -> OwnLlamaCpp:
     """A GGUF file in llama.cpp, which is started for it on this machine; the arguments as ``OwnLlamaCpp`` has them.
-
-    Raises:
-        ModelUnavailable: llama.cpp is not installed, or cannot use the file.
-    """
+    Raises ModelUnavailable: llama.cpp is not installed, or cannot use the file."""
     from engines.servers.llama_cpp_start import OwnLlamaCpp
 
     return OwnLlamaCpp(file, draft, threads, context, options, progress)

@@ -20,11 +20,8 @@ def open_application(
     load: LoadRequest, theme: str | None = None, asked: Request | None = None, presenter: bool = False,
     rejected: bool = False,
 ) -> int:
-    """Run the application with an engine; ``asked`` says with which method, options and datastores it begins.
-
-    Raises:
-        UsageProblem: there is no terminal, or no such method, option or datastore.
-    """
+    """Run the application with an engine; ``asked`` says with which method, options and datastores it begins. Raises
+    UsageProblem: there is no terminal, or no such method, option or datastore."""
     _need_terminal("run PROMPT")
     if load.model is None and load.server is None and not load.backend:
         from spec_tui.cli.model_fetch import fetch_first

@@ -140,11 +140,8 @@ def checked_race(
 
 def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable[[RaceResult, Race], None]) -> int:
     """Load, run, ``show`` what there is, also of a race that was interrupted. Returns the exit code. A lane that cannot
-    run with what is loaded is named before the others do, and left out.
-
-    Raises:
-        SpecError: the race cannot be run, or a lane failed in its warm-up.
-    """
+    run with what is loaded is named before the others do, and left out. Raises SpecError: the race cannot be run, or a
+    lane failed in its warm-up."""
     runs = len(asked.lanes) * asked.repeats * max(1, sum(map(len, asked.prompts)))
     if runs > _MANY and sys.stdin.isatty() and not confirmed(f"this takes {runs:,} runs: begin?", "ask for fewer"):
         return FAILED

@@ -216,11 +216,8 @@ class GenerationOptions(DatastoreOptions):
     audit: Annotated[bool, Option("--audit", help=_AUDIT)] = False
 
     def request(self, prompt: str | None = None, engine: str = "", options: dict[str, Any] | None = None) -> Request:
-        """A request with this prompt, if there is one, after the system prompt.
-
-        Raises:
-            UsageProblem: a value is out of range; one without a prompt is not checked.
-        """
+        """A request with this prompt, if there is one, after the system prompt. Raises UsageProblem: a value is out of
+        range; one without a prompt is not checked."""
         turns = (("system", self.system), ("user", prompt))
         request = Request(
             conversation=tuple((role, text) for role, text in turns if text is not None),

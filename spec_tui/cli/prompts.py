@@ -14,12 +14,8 @@ _WAYS = 'give one: spec-tui run "PROMPT", --prompt-file FILE, or --prompt-file -
 
 
 def read_prompt(argument: str | None, file: str | None) -> str:
-    """The prompt, exactly as given (a file's last newline included). ``-`` is stdin, and so is a pipe without
-    either.
-
-    Raises:
-        UsageProblem: both or none given, no such file, not text, or too long to be a prompt.
-    """
+    """The prompt, exactly as given (a file's last newline included). ``-`` is stdin, and so is a pipe without either.
+    Raises UsageProblem: both or none given, no such file, not text, or too long to be a prompt."""
     if argument is not None and file is not None:
         raise UsageProblem("there are two prompts, the argument and --prompt-file", "give one of them")
     if argument not in (None, "-"):

@@ -38,11 +38,8 @@ class ResultsFolder:
             raise UsageProblem(f"the folder {path} cannot be made: {error.strerror}", "name another") from None
 
     def write(self, report: Report, *plots: Plot | None) -> list[str]:
-        """Write it all, with a plot for each name that has one. Returns the names of the files.
-
-        Raises:
-            RunFailed: the disk is full or gone.
-        """
+        """Write it all, with a plot for each name that has one. Returns the names of the files. Raises RunFailed: the
+        disk is full or gone."""
         drawn = {name: plot for name, plot in zip(self._plots, plots) if plot is not None}
         try:
             for name in self._plots:

@@ -208,10 +208,7 @@ Score = Callable[[RunState, Round], float | None]
 
 def pick(run: RunState, name: str) -> int | None:
     """The number of the round that fits a name best, the first of equals; 0 is the prefill. None where none fits.
-
-    Raises:
-        KeyError: there is no such name.
-    """
+    Raises KeyError: there is no such name."""
     if name == "prefill":
         return 0 if run.prefilled is not None else None
     score = PICKS[name]

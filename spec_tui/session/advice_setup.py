@@ -133,10 +133,7 @@ def advice(
     progress: Callable[[Preparing], None],
 ) -> Iterator[Event]:
     """The same at work, for a reader in another process: the events of a round's runs come when its last run is over.
-
-    Raises:
-        UsageProblem, SpecError: as ``prepare`` and ``Adviser.run``.
-    """
+    Raises UsageProblem, SpecError: as ``prepare`` and ``Adviser.run``."""
     from engines.advice.advice_events import AdviceFinished, AdviceStarted
     from engines.race.runner import defer_events
 

@@ -84,11 +84,8 @@ def _of_folder(folder: Path) -> tuple[list[Path], str]:
 
 # -- the race ---------------------------------------------------------------------------------------
 def recorded_race(sources: Sequence[RecordedRun]) -> RaceState:
-    """The runs of one to six traces as a race that has come to its end; every run is a lane with one repeat.
-
-    Raises:
-        UsageProblem: too many runs, none that came to its end, or an engine that is not known here.
-    """
+    """The runs of one to six traces as a race that has come to its end; every run is a lane with one repeat. Raises
+    UsageProblem: too many runs, none that came to its end, or an engine that is not known here."""
     runs = [(source.name, run) for source in sources for run in source.trace.runs]
     if not 1 <= len(runs) <= MOST:
         raise UsageProblem(f"these traces hold {len(runs)} runs, and side by side there is room for {MOST}",

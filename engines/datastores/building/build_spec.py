@@ -259,11 +259,8 @@ def build(
     spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: BuildModel | None = None, progress: Progress = no_progress,
     fresh: bool = False, replace: bool = False,
 ) -> Store:
-    """Build a datastore; an interrupted build of the same continues.
-
-    Raises:
-        UsageProblem, DatastoreProblem, RunFailed: see ``sparse_build.build_sparse`` and ``dense_build.build_dense``.
-    """
+    """Build a datastore; an interrupted build of the same continues. Raises UsageProblem, DatastoreProblem, RunFailed:
+    see ``sparse_build.build_sparse`` and ``dense_build.build_dense``."""
     options = {
         "limit": spec.limit, "document_limit": spec.document_limit, "progress": progress, "fresh": fresh,
         "replace": replace,
@@ -286,10 +283,7 @@ def build(
 def open_standard_library(tokenizer: Any, progress: Progress = no_progress) -> Store:
     """The standard library of this Python as a sparse datastore for this tokenizer. It is built, in seconds, if it is
     missing or was built for another tokenizer or Python. A datastore of the user's with this name is opened as it is.
-
-    Raises:
-        UsageProblem, DatastoreProblem: see ``sparse_build.build_sparse`` and ``catalog.open_store``.
-    """
+    Raises UsageProblem, DatastoreProblem: see ``sparse_build.build_sparse`` and ``catalog.open_store``."""
     from engines.datastores.building.sparse_build import build_sparse
     from engines.datastores.building.text_files import library_name, standard_library
 

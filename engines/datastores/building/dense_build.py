@@ -167,11 +167,8 @@ def write_hidden(
     journal: BuildJournal, counts: CorpusCounts, vocab_size: int, reader: HiddenStates, progress: Progress,
     before: Before,
 ) -> int:
-    """Stage: hidden states float16 [n, H] and the position of the token after each. Returns how many there are.
-
-    Raises:
-        RunFailed: there are none, or they are not finite.
-    """
+    """Stage: hidden states float16 [n, H] and the position of the token after each. Returns how many there are. Raises
+    RunFailed: there are none, or they are not finite."""
     state = journal.state("hidden states") or {"rows": 0, "cursor": None, "complete": False}
     rows, done, keys = state["rows"], state["cursor"] or 0, counts.tokens - counts.documents
     raw, where = journal.open_to_append("hidden.raw"), journal.open_to_append("positions.raw")

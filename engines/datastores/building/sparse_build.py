@@ -196,11 +196,8 @@ def _write(journal: BuildJournal, path: str, numbers: Any, dtype: str) -> None:
 def write_suffixes(
     journal: BuildJournal, counts: CorpusCounts, vocab_size: int, progress: Progress = no_progress
 ) -> None:
-    """Stage 2: the suffix array of the tokens, separators left out. It takes about 30 bytes of memory a token.
-
-    Raises:
-        DatastoreProblem: there is not enough memory, or no pydivsufsort for this Python.
-    """
+    """Stage 2: the suffix array of the tokens, separators left out. It takes about 30 bytes of memory a token. Raises
+    DatastoreProblem: there is not enough memory, or no pydivsufsort for this Python."""
     reporter = ProgressReporter("suffix array", "tokens", progress)
     if journal.state("suffixes") is None:
         reporter.report(0, counts.tokens)
@@ -220,11 +217,8 @@ def suffix_array(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
     """Positions [n] of the tokens [n], sorted by what begins there; every number from ``vocab_size`` on is the
     separator, the largest token.
 
-    Tokens are replaced by their rank among those that occur, which keeps their order and often fits fewer bytes.
-
-    Raises:
-        DatastoreProblem: there is no pydivsufsort for this Python.
-    """
+    Tokens are replaced by their rank among those that occur, which keeps their order and often fits fewer bytes. Raises
+    DatastoreProblem: there is no pydivsufsort for this Python."""
     try:
         from pydivsufsort import divsufsort
     except ImportError:

@@ -171,10 +171,7 @@ def installed(backend: str) -> bool:
 
 def choose(backend: str, keys: int) -> str:
     """The back end for so many keys; "auto" takes exact search for few, then the first of the others that is there.
-
-    Raises:
-        UsageProblem: there is none of this name, or it is not installed.
-    """
+    Raises UsageProblem: there is none of this name, or it is not installed."""
     if backend not in BACKENDS:
         raise UsageProblem(f"there is no index {backend!r}", f"choose one of {', '.join(BACKENDS)}")
     if backend == "auto":

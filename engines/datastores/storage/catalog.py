@@ -71,11 +71,8 @@ def home() -> Path:
 
 
 def find(name: str) -> Path:
-    """The folder of a datastore; the user's own comes before a shipped one of the same name.
-
-    Raises:
-        UsageProblem: the name is malformed, or there is no such datastore (the hint lists those there are).
-    """
+    """The folder of a datastore; the user's own comes before a shipped one of the same name. Raises UsageProblem: the
+    name is malformed, or there is no such datastore (the hint lists those there are)."""
     check_name(name)
     for folder in _homes():
         if (folder / name).is_dir():

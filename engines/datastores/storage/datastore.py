@@ -106,11 +106,7 @@ class Store:
 
     def verify(self, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
         """Read every file and compare its checksum. ``progress`` gets the bytes done and their total; what it raises
-        leaves this method.
-
-        Raises:
-            DatastoreProblem: files are damaged; the message names them all.
-        """
+        leaves this method. Raises DatastoreProblem: files are damaged; the message names them all."""
         done, total, bad = 0, self.manifest.size, []
         for file in self.manifest.files:
             try:

@@ -137,11 +137,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder.
-
-    Raises:
-        DatastoreProblem: there is none, it is damaged, or a later version wrote its format.
-    """
+    """The manifest of a folder. Raises DatastoreProblem: there is none, it is damaged, or a later version wrote its
+    format."""
     name = folder.name
     try:
         with open(folder / FILE, "rb") as stream:

@@ -145,11 +145,7 @@ def _note(tree: DraftTree, drafted_by: str | None, scores: dict[str, float]) -> 
 
 def _parts(resources: Resources) -> list[tuple[MethodSpec, tuple[str, ...]]]:
     """The methods that can be a part here, each with the datastores that it searches: of the named ones, or the default
-    ones.
-
-    Raises:
-        UsageProblem, DatastoreProblem: one that is named can't be searched.
-    """
+    ones. Raises UsageProblem, DatastoreProblem: one that is named can't be searched."""
     stores, out = resources.open_datastores, []
     there = set(methods.available(resources.draft_model, resources.heads))
     for spec in methods.specs():

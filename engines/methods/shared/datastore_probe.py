@@ -49,11 +49,8 @@ class ProbeModel(Protocol):
 
 
 def probe(model: ProbeModel, name: str, text: str, prompt: str | None = None) -> Probed:
-    """What would be drafted from each part of a datastore that fits the model.
-
-    Raises:
-        UsageProblem: there is no such datastore, or it does not fit; the text has no tokens.
-    """
+    """What would be drafted from each part of a datastore that fits the model. Raises UsageProblem: there is no such
+    datastore, or it does not fit; the text has no tokens."""
     context = context_of(model.tokenizer, text, prompt, model.target.vocab_size)
     drafts = []
     if name in model.open_datastores.fitting() or name in model.open_datastores.offered:
@@ -143,11 +140,8 @@ def last_hidden_state(
 ) -> tuple[list[int], np.ndarray]:
     """A context, and the hidden state float32 [H] of the row that produced its last token. Of a text longer than the
     model's context the end is read. If the answer to ``prompt`` has not begun, the context is extended by the target's
-    first token, which in a run comes before the first draft.
-
-    Raises:
-        UsageProblem: a text of one token, which no row produced.
-    """
+    first token, which in a run comes before the first draft. Raises UsageProblem: a text of one token, which no row
+    produced."""
     from engines.datastores.building.hidden_states import HiddenStates
 
     tokens = list(context)
