@@ -54,10 +54,7 @@ class GumbelNoise:
 
 class SeededRng:
     """The random draws of the rejection law and of drafters that sample for it. Tests replace it to enumerate.
-
-    Args:
-        begun: tokens of the answer that came before: their draws are not repeated for what follows them.
-    """
+    ``begun``: tokens of the answer that came before: their draws are not repeated for what follows them."""
 
     def __init__(self, seed: int, begun: int = 0) -> None:
         self._rng = np.random.Generator(np.random.Philox(key=seed, counter=[0, begun, 0, 0]))

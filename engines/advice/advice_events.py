@@ -21,11 +21,8 @@ class AdviceStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreeningStarted:
-    """A round begins, ``number`` from 1, with so many seconds: a race, and its prompts with their kinds.
-
-    Attributes:
-        final: whether a verdict is made of its numbers.
-    """
+    """A round begins, ``number`` from 1, with so many seconds: a race, and its prompts with their kinds. ``final``:
+    whether a verdict is made of its numbers."""
 
     number: int
     rounds: int

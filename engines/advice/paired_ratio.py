@@ -44,10 +44,7 @@ class PairedRatio:
     @classmethod
     def of(cls, mine: Mapping[Key, Pace], theirs: Mapping[Key, Pace], noise: float | None = None) -> PairedRatio | None:
         """The ratio of two lanes over the runs that both have; None where there is none, or nothing was timed.
-
-        Args:
-            noise: of a single run, as a share of its time: ``PassTimes.noise``.
-        """
+        ``noise``: of a single run, as a share of its time: ``PassTimes.noise``."""
         both = [key for key in mine if key in theirs and all((*mine[key], *theirs[key]))]
         if not both:
             return None

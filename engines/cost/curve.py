@@ -13,12 +13,9 @@ Points = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
-    """t(n) through measured points: straight lines between them, the last slope beyond them.
-
-    Attributes:
-        points: (rows, seconds), rows ascending from 1, seconds never falling. Of several requests (``of_requests``)
-            rows are those of each, and may be fractions.
-    """
+    """t(n) through measured points: straight lines between them, the last slope beyond them. ``points``: (rows,
+    seconds), rows ascending from 1, seconds never falling. Of several requests (``of_requests``) rows are those of
+    each, and may be fractions."""
 
     points: Points
 
@@ -56,12 +53,8 @@ class CostCurve:
 
     def of_requests(self, count: int, beside: float = 0.0) -> CostCurve:
         """t of a pass that serves several requests at once, over the rows of each: ``count`` requests with n rows each
-        take t(count * n).
-
-        Args:
-            beside: seconds that such a pass takes longer whatever its rows are: what reading the keys and values of
-                further or longer contexts takes.
-        """
+        take t(count * n). ``beside``: seconds that such a pass takes longer whatever its rows are: what reading the
+        keys and values of further or longer contexts takes."""
         points = [(1, self.at(count))]
         points += [(rows / count, seconds) for rows, seconds in self.points if rows > count]
         last = points[-1][0] + 1  # the slope beyond what was measured stays

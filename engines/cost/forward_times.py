@@ -10,13 +10,9 @@ _DRAFTS = 0.8  # weight of earlier drafts after each further one
 
 
 class ForwardTimes:
-    """Two factors that correct t(n): one for the time of a single row, one for the time that further rows add. They
-    are fitted to the rounds by least squares of relative errors. t(n) is measured at a few sizes in a fraction of a
-    second, so a busy moment distorts it.
-
-    Attributes:
-        one, more: the factors.
-    """
+    """Two factors that correct t(n): one for the time of a single row, one for the time that further rows add. They are
+    fitted to the rounds by least squares of relative errors. t(n) is measured at a few sizes in a fraction of a second,
+    so a busy moment distorts it. ``one``, ``more``: the factors."""
 
     def __init__(self) -> None:
         self.one = self.more = 1.0
@@ -43,11 +39,8 @@ class ForwardTimes:
 class DraftingTime:
     """What drafting takes, beside what the price of its passes says: a factor for each pass (a price of a busy moment
     corrects itself), and seconds for a draft of any length (reading what others drafted, what is between the passes).
-    They are fitted to the drafts by least squares of relative errors, the latest counting most.
-
-    Attributes:
-        factor, more: 1 and 0 before anything is seen.
-    """
+    They are fitted to the drafts by least squares of relative errors, the latest counting most. ``factor``, ``more``: 1
+    and 0 before anything is seen."""
 
     def __init__(self) -> None:
         self.factor, self.more = 1.0, 0.0

@@ -28,11 +28,8 @@ _FASTER = 0.8  # of the time of a pass on a busy machine: that much less tells t
 
 
 class Priced(Protocol):
-    """What a price is measured of: a ``CausalModel``, or a draft head.
-
-    Attributes:
-        settings: what its time depends on beside its size, as plain data; the others are as of ``CausalModel``.
-    """
+    """What a price is measured of: a ``CausalModel``, or a draft head. ``settings``: what its time depends on beside
+    its size, as plain data; the others are as of ``CausalModel``."""
 
     settings: dict[str, Any]
     parameters: int

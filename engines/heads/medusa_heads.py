@@ -71,11 +71,8 @@ class MedusaHeads:
 
     @torch.inference_mode()
     def logits(self, state: torch.Tensor, heads: int) -> torch.Tensor:
-        """Logits [heads, n] of the first heads, of the tokens ``drafts``.
-
-        Args:
-            state: [width] the target's state after the final norm, of the row from whose logits the root was chosen.
-        """
+        """Logits [heads, n] of the first heads, of the tokens ``drafts``. ``state``: [width] the target's state after
+        the final norm, of the row from whose logits the root was chosen."""
         states = self._network.first(heads, state.to(self.dtype))
         if len(self._own) > 1:
             found = torch.stack([own(state) for own, state in zip(self._own, states)])

@@ -17,11 +17,8 @@ from engines.heads.training import Batch, Student, TargetParts
 
 
 class MedusaStudent(Student):
-    """All heads of a file; step i is head i.
-
-    Args:
-        shift: how many places further than said the heads are taken to draft.
-    """
+    """All heads of a file; step i is head i. ``shift``: how many places further than said the heads are taken to
+    draft."""
 
     def __init__(self, config: MedusaConfig, shift: int = 0) -> None:
         super().__init__()

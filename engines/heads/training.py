@@ -107,11 +107,8 @@ def check_enough(texts: int) -> None:
 
 
 class Student(nn.Module):
-    """A network under training; all that its training goes on from is in its state.
-
-    Attributes:
-        network: with the weights of a drafter.
-    """
+    """A network under training; all that its training goes on from is in its state. ``network``: with the weights of a
+    drafter."""
 
     network: nn.Module
 
@@ -300,11 +297,8 @@ def agreement(
     student: Student, texts: Sequence[TappedText], head: Callable[[torch.Tensor, int], torch.Tensor],
     ids: torch.Tensor | None, steps: int,
 ) -> list[float]:
-    """How often each step's likeliest token is the next one of the texts, true tokens read before it.
-
-    Args:
-        head: logits of states of a step; ``ids``: the target's tokens that they are of, None: all.
-    """
+    """How often each step's likeliest token is the next one of the texts, true tokens read before it. ``head``: logits
+    of states of a step; ``ids``: the target's tokens that they are of, None: all."""
     right, count = [0] * steps, 0
     for text in texts:
         batch = Batch([text], steps + 1)

@@ -28,11 +28,7 @@ _RIDGE = 0.02  # of the mean square of the taps
 
 
 class EagleStudent(Student):
-    """A head of the EAGLE family.
-
-    Args:
-        embeddings: [vocabulary, width], which stay as they are.
-    """
+    """A head of the EAGLE family. ``embeddings``: [vocabulary, width], which stay as they are."""
 
     def __init__(self, config: HeadConfig, embeddings: torch.Tensor) -> None:
         super().__init__()

@@ -15,11 +15,8 @@ def labelled(label: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Remarks of a drafter on its draft; a method adds fields of its own.
-
-    Attributes:
-        draft_forwards: forward passes of the draft model, or of the part of the target that drafts.
-    """
+    """Remarks of a drafter on its draft; a method adds fields of its own. ``draft_forwards``: forward passes of the
+    draft model, or of the part of the target that drafts."""
 
     draft_forwards: int | None = labelled("draft forward passes")
 

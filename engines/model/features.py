@@ -149,11 +149,8 @@ class Features:
             self._latest = {}
 
     def take(self, rows: int, last_only: bool = False) -> None:
-        """A forward is over; its first ``rows`` rows are pending, others were padding.
-
-        Args:
-            last_only: only the last of them gave logits (a prefill).
-        """
+        """A forward is over; its first ``rows`` rows are pending, others were padding. ``last_only``: only the last of
+        them gave logits (a prefill)."""
         if self.paused:
             return
         if self.sublayers is not None:
@@ -172,11 +169,8 @@ class Features:
         self._pending += rows
 
     def keep(self, rows: Sequence[int] | None, start: int) -> None:
-        """Commit these pending rows (ascending; None: all) and drop the others.
-
-        Args:
-            start: rows that the model had committed before.
-        """
+        """Commit these pending rows (ascending; None: all) and drop the others. ``start``: rows that the model had
+        committed before."""
         if not self.paused:
             for tap in self.wanted.kept:
                 buffer = self._buffer(tap)

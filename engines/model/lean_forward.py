@@ -91,11 +91,8 @@ def _norm_weight(norm: nn.Module) -> torch.Tensor:
 
 
 class LeanForward:
-    """The ``Forward`` of Llama-like models, made once their layers are fused and laid out.
-
-    Attributes:
-        like: an empty tensor of the model's dtype and on its device.
-    """
+    """The ``Forward`` of Llama-like models, made once their layers are fused and laid out. ``like``: an empty tensor of
+    the model's dtype and on its device."""
 
     name = "lean"
     makes_masks = False
@@ -206,10 +203,7 @@ class LeanForward:
         observer: Observer | None = None,
     ) -> torch.Tensor:
         """The residual stream [rows, width] of token ids [rows] after all layers, with what ``rotations`` gives.
-
-        Args:
-            observer: is told instead of the one of ``observe``.
-        """
+        ``observer``: is told instead of the one of ``observe``."""
         x = self.embed(ids)
         x = x if self.embedding_scale == 1 else x * self.embedding_scale
         (no_attention, no_mlp), observer = self._without, observer or self._layer_observer

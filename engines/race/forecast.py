@@ -17,11 +17,7 @@ _PREFILL_ROWS = 64  # of a forward pass that reads a prompt
 def expected_seconds(runs: int, lanes: int, prompt_tokens: int, new_tokens: int, ready: Ready | None) -> float | None:
     """Seconds that a race takes on an idle machine where drafts neither gain nor cost anything and no answer ends
     early: too many where drafts gain, too few where they cost or another program is slower. None where t(n) is not
-    known.
-
-    Args:
-        runs: those that are measured; ``lanes`` are warmed up before.
-    """
+    known. ``runs``: those that are measured; ``lanes`` are warmed up before."""
     if ready is None or not ready.price:
         return None
     price = CostCurve(ready.price)

@@ -65,11 +65,8 @@ class LaneRun:
 @dataclass(frozen=True, slots=True)
 class PromptMeans:
     """Numbers as papers count them: one of each prompt, its repeats averaged, and the mean over the prompts. None where
-    no prompt has one.
-
-    Attributes:
-        calls, accepted_length, path_acceptance: those of ``Metrics``; the last is DReSD's MAR.
-    """
+    no prompt has one. ``calls``, ``accepted_length``, ``path_acceptance``: those of ``Metrics``; the last is DReSD's
+    MAR."""
 
     calls: float | None = None
     accepted_length: float | None = None

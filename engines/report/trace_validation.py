@@ -24,11 +24,8 @@ def no_check(started: Started) -> Collection[str]:
 
 
 class TraceValidator:
-    """Judges the events of a file in their order; a ``Started`` begins anew.
-
-    Args:
-        wrong_options: knows the methods, which this module does not.
-    """
+    """Judges the events of a file in their order; a ``Started`` begins anew. ``wrong_options``: knows the methods,
+    which this module does not."""
 
     def __init__(self, wrong_options: OptionCheck = no_check) -> None:
         self._wrong_options = wrong_options

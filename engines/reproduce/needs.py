@@ -55,11 +55,7 @@ class PreparedStore:
 
 class DatastoreBuilder:
     """Finds and builds what entries need, for one loaded model. Hidden states that one datastore was made of are not
-    read anew for the next.
-
-    Args:
-        most: tokens of a datastore at most, None for no limit.
-    """
+    read anew for the next. ``most``: tokens of a datastore at most, None for no limit."""
 
     def __init__(self, runtime: Runtime, needs: Sequence[StoreNeed], most: int | None = None) -> None:
         self._runtime = runtime
@@ -213,11 +209,7 @@ class KeptTexts:
 
 class KeptStates:
     """Reads hidden states, those of the same text once: datastores that differ in what is made of them share it. They
-    are kept in float16, as a build writes them.
-
-    Attributes:
-        identity, context: those of ``hidden_states.HiddenStates``.
-    """
+    are kept in float16, as a build writes them. ``identity``, ``context``: those of ``hidden_states.HiddenStates``."""
 
     def __init__(self, reader: Any) -> None:
         self._reader, self.identity, self.context = reader, reader.identity, reader.context

@@ -113,11 +113,7 @@ class Status:
 
 
 class Output:
-    """Writes a run as it comes in.
-
-    Attributes:
-        explain: say at the end why it was faster or slower than without drafts.
-    """
+    """Writes a run as it comes in. ``explain``: say at the end why it was faster or slower than without drafts."""
 
     explain = False
 
@@ -132,12 +128,8 @@ class Output:
 
 
 class TextOutput(Output):
-    """Streams the answer: marked on a terminal, exact in a pipe.
-
-    Args:
-        rejected: write rejected draft tokens, too, where they were rejected. Raises UsageProblem where there are no
-            marks to tell them by.
-    """
+    """Streams the answer: marked on a terminal, exact in a pipe. ``rejected``: write rejected draft tokens, too, where
+    they were rejected. Raises UsageProblem where there are no marks to tell them by."""
 
     def __init__(self, rejected: bool = False) -> None:
         self._style = FateStyle.of(sys.stdout, os.environ)

@@ -147,11 +147,7 @@ def _listing() -> str:
 
 
 class EntryRun:
-    """An entry on its way.
-
-    Attributes:
-        done: what has come of it.
-    """
+    """An entry on its way; ``done`` is what has come of it."""
 
     def __init__(self, runtime: Runtime, name: str, entry: PaperEntry, quick: bool) -> None:
         from engines.reproduce.questions import asked_of

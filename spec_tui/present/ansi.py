@@ -42,12 +42,9 @@ class FateStyle:
         return cls(marks, marks and not environ.get("NO_COLOR"), not (terminal or marks))
 
     def text(self, tokens: Iterable[Emitted], gone: Mapping[int, Sequence[str]] | None = None) -> str:
-        """Tokens as one string for the stream; every mark is closed again.
-
-        Args:
-            gone: labels of the draft tokens that were rejected before a token, by its index among these; they are
-                written only where marks tell them from the text.
-        """
+        """Tokens as one string for the stream; every mark is closed again. ``gone``: labels of the draft tokens that
+        were rejected before a token, by its index among these; they are written only where marks tell them from the
+        text."""
         gone = gone if gone is not None and self.marks else {}
         return "".join(self._struck(gone.get(index, ())) + self._paint(token.text, token.kind)
                        for index, token in enumerate(tokens))

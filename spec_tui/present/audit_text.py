@@ -70,11 +70,8 @@ def near_tie(run: RunState, at: int) -> bool | None:
 
 def parting(run: RunState, at: int, strict: bool | None) -> str:
     """Why an answer parts from its baseline at a token, in a sentence without a full stop: the same explanation as the
-    audit's, by the same measure.
-
-    Args:
-        strict: whether the model was loaded so that its logits do not depend on drafts; None where that is no choice.
-    """
+    audit's, by the same measure. ``strict``: whether the model was loaded so that its logits do not depend on drafts;
+    None where that is no choice."""
     tie, emitted = near_tie(run, at), run.tokens[at].emitted
     close = "" if emitted.gap is None else f", where the two best scores are {_number(emitted.gap)} apart"
     if tie is None:

@@ -63,11 +63,8 @@ def time_left(seconds: float) -> str:
 
 def race_left(seconds: float, done: int, runs: int, lanes: int) -> str:
     """The time that is left of a race if it goes on as before: ", about 40 s left"; "" before every lane has run once,
-    and for a race that is soon over.
-
-    Args:
-        seconds: since its beginning; ``done`` of its ``runs`` are over, warm-ups included.
-    """
+    and for a race that is soon over. ``seconds``: since its beginning; ``done`` of its ``runs`` are over, warm-ups
+    included."""
     left = seconds / max(1, done) * (runs - done)
     if done < lanes or left < 20:
         return ""

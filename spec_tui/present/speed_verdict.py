@@ -112,11 +112,8 @@ def judged(ratio: float | None, noise: float | None, tokens_per_step: float | No
 
 
 def of_runs(run: RunState, baseline: RunState | None) -> SpeedVerdict:
-    """The judgement on a run.
-
-    Args:
-        baseline: an autoregressive run of the same prompt and settings, measured in this session; None without one.
-    """
+    """The judgement on a run. ``baseline``: an autoregressive run of the same prompt and settings, measured in this
+    session; None without one."""
     if run.started is not None and drafts_nothing(run.started.engine):
         return SpeedVerdict(Speed.BASELINE, reason="autoregressive decoding is the baseline")
     m = run.metrics

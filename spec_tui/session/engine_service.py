@@ -100,11 +100,8 @@ class Service:
         self._lock = threading.Lock()
 
     def command(self, number: int, command: Command) -> None:
-        """Take a command from any thread; returns at once.
-
-        Args:
-            number: id of the job that it is, of ``Cancel`` that it stops; what is over already is not stopped.
-        """
+        """Take a command from any thread; returns at once. ``number``: id of the job that it is, of ``Cancel`` that it
+        stops; what is over already is not stopped."""
         if isinstance(command, Cancel | Close):
             with self._lock:
                 for job in self._pending:

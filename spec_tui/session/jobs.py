@@ -48,10 +48,7 @@ class Job:
 
 class Jobs:
     """Sends commands, and gives each event to the job that asked for it; those of a job that was dropped go nowhere.
-
-    Args:
-        unasked: gets what no job asked for: ``ENGINE`` or ``PLAYED``, and the event.
-    """
+    ``unasked``: gets what no job asked for: ``ENGINE`` or ``PLAYED``, and the event."""
 
     def __init__(self, client: EngineClient, unasked: Callable[[int, Any], set[SessionChange | None]]) -> None:
         self._client, self._unasked = client, unasked

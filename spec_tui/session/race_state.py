@@ -146,10 +146,7 @@ class RaceState:
 
 class RaceReplay:
     """Runs by lane at a moment of one clock, by the times that were measured; each began at 0 with its prefill.
-
-    Attributes:
-        clock: ends with the slowest run; it begins so slowly that a short race can be watched.
-    """
+    ``clock``: ends with the slowest run; it begins so slowly that a short race can be watched."""
 
     def __init__(self, runs: Mapping[int, RunState], speed: float | None = None) -> None:
         self.runs = dict(runs)

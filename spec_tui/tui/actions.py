@@ -139,11 +139,8 @@ class HasActions:
         return found
 
     def palette(self, run: Callable[[str], Any] | None = None) -> Iterator[SystemCommand]:
-        """Entries of the command palette, of the actions that apply now: name, keys, and what they do.
-
-        Args:
-            run: starts an action that opens a screen, from elsewhere; only those are listed then.
-        """
+        """Entries of the command palette, of the actions that apply now: name, keys, and what they do. ``run``: starts
+        an action that opens a screen, from elsewhere; only those are listed then."""
         for action in self.actions:
             name = f"{self.PALETTE}{action.label.lower()}" if action.palette is None else action.palette
             if name and self.check_action(action.method, ()) and (run is None or action.opens):

@@ -24,11 +24,7 @@ _LONGEST = 300  # characters of a remark
 
 
 class Index:
-    """Keys and how their nearest are found.
-
-    Args:
-        keys: float16 [n, d], memory-mapped or not.
-    """
+    """Keys and how their nearest are found. ``keys``: float16 [n, d], memory-mapped or not."""
 
     backend: ClassVar[str] = ""
     wide = 150  # fewest candidates that are scored

@@ -65,12 +65,9 @@ class Predictor(Protocol):
 
 
 class ModelPredictor:
-    """A causal model with a KV buffer of its own, or the target itself: a ``Predictor``.
-
-    Args:
-        vocab_size: of the target. Models of one vocabulary may pad their embeddings differently, and at a high
-            temperature the target can emit padding that the draft model has no embedding for.
-    """
+    """A causal model with a KV buffer of its own, or the target itself: a ``Predictor``. ``vocab_size``: of the target.
+    Models of one vocabulary may pad their embeddings differently, and at a high temperature the target can emit padding
+    that the draft model has no embedding for."""
 
     drafts: np.ndarray | None = None
 
@@ -115,12 +112,8 @@ class ModelPredictor:
 
 class TranslatingPredictor(ModelPredictor):
     """A draft model with another vocabulary: it reads the text in its own tokens, and its logits are those of the
-    tokens that both have. So what is drawn is drawn from its distribution restricted to
-    these tokens (TLI, Timor et al. 2025), which the rejection law is told: lossless like any other.
-
-    Args:
-        translation: of the target's tokens.
-    """
+    tokens that both have. So what is drawn is drawn from its distribution restricted to these tokens (TLI, Timor et al.
+    2025), which the rejection law is told: lossless like any other. ``translation``: of the target's tokens."""
 
     def __init__(self, model: CausalModel, vocab_size: int, translation: Translation) -> None:
         super().__init__(model, vocab_size)

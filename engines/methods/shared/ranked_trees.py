@@ -23,10 +23,7 @@ Below = Callable[[Any], Sequence[RankedToken]]
 
 def of_ranks(paths: Iterable[str], root: Hashable, below: Below) -> Iterator[tuple[int, int, float]]:
     """(token, parent, chance) of the nodes of a published tree as far as there are candidates, -1 for the root's.
-
-    Args:
-        paths: for each node the ranks on its path, a digit each, parents before their children.
-    """
+    ``paths``: for each node the ranks on its path, a digit each, parents before their children."""
     places, nodes = {"": root}, {"": -1}
     for path in paths:
         above, rank = path[:-1], int(path[-1])

@@ -46,11 +46,8 @@ WIDE = ("name", "from", "prompts")
 
 
 class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
-    """Returns what to build, and whether an unfinished build is dropped for it; None if closed.
-
-    Args:
-        offered: name to begin with, of a source and its datastore.
-    """
+    """Returns what to build, and whether an unfinished build is dropped for it; None if closed. ``offered``: name to
+    begin with, of a source and its datastore."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "build.tcss"]
     word_here = "datastore"

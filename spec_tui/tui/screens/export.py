@@ -30,11 +30,7 @@ CHOICES = {
 
 
 class ExportScreen(ListScreen[str]):
-    """Gives back a name of ``CHOICES``, None if closed.
-
-    Args:
-        answer: there is an answer to be saved.
-    """
+    """Gives back a name of ``CHOICES``, None if closed; without an ``answer`` the picture is the only choice."""
 
     word_here = "trace"
 

@@ -21,11 +21,7 @@ from spec_tui.tui.screens.modal import Box, SpecModal
 
 
 class GlossaryScreen(SpecModal[None]):
-    """A list that what is typed narrows down.
-
-    Args:
-        wanted: what is looked for at first.
-    """
+    """A list that what is typed narrows down; ``wanted`` is looked for at first."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "glossary.tcss"]
     ACTIONS = (

@@ -35,11 +35,8 @@ _TABLES = "The papers' tables about it, to run again"
 
 
 class LessonsScreen(ListScreen[None]):
-    """The list: enter begins a lesson, and after its end the next one is offered.
-
-    Args:
-        progress: a lesson, or a path through several, to open at once.
-    """
+    """The list: enter begins a lesson, and after its end the next one is offered. ``progress``: a lesson, or a path
+    through several, to open at once."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "lessons.tcss"]
     ACTIONS = (Action(id="lessons.begin", run="begin", keys="right", label="Begin", help="Begin the lesson"),
@@ -99,11 +96,8 @@ def _about(lesson: Lesson) -> Content:
 
 
 class LessonText(StepPanel):
-    """The page where a progress is; ``scrolled`` rows of it are scrolled away.
-
-    Attributes:
-        shows: the page's "text", its "words" explained, or its "notes" for the presenter.
-    """
+    """The page where a progress is; ``scrolled`` rows of it are scrolled away. ``shows``: the page's "text", its
+    "words" explained, or its "notes" for the presenter."""
 
     progress: LessonProgress | None = None
     shows = "text"
@@ -255,10 +249,7 @@ def _draws(lesson: LessonScreen) -> bool:
 
 class LessonScreen(StepScreen, inherit_bindings=False):
     """Goes through a lesson. Gives back True to go on after its end, None where it was left there, False before.
-
-    Args:
-        progress: the lesson and its runs.
-    """
+    ``progress``: the lesson and its runs."""
 
     CSS_PATH: ClassVar = ["step.tcss", "lessons.tcss"]
     TIMELINE: ClassVar = LessonTimeline

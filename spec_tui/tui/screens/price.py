@@ -28,11 +28,7 @@ def _here(screen: PriceScreen) -> bool:
 
 class PriceScreen(SpecModal[None]):
     """Shows what ``look`` gives: a run, the round of interest, t(n), the outlook, the baseline; of a model in another
-    program what is known from outside.
-
-    Args:
-        measure: measures t(n) of such a model; says why not, else "".
-    """
+    program what is known from outside. ``measure``: measures t(n) of such a model; says why not, else ""."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "price.tcss"]
     word_here = "t(n)"

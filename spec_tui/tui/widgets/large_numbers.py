@@ -12,11 +12,7 @@ from spec_tui.tui.widgets.strip_panel import Pane
 
 
 class LargeNumbers(Pane):
-    """Large numbers side by side, each over its name; hidden unless its screen presents.
-
-    Args:
-        names: of the numbers.
-    """
+    """Large numbers side by side, each over its name; hidden unless its screen presents. ``names``: of the numbers."""
 
     SCOPED_CSS = False  # it depends on the screen's class
     DEFAULT_CSS = """

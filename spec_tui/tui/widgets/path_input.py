@@ -44,10 +44,7 @@ class _Paths(Suggester):
 
 class PathInput(Input):
     """An input in which tab completes a path as a shell does; where there is nothing to complete, it goes on.
-
-    Args:
-        endings: of files that can be meant, in lower case; none: any.
-    """
+    ``endings``: of files that can be meant, in lower case; none: any."""
 
     def __init__(self, *, endings: tuple[str, ...] = MODELS, **kwargs) -> None:
         super().__init__(suggester=_Paths(endings), **kwargs)
