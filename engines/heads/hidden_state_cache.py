@@ -66,11 +66,8 @@ def size_on_disk(tokens: int, taps: int, width: int) -> int:
 
 
 class HiddenStateCache:
-    """Shards in a folder, for one target, one choice of layers and one list of texts.
-
-    Raises:
-        UsageProblem: the folder holds the states of other texts, layers or another target.
-    """
+    """Shards in a folder, for one target, one choice of layers and one list of texts. Raises UsageProblem: the folder
+    holds the states of other texts, layers or another target."""
 
     def __init__(self, folder: Path, target: CausalModel, layers: Sequence[int], texts: Sequence[Text]) -> None:
         self._folder, self._target, self._layers, self._texts = folder, target, tuple(layers), list(texts)

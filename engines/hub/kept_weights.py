@@ -119,12 +119,7 @@ class _WeightsReader:
 
 
 class _WeightsWriter:
-    """What will be kept.
-
-    Args:
-        note: what says that it is kept.
-        room: bytes that the file has room for.
-    """
+    """What will be kept: ``note`` says that it is; its file has room for ``room`` bytes."""
 
     def __init__(self, note: Path, room: int) -> None:
         self._note, self._sizes, self._rest = note, [], b""

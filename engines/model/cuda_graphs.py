@@ -81,14 +81,8 @@ class _Shape:
 
 
 class CudaGraphForward(LeanForward):
-    """The ``Forward`` of Llama-like models on a GPU.
-
-    Args:
-        capture: how programs are recorded.
-
-    Attributes:
-        failure: why nothing is recorded any more, "" while all is well.
-    """
+    """The ``Forward`` of Llama-like models on a GPU. ``capture``: how programs are recorded. ``failure``: why nothing
+    is recorded any more, "" while all is well."""
 
     name = "lean, CUDA graphs"
     host_masks = True

@@ -95,15 +95,9 @@ class Features:
 
     def rows(self, tap: Tap, start: int = 0, stop: int | None = None) -> torch.Tensor:
         """States [stop - start, width] of rows of the context, and of the pending rows after them; a view, valid until
-        something else is fed or kept.
-
-        Args:
-            start, stop: positions of committed rows; from the model's length on, pending rows in the order in which
-                they were fed. None stands for all.
-
-        Raises:
-            ValueError: not all of these rows have such states.
-        """
+        something else is fed or kept. ``start``, ``stop``: positions of committed rows; from the model's length on,
+        pending rows in the order in which they were fed. None stands for all. Raises ValueError: not all of these rows
+        have such states."""
         buffer = self._buffers.get(tap)
         end = buffer.end + buffer.pending if buffer is not None else 0
         stop = end if stop is None else stop

@@ -67,12 +67,8 @@ def _dequantised(stored: np.ndarray, kind: str) -> torch.Tensor:
 
 
 class StoredGrids:
-    """The weights of a file that are integers with a scale for every 32 or 16 of them.
-
-    Args:
-        file: the file.
-        model: what was loaded from it, with its layers as transformers names them.
-    """
+    """The weights of a file that are integers with a scale for every 32 or 16 of them; ``model`` is what was loaded
+    from it, with its layers as transformers names them."""
 
     def __init__(self, file: GgufFile, model: PreTrainedModel) -> None:
         self._rotated = family(file).rotated

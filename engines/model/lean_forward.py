@@ -251,14 +251,8 @@ class LeanForward:
         """A function of queries [1, rows, heads, dim], keys and values [1, kv heads, columns, dim] and a kind of layer
         that gives what attention gives, [rows, width].
 
-        Heads that share keys are laid beneath each other as more rows, so that no key is copied for them.
-
-        Args:
-            start: rows in the buffer before these.
-
-        Raises:
-            ValueError: several rows after others, and no mask.
-        """
+        Heads that share keys are laid beneath each other as more rows, so that no key is copied for them. ``start``:
+        rows in the buffer before these. Raises ValueError: several rows after others, and no mask."""
         groups, dim, kv_heads = self.heads // self.kv_heads, self.head_dim, self.kv_heads
         causal = mask is None and rows > 1
         if causal and start:

@@ -23,13 +23,7 @@ SIZES = {"sliding_attention": "sliding_window", "chunked_attention": "attention_
 
 def spans(config) -> dict[str, int | None] | None:
     """The kinds of attention layers by transformers' names, each with its size in positions (full attention: None).
-
-    Args:
-        config: of the decoder.
-
-    Returns:
-        None where the configuration has layers that these masks don't describe.
-    """
+    None where the configuration of the decoder has layers that these masks don't describe."""
     named = layer_kinds(config)
     found = {kind: size_of(config, name) for kind, name in SIZES.items()}
     kinds = set(named) if named else {next((kind for kind in SIZES if found[kind]), FULL)}

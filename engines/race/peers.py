@@ -46,9 +46,6 @@ class Peers:
     """A racer: each lane runs where its engine is. What was started for it ends with ``close``, or where it is left as
     a context.
 
-    Args:
-        host: the loaded model.
-
     Attributes:
         loaded: others, by the engine of their lanes.
         token_times: of the last run that ended.

@@ -126,15 +126,9 @@ class Connection:
         self, path: str, body: dict[str, Any], kind: type[Answered], cancelled: Cancelled, gather: float = 0.0
     ) -> Iterator[Answered]:
         """The events of a POST that are sent as they come, each JSON of this kind. Once cancelled, or closed, the
-        request is gone: the server notices and stops.
-
-        Args:
-            gather: seconds that further events may gather before they are read. Who waits for each is woken for each,
-                and takes that time from a server that computes on all cores of this machine.
-
-        Raises:
-            RunFailed: refused, broken off, silent for long, or no such events.
-        """
+        request is gone: the server notices and stops. ``gather``: seconds that further events may gather before they
+        are read. Who waits for each is woken for each, and takes that time from a server that computes on all cores of
+        this machine. Raises RunFailed: refused, broken off, silent for long, or no such events."""
         arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         stop = threading.Event()
         request = self._client.build_request("POST", path, json=body, timeout=httpx.Timeout(_SILENCE, connect=_CONNECT))

@@ -54,11 +54,7 @@ class _Step:
 
 
 class LlamaCppModel(ServedModel):
-    """A model on llama.cpp's server.
-
-    Raises:
-        ModelUnavailable: nobody answers, or another program does.
-    """
+    """A model on llama.cpp's server. Raises ModelUnavailable: nobody answers, or another program does."""
 
     size_setting = "--spec-draft-n-max, or --spec-ngram-...-size-m"
 

@@ -54,17 +54,8 @@ class Settings:
 
 class LlamaCppServer:
     """A server of llama.cpp in a process of its own, on this machine alone, with a key that nobody else knows.
-
-    Args:
-        progress: told now and then that it loads; may raise to leave.
-
-    Attributes:
-        connection: to it.
-        key: that it wants.
-
-    Raises:
-        ModelUnavailable: llama.cpp is not installed, or cannot use the file.
-    """
+    ``progress``: told now and then that it loads; may raise to leave. Raises ModelUnavailable: llama.cpp is not
+    installed, or cannot use the file."""
 
     def __init__(self, settings: Settings, progress: Callable[[Loading], None] = lambda _: None) -> None:
         if find_spec("xllamacpp") is None:

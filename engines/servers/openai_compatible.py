@@ -86,14 +86,8 @@ class _Written:
 
 
 class OpenAICompatibleModel(ServedModel):
-    """A model on an OpenAI-compatible server.
-
-    Args:
-        model: which, where the server has several.
-
-    Raises:
-        ModelUnavailable: nobody answers, or another program does; no such model, or several and none is named.
-    """
+    """A model on an OpenAI-compatible server. ``model``: which, where the server has several. Raises ModelUnavailable:
+    nobody answers, or another program does; no such model, or several and none is named."""
 
     arrival = True
 

@@ -180,11 +180,8 @@ def _around(run: LaneRun, asked: Race) -> dict[str, Any]:
 
 # -- folders ----------------------------------------------------------------------------------------
 class TraceFolder:
-    """A folder with a trace for each complete run.
-
-    Raises:
-        UsageProblem: it cannot be made, or holds other files of these names.
-    """
+    """A folder with a trace for each complete run. Raises UsageProblem: it cannot be made, or holds other files of
+    these names."""
 
     def __init__(self, folder: Path, asked: Race) -> None:
         try:

@@ -16,9 +16,6 @@ _LONGEST = 500  # bytes of what a session says
 class ClassRoom:
     """The page that is shown, and the votes on its round.
 
-    Args:
-        pages: how many the lesson has.
-
     Attributes:
         at: index of the page.
         stage: one of ``STAGES``.

@@ -18,9 +18,6 @@ from engines.wire import Event
 class AdviceState(Findings):
     """What is known so far.
 
-    Args:
-        suite, request, seconds: what was asked.
-
     Attributes:
         left_out, notes: as of ``AdviceStarted``.
         at: the run under way; ``auditing``: texts that differ are checked.

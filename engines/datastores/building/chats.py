@@ -29,11 +29,8 @@ class Rows(Protocol):
 
 
 class JsonRows:
-    """The lines of a file as ``Rows``, each a JSON object.
-
-    Raises:
-        UsageProblem: the file is unreadable, too large, or a line is no JSON object; the message names the line.
-    """
+    """The lines of a file as ``Rows``, each a JSON object. Raises UsageProblem: the file is unreadable, too large, or a
+    line is no JSON object; the message names the line."""
 
     unit = "rows"
 

@@ -103,13 +103,7 @@ class EncodedText:
 
 class Encoder:
     """Tokenizes texts as the model reads them in a prompt; what looks like a special token is plain text.
-
-    Args:
-        tokenizer: of transformers.
-
-    Attributes:
-        fingerprint, vocab_size: see ``engines.datastores.storage.manifest``.
-    """
+    ``fingerprint``, ``vocab_size``: see ``engines.datastores.storage.manifest``."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer

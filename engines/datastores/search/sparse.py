@@ -27,18 +27,9 @@ def token_dtype(vocab_size: int) -> str:
 
 
 class SparseStore:
-    """The sparse part of a datastore (a ``continuations.Lookup``). Positions count tokens and separators.
-
-    Args:
-        store: of kind sparse or both.
-        fraction: share of it that is searched, its first documents (``Documents.first``).
-
-    Attributes:
-        size: bytes on the disk, in proportion to what is searched.
-
-    Raises:
-        DatastoreProblem: it has no sparse part, or arrays that don't fit together.
-    """
+    """The sparse part of a datastore (a ``continuations.Lookup``). Positions count tokens and separators. ``fraction``:
+    share of it that is searched, its first documents (``Documents.first``). ``size``: bytes on the disk, in proportion
+    to what is searched. Raises DatastoreProblem: it has no sparse part, or arrays that don't fit together."""
 
     def __init__(self, store: Store, fraction: float = 1.0) -> None:
         self.store, facts = store, store.manifest

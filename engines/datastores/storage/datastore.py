@@ -17,17 +17,8 @@ from engines.errors import DatastoreProblem
 
 
 class Store:
-    """A datastore whose files are all there, at their sizes. An array is mapped when it is first asked for.
-
-    Args:
-        folder: of the datastore.
-
-    Attributes:
-        name: of the folder.
-
-    Raises:
-        DatastoreProblem: the manifest is missing, damaged or of a newer format; a file is missing or of another size.
-    """
+    """A datastore whose files are all there, at their sizes. An array is mapped when it is first asked for. Raises
+    DatastoreProblem: the manifest is missing, damaged or of a newer format; a file is missing or of another size."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, folder.name
@@ -75,14 +66,9 @@ class Store:
         return file is not None and file.dtype is not None
 
     def array(self, name: str, dtype: str | None = None, ndim: int = 1) -> np.ndarray:
-        """An array of the datastore, mapped into memory, read only.
-
-        Args:
-            dtype: as the manifest must have it; None accepts any.
-
-        Raises:
-            DatastoreProblem: there is none with this name, dtype and number of dimensions, or it cannot be read.
-        """
+        """An array of the datastore, mapped into memory, read only. ``dtype``: as the manifest must have it; None
+        accepts any. Raises DatastoreProblem: there is none with this name, dtype and number of dimensions, or it cannot
+        be read."""
         file = self.manifest.file(f"{name}.bin")
         if file is None or file.dtype is None or len(file.shape) != ndim or dtype not in (None, file.dtype):
             raise damaged(self.name, f"it has no array {name!r} as this program needs it")

@@ -18,11 +18,8 @@ from engines.report.events import Layers
 
 
 class ADMG(SelfDraft):
-    """Chooses what to leave out for each answer, by the prefill's cosines.
-
-    Raises:
-        UsageProblem: the target cannot be run without some of its sublayers.
-    """
+    """Chooses what to leave out for each answer, by the prefill's cosines. Raises UsageProblem: the target cannot be
+    run without some of its sublayers."""
 
     features = FeatureRequest(recent=frozenset({COSINES}))
 

@@ -119,14 +119,8 @@ def pieces_of(context: Sequence[int], detokenizer: Detokenizer) -> tuple[str, ..
 
 
 def context_of(tokenizer: Any, text: str, prompt: str | None, vocab_size: int) -> list[int]:
-    """Token ids of a text as a run would have it.
-
-    Args:
-        prompt: the text begins the answer to it; None takes the text as it is.
-
-    Raises:
-        UsageProblem: there are no tokens; see ``engines.tokenization.encode``.
-    """
+    """Token ids of a text as a run would have it. ``prompt``: the text begins the answer to it; None takes the text as
+    it is. Raises UsageProblem: there are no tokens; see ``engines.tokenization.encode``."""
     from engines.tokenization import encode, plain
 
     request = Request((("user", text if prompt is None else prompt),), raw=prompt is None)

@@ -112,15 +112,10 @@ class DraftTimes:
 
 
 class SelfDraft(Drafter):
-    """Drafts chains with a part of the target. A subclass sets ``layers``, in ``start`` at the latest.
-
-    Args:
-        num_tokens, stop, exit_start, exit_target, exit_step, exit_beta1, exit_beta2: as ``EXIT_OPTIONS``. What the exit
-            has learnt is kept from run to run where the text cannot depend on it.
-
-    Raises:
-        UsageProblem: the target cannot be run without some of its sublayers.
-    """
+    """Drafts chains with a part of the target. A subclass sets ``layers``, in ``start`` at the latest. ``num_tokens``,
+    ``stop``, ``exit_start``, ``exit_target``, ``exit_step``, ``exit_beta1``, ``exit_beta2``: as ``EXIT_OPTIONS``. What
+    the exit has learnt is kept from run to run where the text cannot depend on it. Raises UsageProblem: the target
+    cannot be run without some of its sublayers."""
 
     layers: Layers
     draws_chains = True

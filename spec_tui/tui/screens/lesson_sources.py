@@ -44,12 +44,7 @@ class SourcesScreen(ListScreen[None]):
 
 
 class DocumentScreen(SpecModal[None]):
-    """A document of this project.
-
-    Args:
-        title: its title.
-        text: it, in Markdown.
-    """
+    """A document of this project, in Markdown."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "lesson_sources.tcss"]
     word_here = "lesson"
