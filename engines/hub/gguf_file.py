@@ -261,12 +261,20 @@ def at(name: str) -> Path | None:
     """The file of that name if it is a GGUF file by its first bytes or its ending; None for all else."""
     try:
         path = Path(name).expanduser()
-        if not path.is_file():  # a pipe or a device would never end
-            return None
-        with open(path, "rb") as stream:
-            return path if stream.read(len(MAGIC)) == MAGIC or path.suffix.lower() == ".gguf" else None
-    except (OSError, RuntimeError, ValueError):  # unreadable, no such user, no name at all
+        return path if path.is_file() and (path.suffix.lower() == ".gguf" or begins(path)) else None
+    except (OSError, RuntimeError, ValueError):  # no such user, no name at all
         return None
+
+
+def begins(file: Path) -> bool:
+    """Whether a file begins as GGUF files do; False for what is none, or cannot be read."""
+    try:
+        if not file.is_file():  # a pipe or a device would never end
+            return False
+        with open(file, "rb") as stream:
+            return stream.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 @cache

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Event, Thread
+from threading import Thread
 from time import monotonic
 from typing import Any
 from urllib.parse import quote
@@ -77,24 +78,18 @@ def offline() -> bool:
 def with_heartbeat(call: Callable[[], Any], beat: Callable[[], None]) -> Any:
     """What ``call`` returns or raises, called on a thread of its own; ``beat`` is called every tick on this one. If it
     raises, the call is left to itself."""
-    result: list[Any] = []
-    problem: list[Exception] = []
-    done = Event()
+    result: Future[Any] = Future()
 
     def work() -> None:
         try:
-            result.append(call())
+            result.set_result(call())
         except Exception as error:
-            problem.append(error)
-        finally:
-            done.set()
+            result.set_exception(error)
 
     Thread(target=work, daemon=True).start()
-    while not done.wait(TICK):
+    while not wait([result], TICK).done:
         beat()
-    if problem:
-        raise problem[0]
-    return result[0]
+    return result.result()
 
 
 @contextmanager

@@ -150,14 +150,10 @@ def resolve(name: str) -> str:
     return name
 
 
-def draft_of(target: Path) -> KnownModel | None:
-    """The draft model that is known for a target (its file, wherever it lies), whether it is here or not."""
-    return next((known.draft for known in KNOWN.values() if known.draft and _is(target, known)), None)
-
-
 def draft_beside(target: Path) -> Path | None:
-    """The file of that draft model: beside the target's, else where ``get`` keeps it; None where it is at neither."""
-    draft = draft_of(target)
+    """The file of the draft model that is known for a target (its file, wherever it lies): beside the target's, else
+    where ``get`` keeps it; None where it is at neither."""
+    draft = next((known.draft for known in KNOWN.values() if known.draft and _is(target, known)), None)
     places = (target.with_name(draft.file), draft.path) if draft is not None else ()
     return next((place for place in places if _is(place, draft)), None)
 

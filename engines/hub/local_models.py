@@ -148,19 +148,9 @@ def of_other_programs() -> list[dict[str, Any]]:
         home = Path(os.environ.get(variable) or usual).expanduser()
         for file in sorted(home.glob(pattern)):
             with suppress(gguf_file.LaterPart):  # its model is listed by its first file
-                if _is_gguf(file):
+                if gguf_file.begins(file):
                     found.append({"name": f"{program}: {file.name}", **_look_at_gguf(file)})
     return found
-
-
-def _is_gguf(file: Path) -> bool:
-    try:
-        if not file.is_file():
-            return False
-        with open(file, "rb") as stream:
-            return stream.read(len(gguf_file.MAGIC)) == gguf_file.MAGIC
-    except OSError:
-        return False
 
 
 def _look_at_gguf(file: Path) -> dict[str, Any]:
@@ -228,7 +218,7 @@ def candidates(target: ModelSource, named: ModelSource | None, parameters: int |
 def _beside(target: Path) -> Iterator[Path]:
     """The GGUF files in the folder of a target in such a file, the smallest first; the target's own not."""
     if target.is_file():
-        files = [file for file in target.parent.glob("*.[gG][gG][uU][fF]") if _is_gguf(file)]
+        files = [file for file in target.parent.glob("*.[gG][gG][uU][fF]") if gguf_file.begins(file)]
         files.sort(key=lambda file: (file.stat().st_size, file.name))
         yield from [file for file in files if not file.samefile(target)][:_MOST_BESIDE]
 

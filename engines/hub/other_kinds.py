@@ -44,26 +44,22 @@ _MAGIC = (  # first bytes of a file
 _ENDINGS = {
     ".safetensors": Kind("a file of weights alone", _WHOLE),
     ".bin": Kind("a file of weights alone, pickled", f"{_WHOLE}; --allow-pickle reads such weights"),
-    ".pth": Kind("a checkpoint of PyTorch", "convert it with its own script, then give the folder that makes"),
-    ".pt": Kind("a checkpoint of PyTorch", "convert it with its own script, then give the folder that makes"),
-    ".ckpt": Kind("a checkpoint of PyTorch", "convert it with its own script, then give the folder that makes"),
+    **dict.fromkeys((".pth", ".pt", ".ckpt"), Kind(
+        "a checkpoint of PyTorch", "convert it with its own script, then give the folder that makes")),
     ".onnx": Kind("a model in ONNX", _CONVERT),
-    ".tflite": Kind("a model of LiteRT", _CONVERT),
+    **dict.fromkeys((".tflite", ".litertlm"), Kind("a model of LiteRT", _CONVERT)),
     ".task": Kind("a model of MediaPipe", _CONVERT),
-    ".litertlm": Kind("a model of LiteRT", _CONVERT),
     ".mlmodel": Kind("a model of Core ML", _CONVERT),
     ".engine": Kind("an engine of TensorRT", _CONVERT),
     ".pte": Kind("a program of ExecuTorch", _CONVERT),
     ".llamafile": Kind("a llamafile, a program with a model inside", "give the GGUF file that is in it (unzip it)"),
     ".nemo": Kind("a model of NeMo", _CONVERT),
-    ".zip": Kind("an archive", _UNZIP),
-    ".tar": Kind("an archive", _UNZIP),
+    **dict.fromkeys((".zip", ".tar"), Kind("an archive", _UNZIP)),
     ".json": Kind("a settings file, not a model", "give the folder that it is in"),
     ".model": Kind("a tokenizer alone", "give the folder that it is in"),
     ".jinja": Kind("a chat template, not a model", "give the folder that it is in"),
-    ".part": Kind("a download that was not finished", "let it finish, or start it again"),
-    ".incomplete": Kind("a download that was not finished", "let it finish, or start it again"),
-    ".crdownload": Kind("a download that was not finished", "let it finish, or start it again"),
+    **dict.fromkeys((".part", ".incomplete", ".crdownload"), Kind(
+        "a download that was not finished", "let it finish, or start it again")),
 }
 
 

@@ -38,7 +38,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.engine_service import Decoder
 from spec_tui.session.environment import prepare_this_process
-from spec_tui.session.kept_settings import KeptSettings, begin_with, keep_head, with_head
+from spec_tui.session.kept_settings import begin_with, keep_head, with_head
 
 _ENGINE = "Decoding method; spec-tui engines lists them. Default: chosen by the loaded models."
 _NARRATE = "Describe the run in sentences, one line per round, for screen readers."
@@ -78,15 +78,11 @@ def run(
     load, request, kept = begin_with(models.load, request)
     writer = TraceWriter(trace) if trace is not None else None
     decoder = load_decoder(load)
-    _say_kept(kept)
+    if kept is not None:
+        narrate(f"note: {one_line(kept.words)}")
     output.explain = explain
     strict = models.load.strict or not decoder.ready.strict_helps
     return _decode(decoder, request, writer, output, generation.audit, strict=strict)
-
-
-def _say_kept(kept: KeptSettings | None) -> None:
-    if kept is not None:
-        narrate(f"note: {one_line(kept.words)}")
 
 
 def load_decoder(load: LoadRequest) -> Decoder:

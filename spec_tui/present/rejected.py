@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from engines.core.tree import children
-from engines.report.events import UNDISCLOSED, Draft, Round
+from engines.report.events import UNDISCLOSED, Round
 from engines.report.run_state import RunState, best_path
 from spec_tui.present.text import one_line
 
@@ -26,22 +27,14 @@ def branches(event: Round) -> dict[int, list[int]]:
         nodes = below.get(here)
         if not nodes:
             break
-        first = _first_choice(event.draft, nodes)
-        if first != token.node and (branch := _disclosed(event.draft, [first, *best_path(event.draft, first)])):
-            found[index] = branch
+        first = max(nodes, key=lambda node: (event.draft.probs[node] or 0.0, -node))  # as ``best_path`` goes on
+        if first != token.node:
+            branch = [first, *best_path(event.draft, first)]
+            if told := list(takewhile(lambda node: event.draft.tokens[node] != UNDISCLOSED, branch)):
+                found[index] = told
         if (here := token.node) < 0:
             break
     return found
-
-
-def _first_choice(draft: Draft, nodes: list[int]) -> int:
-    """As ``best_path`` goes on."""
-    return max(nodes, key=lambda node: (draft.probs[node] or 0.0, -node))
-
-
-def _disclosed(draft: Draft, nodes: list[int]) -> list[int]:
-    """The nodes before the first that a server does not tell."""
-    return next((nodes[:n] for n, node in enumerate(nodes) if draft.tokens[node] == UNDISCLOSED), nodes)
 
 
 def labels(event: Round) -> dict[int, list[str]]:

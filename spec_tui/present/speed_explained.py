@@ -27,7 +27,8 @@ def explanation(run: RunState, baseline: RunState | None = None) -> list[str]:
     if run.started is None or costs is None:
         return ["There is nothing to explain: no round was timed."]
     if not run.metrics.drafted:
-        return [_alone(run, costs), f"First to try: {_undrafted(run)}."]
+        other = "an engine that drafts" if methods.drafts_nothing(run.started.engine) else "another engine"
+        return [_alone(run, costs), f"First to try: {other}; {_ADVISE}."]
     measured = of_runs(run, baseline)
     if (alone := seconds_alone(run, baseline)) is not None:
         even, known = BreakEven(costs.seconds / alone, costs.tokens), f"{measured.words}, against the baseline."
@@ -44,12 +45,6 @@ def _alone(run: RunState, costs: RoundCosts) -> str:
     why = "as this engine does" if methods.drafts_nothing(run.started.engine) else "since the engine had no guess"
     return (f"Nothing was drafted, {why}: each of {counted(run.metrics.target_forwards, 'round')} made one token in "
             f"{_ms(costs.seconds)}, {_ms(costs.verify)} of them in the model.")
-
-
-def _undrafted(run: RunState) -> str:
-    if methods.drafts_nothing(run.started.engine):
-        return f"an engine that drafts; {_ADVISE}"
-    return f"another engine; {_ADVISE}"
 
 
 def _times(run: RunState, costs: RoundCosts, alone: float | None, source: str = "") -> str:

@@ -98,15 +98,6 @@ class ClassText(LessonText):
         return len(self.ballot.rows(width)) if self.ballot is not None else super().needed(player, width)
 
 
-def _votable(screen: ClassScreen) -> bool:
-    """Whether this session leads, and the page has a draft to vote on."""
-    return screen.leads and screen.drafted is not None
-
-
-def _strays(screen: ClassScreen) -> bool:
-    return not screen.leads
-
-
 class ClassScreen(LessonScreen, inherit_bindings=False):
     """A lesson that a class goes through.
 
@@ -118,9 +109,11 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
 
     PALETTE = "Class: "
     ACTIONS = (
-        Action(id="class.vote", run="vote", keys="V", label="Vote", footer=True, when=_votable,
+        Action(id="class.vote", run="vote", keys="V", label="Vote", footer=True,
+               when=lambda screen: screen.leads and screen.drafted is not None,
                help="Let the class vote on how many drafted tokens are accepted; again: show the round"),
-        Action(id="class.follow", run="follow", keys="F", label="Follow", footer=True, when=_strays,
+        Action(id="class.follow", run="follow", keys="F", label="Follow", footer=True,
+               when=lambda screen: not screen.leads,
                help="Back to the page that the teacher shows"),
         *(replace(action, digits=range(10)) if action.digits else action for action in LessonScreen.ACTIONS),
     )
