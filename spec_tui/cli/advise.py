@@ -15,14 +15,15 @@ from engines.advice.adviser import Adviser
 from engines.advice.halving import sampled
 from engines.bench.prompt_files import open_prompts
 from engines.cost import other_machine
-from engines.errors import RunFailed, UsageProblem
-from engines.folders import read_input, write_whole
+from engines.errors import UsageProblem
+from engines.folders import read_input
 from engines.hub.model_source import locate
 from engines.race.race_events import LaneFinished, LaneStarted
 from engines.report.events import Auditing, Loading, Preparing
 from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.cli.advise_server import advise_server
+from spec_tui.cli.export import write_document
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOrServerOptions, OutputFormat
 from spec_tui.cli.output import Status
@@ -108,7 +109,7 @@ def advise(
     done = Advice(adviser, decoder.ready, models.load, left_out, (*asked.notes, *notes), machine)
     print(WRITERS["json" if format is Format.json else "table"](report(done)), flush=True)
     if html is not None:
-        _write_page(html, WRITERS["html"](report(done)))
+        write_document(html, WRITERS["html"](report(done)), True, "name another file")
     if save:
         _save(done)
     if interrupted:
@@ -192,12 +193,3 @@ def _check_page(path: Path) -> None:
         raise UsageProblem(f"{path} is a folder", "name a file after --html")
     if not path.is_file() or f"<title>{TITLE}" not in read_input(path, LARGEST, "another file")[1][:4096]:
         raise UsageProblem(f"{path} is not a report of advise, so it is not overwritten", "name another file")
-
-
-def _write_page(path: Path, page: str) -> None:
-    """Raises RunFailed where it cannot be written."""
-    try:
-        write_whole(path, page.encode("utf-8", "backslashreplace"), replace=True)
-    except OSError as error:
-        raise RunFailed(f"{path} cannot be written: {error.strerror}", "name another file") from None
-    narrate(f"wrote {path}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem
 from engines.request import Request
@@ -35,20 +35,20 @@ def open_application(
     kept, load = None, with_head(load)
     if asked is not None:
         check_datastores(asked.datastores)
-        _check_engine(asked)
+        check_engine(asked.engine, asked.options)
         load, asked, kept = begin_with(load, asked)
     with restored():
         return run_app(load, theme=theme, initial_request_options=asked, presenter=presenter, rejected=rejected,
                        kept=kept)
 
 
-def _check_engine(asked: Request) -> None:
+def check_engine(engine: str, options: Mapping[str, Any]) -> None:
     """Raises UsageProblem where there is no such method, or no such option of it."""
     from engines import methods
 
-    if asked.engine:
-        methods.find(asked.engine).parse(dict(asked.options))
-    elif asked.options:
+    if engine:
+        methods.find(engine).parse(dict(options))
+    elif options:
         raise UsageProblem("--set needs an engine", "add --engine ID, for example --engine pld")
 
 

@@ -56,9 +56,7 @@ def export(
         raise UsageProblem("say which format to export to", "--to " + "|".join(FORMATS))
     check_speed(speed)
     path = trace_path(trace)
-    target = None if output == "-" else typed_path(output or f"{path.stem}.{name}")
-    if target is not None and target.exists() and not force:
-        raise UsageProblem(f"{target} exists", "name another file with --output, or give --force")
+    target = output_file(output or f"{path.stem}.{name}", force)
     options = ExportOptions(_size(size), theme, speed, rejected)
     write_document(target, FORMATS[name].make(runs_in(path, tell=True), path.stem, options), force)
     return 0
@@ -80,8 +78,19 @@ def _size(size: str | None) -> tuple[int, int] | None:
     return width, height
 
 
-def write_document(path: Path | None, text: str, force: bool) -> None:
-    """Write a document to a file, or to standard output. Raises RunFailed where that cannot be written."""
+def output_file(output: str, force: bool) -> Path | None:
+    """Where ``--output`` leads; None for standard output. Raises UsageProblem where a file is in the way."""
+    path = None if output == "-" else typed_path(output)
+    if path is not None and path.exists() and not force:
+        raise UsageProblem(f"{path} exists", "name another file with --output, or give --force")
+    return path
+
+
+def write_document(
+    path: Path | None, text: str, force: bool, otherwise: str = "name another file with --output"
+) -> None:
+    """Write a document to a file, or to standard output. Raises RunFailed where that cannot be written; ``otherwise``
+    is what to do then."""
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         sys.stdout.write(text)
@@ -89,5 +98,5 @@ def write_document(path: Path | None, text: str, force: bool) -> None:
     try:
         write_whole(path, text.encode("utf-8", "backslashreplace"), replace=force)
     except OSError as error:
-        raise RunFailed(f"{path} cannot be written: {error.strerror}", "name another file with --output") from None
+        raise RunFailed(f"{path} cannot be written: {error.strerror}", otherwise) from None
     narrate(f"wrote {path}")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option
 
 from engines.errors import UsageProblem
-from engines.folders import typed_path
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Only, Presenter, Theme
 from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
@@ -124,13 +123,10 @@ def _ask(words: str) -> str:
 
 def _export(taken: list[LessonProgress], output: str, force: bool, notes: bool) -> int:
     """Write the handout. Raises UsageProblem where the file exists."""
-    from spec_tui.cli.export import write_document
+    from spec_tui.cli.export import output_file, write_document
     from spec_tui.export.handout import handout
 
-    target = None if output == "-" else typed_path(output)
-    if target is not None and target.exists() and not force:
-        raise UsageProblem(f"{target} exists", "name another file with --output, or give --force")
+    target = output_file(output, force)
     title = taken[0].lesson.title if len(taken) == 1 else "Speculative decoding in short lessons"
-    document = handout(title, taken, notes)
-    write_document(target, document, force)
+    write_document(target, handout(title, taken, notes), force)
     return 0

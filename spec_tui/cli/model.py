@@ -18,6 +18,7 @@ from engines.model.load_options import AUTO
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, Without, command, complete_model
 from spec_tui.cli.output import Status, console, table
+from spec_tui.present.tables import in_number
 from spec_tui.present.text import one_line
 from spec_tui.session.engine_commands import LoadRequest
 
@@ -247,14 +248,6 @@ def _facts(found: ModelDescription) -> list[tuple[str, str]]:
         *(("note", remark) for remark in found.remarks),
     ]
     return [(name, value) for name, value in rows if value]
-
-
-def in_number(count: int) -> str:
-    """A large number in three digits: "11.6 M"."""
-    for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.3g} {letter}"
-    return str(count)
 
 
 def _memory(found: ModelDescription) -> Any:

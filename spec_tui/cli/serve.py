@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from engines.errors import UsageProblem
+from spec_tui.cli.application import check_engine
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import EngineSettings, ModelOrServerOptions, Only, Presenter, Theme, engine_settings
 
@@ -90,12 +91,7 @@ def _policy(
     if kind:
         raise UsageProblem(f"there is nothing to serve by the name {kind}",
                            f"spec-tui serve, serve {LESSONS} or serve {RECORDED} FILE")
-    if engine:
-        from engines import methods
-
-        methods.find(engine).parse(dict(options))
-    elif options:
-        raise UsageProblem("--set needs an engine", "add --engine ID, for example --engine pld")
+    check_engine(engine, options)
     return SessionPolicy(shows="chat", load=on_this_machine(models.load), engine=engine, options=options, theme=theme,
                  presenter=presenter)
 

@@ -24,6 +24,14 @@ Rows = list[list[Cell]]
 """Cells by row, the header first."""
 
 
+def in_number(count: int, gap: str = " ") -> str:
+    """A large number in three digits: "11.6 M"."""
+    for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{gap}{letter}"
+    return str(count)
+
+
 def median(estimate: MedianInterval | None, digits: int) -> str:
     """A median; a dash where there is none."""
     return "-" if estimate is None else f"{estimate.median:.{digits}f}"

@@ -19,6 +19,7 @@ from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.playback import speed_words
 from spec_tui.present.progress_text import preparing_share, preparing_words, short_progress
 from spec_tui.present.speed_verdict import of_runs
+from spec_tui.present.tables import in_number
 from spec_tui.present.text import LOSSY, capital, lossy, one_line
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.datastore_jobs import Refused
@@ -74,10 +75,7 @@ def model(session: ChatSession) -> str:
 
 def count(number: int) -> str:
     """12_345_678 as 12.3M."""
-    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if number >= size:
-            return f"{number / size:.3g}{letter}"
-    return str(number)
+    return in_number(number, "")
 
 
 def head(turn: Turn, names_model: bool = False) -> str:

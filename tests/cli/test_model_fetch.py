@@ -82,7 +82,7 @@ def test_the_first_run_asks_once_and_remembers(tmp_path):
 
 
 def test_without_a_terminal_the_smallest_is_taken_and_a_choice_is_kept(cli, model, hub, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("spec_tui.cli.first_run.KNOWN", {"tiny": model})
+    monkeypatch.setattr("spec_tui.cli.model_fetch.KNOWN", {"tiny": model})
     assert "tiny came from" in cli("model", "get", "--skippable").err and known_models.chosen() == "tiny"
     known_models.choose("sample")
     assert "came from" not in cli("model", "get", "--skippable").err and known_models.default_label() != "tiny"
