@@ -105,10 +105,8 @@ def _measured(
         measured = price(model, fresh, beside)
         return measured, fixed_price(model, measured, fresh)
     except (RuntimeError, MemoryError) as error:
-        raise ModelUnavailable(
-            f"{model.name} fails when several tokens are verified: {first_line(error)}",
-            "choose a smaller model or --dtype bfloat16",
-        ) from error
+        raise ModelUnavailable(f"{model.name} fails when several tokens are verified: {first_line(error)}",
+                               "choose a smaller model or --dtype bfloat16") from error
 
 
 def measure_prices(
@@ -482,10 +480,8 @@ class Runtime:
                     f"the conversation with this prompt has {prompt} tokens, the model's context holds {limit}",
                     f"start a new conversation (in the application: /new): the prompt alone has {alone} tokens",
                 )
-            raise UsageProblem(
-                f"the prompt has {alone} tokens, the model's context holds {limit}",
-                f"shorten it to at most {limit - 1} tokens, or take a model with a longer context",
-            )
+            raise UsageProblem(f"the prompt has {alone} tokens, the model's context holds {limit}",
+                               f"shorten it to at most {limit - 1} tokens, or take a model with a longer context")
         room = min(wanted, limit - prompt)
         if room == wanted:
             return room, ()

@@ -53,10 +53,8 @@ def encode(tokenizer: Tokenizer, request: Request, vocab_size: int) -> tuple[lis
     ids = [*ids, *request.continued]
     if min(ids) < 0 or max(ids) >= vocab_size:
         wrong = max(ids) if min(ids) >= 0 else min(ids)
-        raise UsageProblem(
-            f"token {wrong} of the prompt is beyond the model's vocabulary of {vocab_size}",
-            "the tokenizer is not this model's: check the model folder",
-        )
+        raise UsageProblem(f"token {wrong} of the prompt is beyond the model's vocabulary of {vocab_size}",
+                           "the tokenizer is not this model's: check the model folder")
     return list(ids), warnings
 
 
@@ -167,10 +165,8 @@ def _render(tokenizer: Tokenizer, conversation: tuple[tuple[str, str], ...], ans
     try:
         return render() if brief else limited(render)
     except Exception as error:
-        raise UsageProblem(
-            f"the model's chat template refuses this conversation: {first_line(error)}",
-            "leave out the system prompt, or use --raw",
-        ) from None
+        raise UsageProblem(f"the model's chat template refuses this conversation: {first_line(error)}",
+                           "leave out the system prompt, or use --raw") from None
 
 
 def end_tokens(tokenizer: Tokenizer, *settings: Any) -> frozenset[int]:

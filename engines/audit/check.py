@@ -94,10 +94,8 @@ def _check(target: CausalModel, answer: Answer) -> None:
     if not answer.tokens or not answer.prompt:
         raise UsageProblem("the answer is empty, so there is nothing to audit", "ask for at least one token")
     if (answer.model, answer.dtype) != (target.name, target.precision):
-        raise UsageProblem(
-            f"the answer was written by {answer.model} in {answer.dtype}",
-            f"load that model; this one is {target.name} in {target.precision}",
-        )
+        raise UsageProblem(f"the answer was written by {answer.model} in {answer.dtype}",
+                           f"load that model; this one is {target.name} in {target.precision}")
     length = len(answer.prompt) + len(answer.tokens)
     if length > target.context_limit:
         raise UsageProblem(f"prompt and answer have {length} tokens", f"the context holds {target.context_limit}")

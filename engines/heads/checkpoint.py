@@ -70,10 +70,8 @@ def write(file: HeadFile, target: str, dtype: str = "bfloat16") -> None:
 def _load(name: str, folder: Path, allow_pickle: bool) -> Mapping[str, Any]:
     safe, pickled = (next((f for f in files if (folder / f).is_file()), None) for files in (_SAFE, _PICKLED))
     if safe is None and pickled is not None and not allow_pickle:
-        raise ModelUnavailable(
-            f"the head {name} has no weights in safetensors, only pickled ones",
-            f"--allow-pickle reads {pickled} without running what is pickled in it",
-        )
+        raise ModelUnavailable(f"the head {name} has no weights in safetensors, only pickled ones",
+                               f"--allow-pickle reads {pickled} without running what is pickled in it")
     try:
         if safe is not None:
             return load_file(folder / safe)

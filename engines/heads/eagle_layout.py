@@ -119,10 +119,8 @@ def _family(name: str, tensors: Mapping[str, torch.Tensor]) -> str:
         return EAGLE3
     if queries.shape[1] == fc.shape[0] and fc.shape[1] == 2 * fc.shape[0] and "lm_head.weight" not in tensors:
         return EAGLE
-    raise ModelUnavailable(
-        f"{name} is not an EAGLE head: fc is {size_of(fc)}, queries are {size_of(queries)}",
-        "give the folder of an EAGLE head",
-    )
+    raise ModelUnavailable(f"{name} is not an EAGLE head: fc is {size_of(fc)}, queries are {size_of(queries)}",
+                           "give the folder of an EAGLE head")
 
 
 def _config(

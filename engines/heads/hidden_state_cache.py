@@ -80,9 +80,8 @@ class HiddenStateCache:
             if not note.exists():
                 write_json(note, identity)
             elif read_object(note) != identity:
-                raise UsageProblem(
-                    f"{folder} was started with other texts, layers or another target", "choose another --work folder"
-                )
+                raise UsageProblem(f"{folder} was started with other texts, layers or another target",
+                                   "choose another --work folder")
         except (OSError, ValueError) as error:
             raise UsageProblem(f"{folder} cannot be used: {error}", "choose another --work folder") from None
 

@@ -90,10 +90,8 @@ def config_for(target: CausalModel, spec: HeadSpec) -> HeadConfig | MedusaConfig
     if spec.family == EAGLE:
         layers = ()
     if len(set(layers)) != len(layers) or not all(1 <= layer <= sizes.num_hidden_layers for layer in layers):
-        raise UsageProblem(
-            f"a head cannot read layers {', '.join(map(str, layers))} of {sizes.num_hidden_layers}",
-            "give --layers, counted from 1, each once",
-        )
+        raise UsageProblem(f"a head cannot read layers {', '.join(map(str, layers))} of {sizes.num_hidden_layers}",
+                           "give --layers, counted from 1, each once")
     heads = sizes.num_attention_heads
     return HeadConfig(
         family=spec.family, width=sizes.hidden_size, target_width=sizes.hidden_size, mlp=sizes.intermediate_size,

@@ -209,9 +209,8 @@ class HeadTrainer:
         try:
             self.student.load_state_dict({n: t for n, t in state.items() if not n.startswith("optimiser.")})
         except RuntimeError:
-            raise UsageProblem(
-                f"{self.folder} holds the training of a head of another size", "choose another --work folder"
-            ) from None
+            raise UsageProblem(f"{self.folder} holds the training of a head of another size",
+                               "choose another --work folder") from None
         whole = self._optimiser.state_dict()
         for name, tensor in state.items():
             if name.startswith("optimiser."):

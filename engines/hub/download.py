@@ -227,9 +227,8 @@ class _Workers:
                 return
         with self._writing():
             blob.partial.unlink(missing_ok=True)
-        raise ModelUnavailable(
-            f"{file.name} arrived damaged: it is not what the hub lists", "it was thrown away: try again"
-        )
+        raise ModelUnavailable(f"{file.name} arrived damaged: it is not what the hub lists",
+                               "it was thrown away: try again")
 
     def _digest(self, file: RemoteFile, out: IO[bytes]) -> _Digest:
         """The digest of what is here already. More than there should be is thrown away."""

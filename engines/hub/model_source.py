@@ -356,9 +356,8 @@ def _unreadable(name: str, names: Collection[str]) -> ModelUnavailable:
         files = ", ".join(n for n in sorted(names) if n.endswith(".gguf"))
         return ModelUnavailable(f"{name} has its weights in GGUF files", f"name one, {name}:FILE: {files}"[:300])
     if other:
-        return ModelUnavailable(
-            f"{name} has its weights in {other}, not in safetensors", "choose the model they were made from"
-        )
+        return ModelUnavailable(f"{name} has its weights in {other}, not in safetensors",
+                                "choose the model they were made from")
     return ModelUnavailable(f"{name} has no weights in safetensors", "it is not a model, or its download is incomplete")
 
 

@@ -79,9 +79,8 @@ class Features:
         try:
             self._compute.observe(self if wanted.taps else None)
         except UnsupportedStructure as reason:
-            raise UsageProblem(
-                f"{self._name} does not show its hidden states: {reason}", "choose another engine"
-            ) from None
+            raise UsageProblem(f"{self._name} does not show its hidden states: {reason}",
+                               "choose another engine") from None
         self.wanted, self.active = wanted, bool(wanted.taps)
         self.drop()
 

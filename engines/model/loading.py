@@ -238,10 +238,8 @@ def load_config(source: ModelSource) -> PreTrainedConfig:
     if config.is_encoder_decoder or not (own_class or kind):
         if "AutoModelForCausalLM" in auto_map(source.folder):
             raise _untrusted(source.name)
-        raise ModelUnavailable(
-            f"{source.name} is not a causal language model (its type is {config.model_type})",
-            "choose a decoder-only model such as a Llama, Qwen or Mistral",
-        )
+        raise ModelUnavailable(f"{source.name} is not a causal language model (its type is {config.model_type})",
+                               "choose a decoder-only model such as a Llama, Qwen or Mistral")
     reason = _guarded(source, "configuration", lambda: unfit(kind, config)) if kind else None
     if reason:
         raise _unusable(source.name, reason)
@@ -310,10 +308,8 @@ def read_model(
     with hf.counted(lambda share: progress(Loading("loading the weights", 0.6 * share))):
         model, lacking, unused = _guarded(source, "weights", lambda: _with_weights(source, config, dtype, replaced))
     if lacking:  # transformers would draw them at random
-        raise ModelUnavailable(
-            f"{source.name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
-            "it is not a language model, or its download is incomplete",
-        )
+        raise ModelUnavailable(f"{source.name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
+                               "it is not a language model, or its download is incomplete")
     if unused:
         source.notes += (f"{source.name}: weights that are not used: {len(unused)}, the first is {unused[0]}",)
     return _guarded(source, "weights", lambda: model.to(device))
@@ -482,19 +478,15 @@ def _translated(source: ModelSource, what: str, error: Exception) -> ModelUnavai
     if not source.terms.trust_remote_code and _AUTO.get(what) in auto_map(source.folder):
         return _untrusted(name)
     if what == "weights" and source.gguf is None and source.choice.pickled:
-        return ModelUnavailable(
-            f"the pickled weights of {name} hold more than weights, or are damaged", "they are not read; choose another"
-        )
+        return ModelUnavailable(f"the pickled weights of {name} hold more than weights, or are damaged",
+                                "they are not read; choose another")
     if isinstance(error, TypeError | AttributeError | ImportError) and (untested := versions.untested()):
         return ModelUnavailable(f"the {what} of {name} cannot be read: {first_line(error)}; {'; '.join(untested)}",
                                 versions.advice())
-    return ModelUnavailable(
-        f"the {what} of {name} cannot be read: {first_line(error)}", "check that the download is complete"
-    )
+    return ModelUnavailable(f"the {what} of {name} cannot be read: {first_line(error)}",
+                            "check that the download is complete")
 
 
 def _untrusted(name: str) -> ModelUnavailable:
-    return ModelUnavailable(
-        f"{name} needs code of its own to run, which is not trusted",
-        "read it, then allow it with --trust-remote-code; or choose another model",
-    )
+    return ModelUnavailable(f"{name} needs code of its own to run, which is not trusted",
+                            "read it, then allow it with --trust-remote-code; or choose another model")

@@ -49,10 +49,8 @@ def measure_sublayers(runtime: Runtime, prompts: Sequence[str], base: Request) -
             cosines[part].append(found)
         for part, found in _seconds(runtime, ids).items():
             seconds[part].append(found)
-    return SublayerFacts(
-        {part: tuple(map(statistics.mean, zip(*found))) for part, found in cosines.items()},
-        {part: statistics.mean(found) for part, found in seconds.items()},
-    )
+    return SublayerFacts({part: tuple(map(statistics.mean, zip(*found))) for part, found in cosines.items()},
+                         {part: statistics.mean(found) for part, found in seconds.items()})
 
 
 def _cosines(runtime: Runtime, ids: Sequence[int]) -> tuple[list[float], list[float]]:

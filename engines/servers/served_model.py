@@ -106,9 +106,8 @@ class ServedModel:
         """Check an answer against the same weights, computed here. Raises UsageProblem where there are none: a server
         computes no logits of a given text."""
         if self._auditor is None:
-            raise UsageProblem(
-                "an answer of a server cannot be audited by it", "name its weights here too: --model FILE.gguf or DIR"
-            )
+            raise UsageProblem("an answer of a server cannot be audited by it",
+                               "name its weights here too: --model FILE.gguf or DIR")
         auditor = self._auditor()
         return auditor.audit(answer.by(auditor.ready), cancelled, progress)
 
@@ -153,10 +152,8 @@ class ServedModel:
     def _room(self, prompt: int) -> None:
         """Raises UsageProblem where a prompt of so many tokens leaves none for an answer."""
         if self.ready.context_limit and prompt >= self.ready.context_limit:
-            raise UsageProblem(
-                f"the prompt has {prompt} tokens, the server's context holds {self.ready.context_limit}",
-                "shorten it, start a new conversation, or start the server with a larger context",
-            )
+            raise UsageProblem(f"the prompt has {prompt} tokens, the server's context holds {self.ready.context_limit}",
+                               "shorten it, start a new conversation, or start the server with a larger context")
 
     def _messages(
         self, path: str, body: dict[str, Any], kind: type[_Message], most: int, cancelled: Callable[[], bool],

@@ -105,9 +105,8 @@ def _lanes(engines: str, single: list[str], common: dict[str, str]) -> tuple[Lan
     """The lanes that the flags name. Raises UsageProblem."""
     lanes = named(engines, single)
     if len(lanes) < 2:
-        raise UsageProblem(
-            "a comparison needs at least two engines", "for example --engines autoregressive,pld,draft:shape=tree"
-        )
+        raise UsageProblem("a comparison needs at least two engines",
+                           "for example --engines autoregressive,pld,draft:shape=tree")
     known = {lane.engine: {option.name for option in methods.find(lane.engine).options} for lane in lanes}
     for name in common:
         if not any(name in names for names in known.values()):

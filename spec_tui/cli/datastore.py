@@ -39,9 +39,8 @@ group = Typer(rich_markup_mode=None)
 def datastore(context: Context) -> None:
     """Datastores: what drafts are retrieved from."""
     if context.invoked_subcommand is None:
-        raise UsageProblem(
-            "spec-tui datastore takes build, list, info, verify, probe or remove", "for example spec-tui datastore list"
-        )
+        raise UsageProblem("spec-tui datastore takes build, list, info, verify, probe or remove",
+                           "for example spec-tui datastore list")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -284,9 +284,8 @@ def train(
 
 def _check_training(name: str, prompts: list[Path] | None, answers: list[Path] | None) -> None:
     if not _NAME.fullmatch(name):
-        raise UsageProblem(
-            f"{name!r} is not a valid name for a head", "use letters, digits, dots, dashes and underscores"
-        )
+        raise UsageProblem(f"{name!r} is not a valid name for a head",
+                           "use letters, digits, dots, dashes and underscores")
     if not (prompts or answers):
         raise UsageProblem("there is nothing to train on", "give --prompts FILE, or --answers FILE")
 

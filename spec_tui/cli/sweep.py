@@ -60,10 +60,8 @@ def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[L
     varied = list(dict.fromkeys(value.strip() for value in values.split(",") if value.strip()))
     if not name or not varied:
         known = ", ".join(option.name for option in methods.find(engine).options) or "none"
-        raise UsageProblem(
-            f"--vary {vary} is not OPTION=VALUE,VALUE" if vary else "--vary is missing",
-            f"for example --vary c=8,16,32,64; options of {engine}: {known}",
-        )
+        raise UsageProblem(f"--vary {vary} is not OPTION=VALUE,VALUE" if vary else "--vary is missing",
+                           f"for example --vary c=8,16,32,64; options of {engine}: {known}")
     if name in common:
         raise UsageProblem(f"{name} is both varied and --set", "give it once")
     return name, (Lane(methods.baseline().id), *(make_lane(engine, {**common, name: value}) for value in varied))

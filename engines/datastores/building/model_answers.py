@@ -92,9 +92,8 @@ class ModelAnswers:
             raise UsageProblem(f"{which}: {error.message}", error.hint) from None
         limit = self._model.target.context_limit
         if size >= limit:
-            raise UsageProblem(
-                f"{which} has {size:,} tokens, the model's context holds {limit:,}", "shorten it, or leave it out"
-            )
+            raise UsageProblem(f"{which} has {size:,} tokens, the model's context holds {limit:,}",
+                               "shorten it, or leave it out")
 
 
 def read_prompts(path: Path) -> list[str]:
@@ -117,6 +116,5 @@ def _prompt(path: Path, number: int, line: str) -> str:
             return prompt
     except (ValueError, KeyError, RecursionError):
         pass
-    raise UsageProblem(
-        f"line {number} of {path} is no JSON object with a prompt", 'such a line is like {"prompt": "What is a tree?"}'
-    )
+    raise UsageProblem(f"line {number} of {path} is no JSON object with a prompt",
+                       'such a line is like {"prompt": "What is a tree?"}')

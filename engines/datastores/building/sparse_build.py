@@ -167,10 +167,8 @@ def _append(
     if not len(tokens):
         return
     if counts.positions + len(tokens) + 1 > MOST_TOKENS:
-        raise DatastoreProblem(
-            f"a datastore holds at most {MOST_TOKENS:,} tokens, these sources have more",
-            "build several and use them together, or limit one: --limit",
-        )
+        raise DatastoreProblem(f"a datastore holds at most {MOST_TOKENS:,} tokens, these sources have more",
+                               "build several and use them together, or limit one: --limit")
     if document.source != counts.source:
         name = document.source.encode("utf-8", "replace")
         counts.source = document.source
@@ -205,9 +203,8 @@ def write_suffixes(
         try:
             suffixes = suffix_array(tokens, vocab_size)[: counts.tokens]
         except MemoryError:
-            raise DatastoreProblem(
-                f"the suffix array of {counts.tokens:,} tokens does not fit into memory", "build from less: --limit"
-            ) from None
+            raise DatastoreProblem(f"the suffix array of {counts.tokens:,} tokens does not fit into memory",
+                                   "build from less: --limit") from None
         journal.open_to_append("suffixes.bin").write(suffixes.astype("<i4").tobytes())
         journal.commit("suffixes", True)
     reporter.report(counts.tokens, counts.tokens)
@@ -222,9 +219,8 @@ def suffix_array(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
     try:
         from pydivsufsort import divsufsort
     except ImportError:
-        raise DatastoreProblem(
-            "pydivsufsort, which makes suffix arrays, is not installed", "pip install pydivsufsort (Python up to 3.14)"
-        ) from None
+        raise DatastoreProblem("pydivsufsort, which makes suffix arrays, is not installed",
+                               "pip install pydivsufsort (Python up to 3.14)") from None
     small = np.minimum(tokens, vocab_size)
     occurs = np.zeros(vocab_size + 1, bool)
     occurs[small] = True

@@ -74,9 +74,8 @@ class TextFiles:
             except OSError:
                 content = b""
             if hashlib.sha256(content).hexdigest() != file.digest:
-                raise DatastoreProblem(
-                    f"{file.name} has changed since the build began", "start over with --fresh when files are at rest"
-                )
+                raise DatastoreProblem(f"{file.name} has changed since the build began",
+                                       "start over with --fresh when files are at rest")
             yield Document(file.name, _text(content), line=1, size=file.size), i + 1
 
 

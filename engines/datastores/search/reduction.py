@@ -99,10 +99,8 @@ class Reduction:
     def _centred(self, hidden: np.ndarray) -> np.ndarray:
         """Around zero before any product: means can be large beside what varies."""
         if hidden.shape[-1] != self.hidden:
-            raise RunFailed(
-                f"hidden states of {hidden.shape[-1]} dimensions, for keys that were made of {self.hidden}",
-                "use the model that the datastore was built with, or build it for this one",
-            )
+            raise RunFailed(f"hidden states of {hidden.shape[-1]} dimensions, for keys that were made of {self.hidden}",
+                            "use the model that the datastore was built with, or build it for this one")
         return hidden.astype(np.float32, copy=False) - self._mean
 
 

@@ -58,10 +58,8 @@ class CatalogEntry:
 def check_name(name: str) -> str:
     """The name, if a datastore may have it. Raises UsageProblem."""
     if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
-        raise UsageProblem(
-            f"{name[:80]!r} cannot be the name of a datastore",
-            "use up to 64 of a-z, 0-9, - and _, beginning and ending with a letter or digit",
-        )
+        raise UsageProblem(f"{name[:80]!r} cannot be the name of a datastore",
+                           "use up to 64 of a-z, 0-9, - and _, beginning and ending with a letter or digit")
     return name
 
 
@@ -133,9 +131,8 @@ def discard(folder: Path) -> None:
             (folder / FILE).unlink(missing_ok=True)  # first: half a datastore must not look like one
             shutil.rmtree(folder)
     except OSError as error:
-        raise DatastoreProblem(
-            f"{folder.name} cannot be removed ({error.strerror})", "close what uses it, then remove it again"
-        ) from None
+        raise DatastoreProblem(f"{folder.name} cannot be removed ({error.strerror})",
+                               "close what uses it, then remove it again") from None
 
 
 def locked(name: str) -> AbstractContextManager[Any]:

@@ -41,18 +41,15 @@ class Store:
     def check_tokenizer(self, fingerprint: str) -> None:
         """Raises DatastoreProblem if the token ids of this datastore mean something else to the tokenizer."""
         if fingerprint != self.manifest.tokenizer:
-            raise DatastoreProblem(
-                f"datastore {self.name} was built with another tokenizer than this model's",
-                "choose a datastore of this tokenizer, or build one: spec-tui datastore build",
-            )
+            raise DatastoreProblem(f"datastore {self.name} was built with another tokenizer than this model's",
+                                   "choose a datastore of this tokenizer, or build one: spec-tui datastore build")
 
     def check_model(self, model: ModelIdentity) -> None:
         """Raises DatastoreProblem if there is no dense part, or its keys are of another model or layer."""
         own = self.manifest.model
         if own is None:
-            raise DatastoreProblem(
-                f"datastore {self.name} has no dense part", "build one with: spec-tui datastore build --kind dense"
-            )
+            raise DatastoreProblem(f"datastore {self.name} has no dense part",
+                                   "build one with: spec-tui datastore build --kind dense")
         if (own.fingerprint, own.layer, own.width) != (model.fingerprint, model.layer, model.width):
             raise DatastoreProblem(
                 f"the keys of datastore {self.name} are hidden states of {own.name}, layer {own.layer}, "

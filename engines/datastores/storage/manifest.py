@@ -145,9 +145,8 @@ def read_manifest(folder: Path) -> Manifest:
             content = stream.read(_LARGEST + 1)
         record = json.loads(content.decode("utf-8")) if len(content) <= _LARGEST else None
     except FileNotFoundError:
-        raise DatastoreProblem(
-            f"{name} is no datastore: it has no {FILE}", "build it with: spec-tui datastore build"
-        ) from None
+        raise DatastoreProblem(f"{name} is no datastore: it has no {FILE}",
+                               "build it with: spec-tui datastore build") from None
     except OSError as error:
         raise damaged(name, f"{FILE} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
@@ -156,10 +155,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise damaged(name, f"{FILE} is damaged (no JSON object of at most {_LARGEST >> 20} MB)")
     version = record.pop("format", None)
     if isinstance(version, int) and version > FORMAT:
-        raise DatastoreProblem(
-            f"datastore {name} has format {version}, this program reads up to {FORMAT}",
-            "update spec-tui, or build it anew",
-        )
+        raise DatastoreProblem(f"datastore {name} has format {version}, this program reads up to {FORMAT}",
+                               "update spec-tui, or build it anew")
     noted = record.pop("checksum", None)
     try:
         if version != FORMAT or noted != _checksum(record | {"format": version}):

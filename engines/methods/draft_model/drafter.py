@@ -20,10 +20,8 @@ class DraftModel(PredictorDrafter):
 
     def __init__(self, resources: Resources, **options: Any) -> None:
         if resources.draft_model is None:
-            raise UsageProblem(
-                "the draft engine needs a draft model, and none is loaded",
-                "give --draft-model a smaller model, or choose another engine",
-            )
+            raise UsageProblem("the draft engine needs a draft model, and none is loaded",
+                               "give --draft-model a smaller model, or choose another engine")
         self.model = resources.draft_model
         words = resources.translation
         predictor = (ModelPredictor(self.model, resources.vocab_size) if words is None else

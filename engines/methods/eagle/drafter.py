@@ -17,10 +17,8 @@ class Eagle(PredictorDrafter):
 
     def __init__(self, resources: Resources, **options: Any) -> None:
         if EAGLE_HEAD not in resources.heads:
-            raise UsageProblem(
-                f"the eagle engine needs an {EAGLE_HEAD}, and none is loaded",
-                "give --head one that was trained for this model, or choose another engine",
-            )
+            raise UsageProblem(f"the eagle engine needs an {EAGLE_HEAD}, and none is loaded",
+                               "give --head one that was trained for this model, or choose another engine")
         self.head = resources.heads[EAGLE_HEAD]
         self.features, self.reads, self.expected = self.head.request, self.head.reads, self.head.agreement
         super().__init__(resources, self.head, self.head, resources.head_prices.get(EAGLE_HEAD), **options)

@@ -42,10 +42,8 @@ class Medusa(Drafter):
     def __init__(self, resources: Resources, *, budget: str, heads: int, top_k: int, nodes: int) -> None:
         super().__init__(resources, budget)
         if MEDUSA_HEADS not in resources.heads:
-            raise UsageProblem(
-                f"the medusa engine needs {MEDUSA_HEADS}, and none are loaded",
-                "give --head a file of them that was trained for this model, or choose another engine",
-            )
+            raise UsageProblem(f"the medusa engine needs {MEDUSA_HEADS}, and none are loaded",
+                               "give --head a file of them that was trained for this model, or choose another engine")
         self.medusa: Any = resources.heads[MEDUSA_HEADS]
         self.price = resources.head_prices.get(MEDUSA_HEADS)
         self.features, self.reads = self.medusa.request, self.medusa.reads
