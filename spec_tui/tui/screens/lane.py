@@ -17,7 +17,6 @@ from spec_tui.tui.screens.engine import EngineScreen
 class LaneScreen(EngineScreen):
     """Gives back the lane chosen, None if closed. Sampling is the chat's, the same for all lanes."""
 
-    CSS_PATH: ClassVar = ["modal.tcss", "engine.tcss"]
     ABOUT: ClassVar = "add a lane"
     ENTER: ClassVar = "adds it"
     SAMPLED: ClassVar = False
@@ -40,7 +39,6 @@ class LaneScreen(EngineScreen):
 class ChangeScreen(EngineScreen):
     """Gives back the settings of a branch. The conversation is the same, so what it begins with is no question."""
 
-    CSS_PATH: ClassVar = ["modal.tcss", "engine.tcss"]
     ABOUT: ClassVar = "branch: change what you like"
     ENTER: ClassVar = "runs on from here"
     SYSTEM: ClassVar = False

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from textwrap import wrap
-from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
@@ -117,7 +116,6 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
                help="Back to the page that the teacher shows"),
         *(replace(action, digits=range(10)) if action.digits else action for action in LessonScreen.ACTIONS),
     )
-    CSS_PATH: ClassVar = LessonScreen.CSS_PATH
 
     def __init__(self, progress: LessonProgress, leads: bool, tell: Tell) -> None:
         super().__init__(progress)

@@ -16,13 +16,12 @@ from spec_tui.present import rejected
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import LOSSY, one_line, sanitise
 from spec_tui.tui.widgets.line_styles import pieces_of
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, size, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, size, title_row
 from spec_tui.tui.widgets.wrap import GHOST, Line, Tok, Wrapper
 
 NARROWEST = 28  # columns of a lane beside others
 _PLACE = 9  # columns of a rank
 _JUMP = 4  # lines the text moves at a time while it grows: most frames draw one line again
-BLANK: Row = [("", "text")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +163,6 @@ class RaceLanes(StripPanel):
         self.back = text.back_to(index, row, height)
         self.update_rows()
         return self.back
-
-    @property
-    def titled_focus(self) -> bool:
-        return False
 
     @property
     def lines(self) -> int:

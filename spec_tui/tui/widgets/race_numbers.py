@@ -14,13 +14,12 @@ from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import spans
 from spec_tui.session.race_state import Point, RaceState
 from spec_tui.tui.widgets.race_lanes import merged
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, size, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns, lines, nice_top
 
 _LABEL = (17, 26)  # columns of a lane's name, at least and at most
 _CELL = 6  # columns of a pair, and of a depth
 _LOWEST = 4  # rows of the plot: heading, two of it, axis
-BLANK: Row = [("", "text")]
 
 
 SORTS = (None, *(column for column in COLUMNS if column.key is not None))
@@ -49,10 +48,6 @@ class RacePlot(StripPanel):
         """Draw these (mark, points) up to ``right`` seconds and ``most`` tokens."""
         self.series, self.right, self.most, self.state = tuple(series), right, most, state
         self.update_rows()
-
-    @property
-    def titled_focus(self) -> bool:
-        return False
 
     def rows(self, width: int, height: int) -> list[Row]:
         if height < _LOWEST or width < 24:
@@ -93,10 +88,6 @@ class RaceTable(StripPanel):
         """Go this many pages down."""
         self.scrolled = max(0, self.scrolled + pages * max(1, self.size.height - 2))
         self.update_rows()
-
-    @property
-    def titled_focus(self) -> bool:
-        return False
 
     def rows(self, width: int, height: int) -> list[Row]:
         race = self.race

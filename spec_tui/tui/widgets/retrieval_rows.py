@@ -5,7 +5,7 @@ from __future__ import annotations
 from engines.report.events import Passage, Retrieval, Round
 from engines.report.run_state import RunState
 from spec_tui.present.text import one_line
-from spec_tui.tui.widgets.strip_panel import Row, Span, fit, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, fit, title_row
 from spec_tui.tui.widgets.strip_plot import spark
 from spec_tui.tui.widgets.wrap import cells
 
@@ -46,7 +46,7 @@ def rows(run: RunState, index: int, width: int, height: int, judged: bool = True
         for number in numbers if detailed else numbers[:1]:
             out += _passage(found.passages[number], number in kept, found, width, single)
     out = out[:height]
-    return [*out, *[[("", "text")]] * (height - len(out))]
+    return [*out, *[BLANK] * (height - len(out))]
 
 
 def best_place(found: Retrieval, width: int) -> list[Row]:

@@ -15,7 +15,7 @@ from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
 from spec_tui.present.tables import milliseconds
 from spec_tui.present.text import LOSSY, lossy
 from spec_tui.present.token_styles import spans
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, gauge, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, gauge, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 
 DEPTHS = 5  # depths shown where there is little room
@@ -64,7 +64,7 @@ class SpeedPanel(StripPanel, can_focus=True):
                   for line in wrap(f"! {caveat.words}", max(20, width - 1)))]
         if not self.detailed:
             return [*head, *(self._plot(width, min(height - len(head), 10)) if height > len(head) else ())]
-        gap = [[("", "text")]] if height >= 32 else []
+        gap = [BLANK] if height >= 32 else []
         split, totals = self._split(width), self._totals(width)
         spare = height - 1 - sum(len(part) + len(gap) for part in (head[1:], split, totals)) + len(gap)
         size = _share_out(spare, len(gap))
@@ -124,7 +124,7 @@ class SpeedPanel(StripPanel, can_focus=True):
             out.append([(f"   {_NO_DEPTHS[m.drafted is not None]}", "muted")])
         elif shown < len(m.depth_tried):
             out[-1] = [(f"   … {len(m.depth_tried) - shown + 1} deeper", "muted")]
-        return out + [[("", "text")]] * (room - len(out))  # the parts below never move
+        return out + [BLANK] * (room - len(out))  # the parts below never move
 
     def _depths_in_a_row(self, width: int) -> Row:
         m = self._run.metrics
@@ -147,7 +147,7 @@ class SpeedPanel(StripPanel, can_focus=True):
             mean = seconds / rounds * 1000 if rounds and seconds is not None else None
             out.append([(f"  {name:<7}", "muted"), *gauge(share, length), (f" {number(mean, 7, 2)} ms", "text"),
                         (f" {percent(share if total and seconds is not None else None)}", "muted")])
-        return out + [[("", "text")]] * (4 - len(out))  # the parts below never move
+        return out + [BLANK] * (4 - len(out))  # the parts below never move
 
     def _connection(self) -> Row:
         """Of a server's answer, how long an empty request takes, and whether the times have it in them."""
@@ -167,7 +167,7 @@ class SpeedPanel(StripPanel, can_focus=True):
                 words, style = who_proposes(source, self._run), f"by-{origin_kind(source).name}"
                 out.append([("  ", "text"), (words, style), (" " * (15 - len(words)), "text"),
                             *gauge(count / total, length), (f" {percent(count / total)}", "text")])
-        return out + [[("", "text")]] * (room - len(out))
+        return out + [BLANK] * (room - len(out))
 
     def _gains(self, width: int, room: int) -> list[Row]:
         """Tokens gained by each of the last rounds, one column a round."""

@@ -23,12 +23,11 @@ from spec_tui.present.step.player import MOST, StepPlayer
 from spec_tui.present.text import one_line, visible
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets import retrieval_rows
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, size, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 from spec_tui.tui.widgets.tree_panel import tree_rows
 from spec_tui.tui.widgets.wrap import GHOST, Tok, cells, wrapped
 
-BLANK: Row = [("", "text")]
 REST: Row = [("… page down for the rest", "muted")]
 _WIDE = 72  # columns from which on there is room for long labels
 _NOISE = 56  # and for the noise of a choice

@@ -18,6 +18,7 @@ from spec_tui.tui.border import words
 from spec_tui.tui.widgets.styled_widget import StyledWidget
 from spec_tui.tui.widgets.wrap import cells
 
+BLANK: Row = [("", "text")]
 _FOCUSED = {"title": "title-here", "border": "title"}  # what stands out of the panel that has the focus
 
 

@@ -16,7 +16,7 @@ from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import FATE_MARKS, UNJUDGED, spans
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets import retrieval_rows
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, title_row
 from spec_tui.tui.widgets.wrap import cells
 
 PIECE = 14  # columns a token's label may take
@@ -66,7 +66,7 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
         foot = self._foot(event, width, _OF_LOOKUP if below and event.retrieval else frozenset())
         room = height - 1 - len(foot) - below
         body = tree_rows(event, run, index, width, max(1, room), hint=" (tab, then m)")
-        body += [[("", "text")]] * (room - len(body))
+        body += [BLANK] * (room - len(body))
         return [head, *body, *foot, *(
             retrieval_rows.rows(run, index, width, below, detailed=self.detailed) if below else ())]
 
