@@ -117,8 +117,7 @@ class OtherLoad:
         return used is not None and used < QUIET
 
     def cores(self) -> float | None:
-        """How many cores' time everything but this process has used, on average; None where the system does not
-        say."""
+        """How many cores' time everything but this process has used, on average; None where the system does not say."""
         if self._before is None or (now := self._seconds()) is None:
             return None
         return (now - self._before) / max(monotonic() - self._clock, 1e-9)

@@ -28,8 +28,7 @@ def quantise(
     model: PreTrainedModel, choice: str, stored: StoredGrids | None = None, rounds: bool = False, narrow: bool = False,
     place: Place = in_memory,
 ) -> Counter[str]:
-    """Replace linear layers of a model on the CPU by native ones whose weights are integers, in place, after
-    ``fuse``.
+    """Replace linear layers of a model on the CPU by native ones whose weights are integers, in place, after ``fuse``.
 
     ``auto`` and ``stored`` take what is stored on a grid, and leave the rest. ``int4`` takes that too, and quantises
     the rest in groups of 32; the head, on which every choice of a token hangs, gets 8 bits. ``int8`` takes 8 bits where

@@ -1,5 +1,4 @@
-"""How fast a run or a lane is beside autoregressive decoding: one judgement and its words for every screen
-and command.
+"""How fast a run or a lane is beside autoregressive decoding: one judgement and its words for every screen and command.
 
 ``of_runs`` judges a run against a baseline run, ``of_interval`` a lane of a race against the lane it is compared with.
 Both give a ``SpeedVerdict``, whose ``words`` ("1.42x faster (±0.05)"), ``mark`` and ``style`` say it. ``ranks`` orders

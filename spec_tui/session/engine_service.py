@@ -1,5 +1,4 @@
-"""The engine's side of a client: takes commands from any thread, loads and decodes on one, answers with
-events."""
+"""The engine's side of a client: takes commands from any thread, loads and decodes on one, answers with events."""
 
 from __future__ import annotations
 

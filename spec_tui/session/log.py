@@ -1,5 +1,4 @@
-"""Log files: where the details go that must not land on the screen. No prompts or answers are written
-here."""
+"""Log files: where the details go that must not land on the screen. No prompts or answers are written here."""
 
 from __future__ import annotations
 

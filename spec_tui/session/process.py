@@ -1,9 +1,8 @@
 """The engine in its own process: the screen never slows decoding, a crash of one does not take the other, and
 stop means stop.
 
-A plain subprocess and lines of JSON rather than ``multiprocessing``: its spawn passes on
-``sys.stderr.fileno()``, which is -1 inside a running Textual app, so an engine could not be restarted from
-the screen; and nothing is unpickled.
+A plain subprocess and lines of JSON rather than ``multiprocessing``: its spawn passes on ``sys.stderr.fileno()``, which
+is -1 inside a running Textual app, so an engine could not be restarted from the screen; and nothing is unpickled.
 """
 
 from __future__ import annotations

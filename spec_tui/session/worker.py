@@ -1,10 +1,9 @@
 """The engine process: ``python -m spec_tui.session.worker``. Commands come in on stdin, events go out on
 stdout, both as lines of JSON; what libraries print goes to stderr, which the parent points at a log file.
 
-The main thread loads and decodes; a reader thread takes commands, so that a cancel is heard at any moment.
-Events are written between rounds by the main thread, outside the timed regions; where the parent does not
-read for long and the pipe is full, decoding waits. When stdin ends, the parent is gone and so is this
-process.
+The main thread loads and decodes; a reader thread takes commands, so that a cancel is heard at any moment. Events are
+written between rounds by the main thread, outside the timed regions; where the parent does not read for long and the
+pipe is full, decoding waits. When stdin ends, the parent is gone and so is this process.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """The parent's pipes, out of reach of libraries: those find an empty stdin, and the log as their
-    stdout."""
+    """The parent's pipes, out of reach of libraries: those find an empty stdin, and the log as their stdout."""
     commands, events = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
