@@ -7,6 +7,7 @@ from typing import Any
 
 from engines import laws
 from engines.errors import UsageProblem
+from engines.model.load_options import option
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +19,10 @@ class Request:
             the contents are joined and fed without the chat template.
         engine: id of an engine (``engines.methods``); "" takes the default for the available models.
         options: values of the engine's options by name; those left out take their defaults.
-        law: one of ``engines.laws.LAWS``.
-        temperature, top_p, top_k, min_p: sampling; temperature 0 is greedy, top_k 0 and min_p 0 are no filters.
-        repetition_penalty, no_repeat_ngram_size: as in ``transformers``, over prompt and answer; 1 and 0 are off.
+        temperature, top_p, top_k, min_p: sampling; top_k 0 and min_p 0 are no filters.
+        repetition_penalty, no_repeat_ngram_size: over prompt and answer; 1 and 0 are off.
         seed: repeats a run; under a law that shares noise the text depends on prompt, sampling and seed only.
+        law: one of ``engines.laws.LAWS``.
         draft_model: a folder, a hub id or a name known here: the run drafts with this model; "" takes the one loaded.
         datastores: names of those to search; none takes the ones that ship and fit the model.
         continued: token ids of an answer to this prompt that was begun: the run goes on from there, with the noise of
@@ -34,19 +35,25 @@ class Request:
     conversation: tuple[tuple[str, str], ...]
     engine: str = ""
     options: dict[str, Any] = field(default_factory=dict)
-    law: str = laws.DEFAULT
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int = 0
-    max_new_tokens: int = 256
-    raw: bool = False
+    law: str = option(laws.DEFAULT, "Verification law: how drafted tokens are accepted. Those that change the text, "
+                      f"LOSSY: {', '.join(law.name for law in laws.LAWS.values() if not law.lossless)}.",
+                      metavar="|".join(laws.LAWS))
+    temperature: float = option(0.0, "Sampling temperature; 0 is greedy.", metavar="T")
+    top_p: float = option(
+        1.0, "Sample from the most probable tokens that together have this probability.", metavar="P")
+    top_k: int = option(0, "Sample from the K most probable tokens; 0: from all.", metavar="K")
+    min_p: float = option(
+        0.0, "Sample from tokens with at least this share of the highest probability.", metavar="P")
+    repetition_penalty: float = option(
+        1.0, "Above 1, tokens that already occurred become less probable, as in transformers.", metavar="R")
+    no_repeat_ngram_size: int = option(
+        0, "No sequence of N tokens (2 or more) occurs twice, as in transformers; 0: off.", metavar="N")
+    seed: int = option(0, "Seed of the random numbers; the same seed gives the same text.", metavar="S")
+    max_new_tokens: int = option(256, "Maximum length of the answer, in tokens.", metavar="N")
+    raw: bool = option(False, "Feed the prompt as it is, without the chat template.")
     datastores: tuple[str, ...] = ()
     continued: tuple[int, ...] = ()
     detail: bool = False
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    no_repeat_ngram_size: int = 0
     keeps: bool = True
     draft_model: str = ""
 

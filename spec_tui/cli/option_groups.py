@@ -15,7 +15,6 @@ from typer import Argument, Option
 from typer.models import ArgumentInfo, OptionInfo
 
 from engines.errors import UsageProblem
-from engines.laws import LAWS
 from engines.methods.llama_cpp import SPEC as LLAMA_CPP
 from engines.model.load_options import DRAFTING, LoadOptions, flag
 from engines.request import Request
@@ -178,54 +177,24 @@ class DatastoreOptions:
         return tuple(dict.fromkeys(self.datastore or ()))
 
 
-_LAW = "Verification law: how drafted tokens are accepted. Those that change the text, LOSSY: " + ", ".join(
-    name for name, law in LAWS.items() if not law.lossless) + "."
-_DEFAULT = Request(conversation=())
 _AUDIT = "Then check every token against the target model alone; exit code 1 if one is wrong."
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationOptions(DatastoreOptions):
-    """How answers are generated, whatever the engine."""
+class GenerationOptions(DatastoreOptions, Request):
+    """How answers are generated, whatever the engine: the flags of ``Request``, as that declares them."""
 
-    max_new_tokens: Annotated[int, Option(
-        metavar="N", help="Maximum length of the answer, in tokens."
-    )] = _DEFAULT.max_new_tokens
-    temperature: Annotated[float, Option(metavar="T", help="Sampling temperature; 0 is greedy.")] = _DEFAULT.temperature
-    top_p: Annotated[float, Option(
-        metavar="P", help="Sample from the most probable tokens that together have this probability."
-    )] = _DEFAULT.top_p
-    top_k: Annotated[int, Option(
-        metavar="K", help="Sample from the K most probable tokens; 0: from all."
-    )] = _DEFAULT.top_k
-    min_p: Annotated[float, Option(
-        metavar="P", help="Sample from tokens with at least this share of the highest probability.")
-    ] = _DEFAULT.min_p
-    repetition_penalty: Annotated[float, Option(
-        metavar="R", help="Above 1, tokens that already occurred become less probable, as in transformers.")
-    ] = _DEFAULT.repetition_penalty
-    no_repeat_ngram_size: Annotated[int, Option(
-        metavar="N", help="No sequence of N tokens (2 or more) occurs twice, as in transformers; 0: off.")
-    ] = _DEFAULT.no_repeat_ngram_size
-    seed: Annotated[int, Option(
-        metavar="S", help="Seed of the random numbers; the same seed gives the same text."
-    )] = _DEFAULT.seed
-    law: Annotated[str, Option(metavar="|".join(LAWS), help=_LAW)] = _DEFAULT.law
+    conversation: tuple[tuple[str, str], ...] = ()
     system: Annotated[str | None, Option(metavar="TEXT", help="System prompt. Default: none.")] = None
-    raw: Annotated[bool, Option("--raw", help="Feed the prompt as it is, without the chat template.")] = False
     audit: Annotated[bool, Option("--audit", help=_AUDIT)] = False
 
     def request(self, prompt: str | None = None, engine: str = "", options: dict[str, Any] | None = None) -> Request:
         """A request with this prompt, if there is one, after the system prompt. Raises UsageProblem: a value is out of
         range; one without a prompt is not checked."""
         turns = (("system", self.system), ("user", prompt))
-        request = Request(
-            conversation=tuple((role, text) for role, text in turns if text is not None),
-            engine=engine,
-            options=options or {},
-            datastores=self.names,
-            **{f.name: getattr(self, f.name) for f in fields(Request) if hasattr(self, f.name)},
-        )
+        request = Request(**{of.name: getattr(self, of.name) for of in fields(Request)} | {
+            "conversation": tuple((role, text) for role, text in turns if text is not None), "engine": engine,
+            "options": options or {}, "datastores": self.names})
         if prompt is not None:
             request.check()
         return request
