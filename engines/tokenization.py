@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from jinja2 import Environment, TemplateError, nodes
+from tokenizers import AddedToken
 
 from engines.errors import UsageProblem, first_line
 from engines.hub.gguf_folder import ends_by_name
@@ -18,9 +19,6 @@ from engines.libraries.hf import Tokenizer
 from engines.machine import limited
 from engines.request import Request
 from engines.vocabularies import byte_alphabet
-
-if TYPE_CHECKING:
-    from tokenizers import AddedToken
 
 _ANSWER = "b"  # an answer of which only its end is of interest
 _BRIEF = 10**8  # characters put together in a fraction of a second

@@ -6,17 +6,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engines.errors import UsageProblem
 from engines.methods.counterparts import Counterpart, DraftSetup
 from engines.methods.notes import Note
 from engines.methods.options import Option
 from engines.methods.origins import OriginKind
-
-if TYPE_CHECKING:
-    from engines.report.events import Layers, Round
-    from engines.report.run_state import RunState
+from engines.report.events import Layers, Round
+from engines.report.run_state import RunState
 
 
 @dataclass(frozen=True, slots=True)

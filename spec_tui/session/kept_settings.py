@@ -11,7 +11,7 @@ import shlex
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,12 +19,10 @@ from engines import folders, methods
 from engines.errors import RunFailed, UsageProblem
 from engines.folders import typed_path
 from engines.heads.local_heads import AUTO, NONE, local_heads, may_be_on_hub, place_of
+from engines.race.lanes import Lane
 from engines.request import Request
 from spec_tui.present.token_styles import OUTCOME, VIEWS
 from spec_tui.session.engine_commands import LoadRequest
-
-if TYPE_CHECKING:
-    from engines.race.lanes import Lane
 
 _HEAD = "-head.json"
 _PROMPTS = "prompts.json"

@@ -10,14 +10,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engines.folders import model_label, same_place, shipped
+from engines.hub.known_models import KnownModel
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.host_access import HostAccess
-
-if TYPE_CHECKING:
-    from engines.hub.known_models import KnownModel
 
 _MOST = 40  # local folders that are looked at
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
 from engines.cost.budget import LEVELS, BudgetChoice, kind_of
+from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.methods.drafter import Drafter, Resources
 from engines.methods.origins import DRAFT
@@ -18,9 +19,6 @@ from engines.methods.shared.grown_trees import DrawnTree, ExpandedTree, TreeDraf
 from engines.methods.shared.predictor import Chain, Predictor
 from engines.methods.shared.tree_options import DraftNote
 from engines.report.events import Origin
-
-if TYPE_CHECKING:
-    from engines.cost.curve import CostCurve
 
 _ORIGIN = Origin(DRAFT.name)
 CHAIN = kind_of(_ORIGIN)

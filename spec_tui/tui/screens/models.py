@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
@@ -22,14 +22,12 @@ from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ABSENT, PRESENT
 from spec_tui.session import model_choices
+from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.model_choices import ModelChoice
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_text import count
 from spec_tui.tui.screens.modal import Box, DescribedList, SpecModal
 from spec_tui.tui.widgets.path_input import PathInput
-
-if TYPE_CHECKING:
-    from spec_tui.session.chat_session import ChatSession
 
 Role = Literal["target", "draft", "head"]
 TITLES: dict[Role, str] = {"target": "target model", "draft": "draft model", "head": "draft head"}

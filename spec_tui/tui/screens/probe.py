@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from textwrap import wrap
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -16,17 +16,14 @@ from engines.report.run_state import Log, RunState, TokenState
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
-from spec_tui.session.datastore_jobs import Refused
+from spec_tui.session.chat_session import ChatSession
+from spec_tui.session.datastore_jobs import Question, Refused
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.field import Field
 from spec_tui.tui.widgets.strip_panel import Row, StripPanel, title_row
 from spec_tui.tui.widgets.tree_panel import tree_rows
-
-if TYPE_CHECKING:
-    from spec_tui.session.chat_session import ChatSession
-    from spec_tui.session.datastore_jobs import Question
 
 INTERVAL = 0.05  # seconds between two checks for changes
 TREE_ROWS = 14  # most rows of a draft's tree
