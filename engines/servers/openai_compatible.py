@@ -32,21 +32,7 @@ from engines.report.events import (
     ServerTotals,
 )
 from engines.request import Request
-from engines.servers.answers import (
-    Chunk,
-    ChunkChoice,
-    ChunkMetrics,
-    Delta,
-    ListedModel,
-    LogProbs,
-    Models,
-    SglExt,
-    SpecTokensDetails,
-    SpeculativeDecoding,
-    Tokens,
-    Usage,
-    Version,
-)
+from engines.servers import answers
 from engines.servers.connection import Cancelled, Connection
 from engines.servers.served_model import CAPABILITIES, Prompt, ServedModel, chain, label, raw_text, turns
 
@@ -105,7 +91,7 @@ class OpenAICompatibleModel(ServedModel):
         self._tells = program == "SGLang"
         if self._exact:
             self.size_setting = "num_speculative_tokens in --speculative-config"
-            program += f" {connection.get('/version', Version).version}".rstrip()
+            program += f" {connection.get('/version', answers.Version).version}".rstrip()
             self._counts = self._metrics()
             self._speculative = self._counts is None or _DRAFTED in self._counts
         told = (f"vLLM counts rejected drafts by answer if it was started with {_FLAG}",)
@@ -131,9 +117,9 @@ class OpenAICompatibleModel(ServedModel):
         yield self._started(request, prompt or ((), ()))
         yield from self._answer(path, body, len(prompt[0]) if prompt else None, request, cancelled)
 
-    def _chosen(self, model: str | None) -> ListedModel:
+    def _chosen(self, model: str | None) -> answers.ListedModel:
         """Of the server's models the one that is asked for. Raises ModelUnavailable."""
-        rows = [row for row in self.connection.get("/v1/models", Models).data or () if row.id]
+        rows = [row for row in self.connection.get("/v1/models", answers.Models).data or () if row.id]
         if not rows:
             raise ModelUnavailable(f"{self.connection.address} names no model", "load one there, or check the address")
         meant = [row for row in rows if row.id == model] if model else [row for row in rows if row.parent is None]
@@ -167,7 +153,7 @@ class OpenAICompatibleModel(ServedModel):
             body["prompt"] = raw_text(request)
         else:
             body |= {"messages": turns(request), "add_generation_prompt": True}
-        found = self.connection.post("/tokenize", body, Tokens, cancelled)
+        found = self.connection.post("/tokenize", body, answers.Tokens, cancelled)
         if not found.tokens:
             raise UsageProblem("the server makes no tokens of this prompt", "type another prompt")
         pieces = found.token_strs or []
@@ -205,7 +191,7 @@ class OpenAICompatibleModel(ServedModel):
         if self._exact and self._speculative and not self._counted_by_answer:
             self._counts = self._metrics()  # others may have been answered since
             so_far.at = perf_counter()
-        for message in self._messages(path, body, Chunk, request.max_new_tokens, cancelled):
+        for message in self._messages(path, body, answers.Chunk, request.max_new_tokens, cancelled):
             emitted = self._emitted(message, so_far, request.temperature == 0)
             now = perf_counter()
             if emitted and so_far.first:
@@ -230,20 +216,20 @@ class OpenAICompatibleModel(ServedModel):
         text = "".join(so_far.texts)
         yield Finished(so_far.reason or "cancelled", tuple(so_far.tokens), text, None if totals == _NOTHING else totals)
 
-    def _emitted(self, message: Chunk, so_far: _Written, greedy: bool) -> list[Emitted]:
+    def _emitted(self, message: answers.Chunk, so_far: _Written, greedy: bool) -> list[Emitted]:
         """The tokens of a message, noted; or its text as one."""
-        choice = message.choices[0] if message.choices else ChunkChoice()
+        choice = message.choices[0] if message.choices else answers.ChunkChoice()
         so_far.totals = _totals(message, so_far.totals, so_far.accepted)
         if choice.finish_reason:
             so_far.reason = "length" if choice.finish_reason == "length" else "stop"
-        text = choice.text or (choice.delta or Delta()).content or ""
+        text = choice.text or (choice.delta or answers.Delta()).content or ""
         ids = choice.token_ids or [] if self._exact else []
         if not ids and not text:
             return []
         if self._exact and not ids:
             raise RunFailed("the server sent text without token ids", "ask a newer vLLM")
         ids = ids or [UNDISCLOSED]
-        logged = choice.logprobs or LogProbs()
+        logged = choice.logprobs or answers.LogProbs()
         pieces, probs = logged.tokens, logged.token_logprobs
         pieces = pieces if pieces is not None and len(pieces) == len(ids) else None
         probs = probs if greedy and probs is not None and len(probs) == len(ids) else [None] * len(ids)
@@ -281,14 +267,14 @@ class OpenAICompatibleModel(ServedModel):
 _NOTHING = ServerTotals()
 
 
-def _totals(message: Chunk, known: ServerTotals, accepted_by_round: list[int]) -> ServerTotals:
+def _totals(message: answers.Chunk, known: ServerTotals, accepted_by_round: list[int]) -> ServerTotals:
     """What a message says of the whole answer, beside what is known. Steps without a draft are not in its lists, which
     therefore tell of each round only where every round had one."""
-    written = (message.usage or Usage()).completion_tokens
-    drafts = (message.metrics or ChunkMetrics()).speculative_decoding or SpeculativeDecoding()
+    written = (message.usage or answers.Usage()).completion_tokens
+    drafts = (message.metrics or answers.ChunkMetrics()).speculative_decoding or answers.SpeculativeDecoding()
     if written is not None:
         known = replace(known, tokens=written)
-    if (details := (message.sglext or SglExt()).spec_tokens_details) is not None:
+    if (details := (message.sglext or answers.SglExt()).spec_tokens_details) is not None:
         return _told_by_sglang(details, known)
     drafted, accepted = drafts.num_draft_tokens, drafts.num_accepted_draft_tokens
     if drafted is None or accepted is None:
@@ -307,7 +293,7 @@ def _totals(message: Chunk, known: ServerTotals, accepted_by_round: list[int]) -
     )
 
 
-def _told_by_sglang(details: SpecTokensDetails, known: ServerTotals) -> ServerTotals:
+def _told_by_sglang(details: answers.SpecTokensDetails, known: ServerTotals) -> ServerTotals:
     """What SGLang says of an answer, each of whose steps verified a draft."""
     drafted, accepted, steps = (
         details.spec_num_proposed_drafts, details.spec_num_correct_drafts, details.spec_verify_ct)

@@ -19,24 +19,8 @@ from engines.race.runner import Racer, defer_events, race
 from engines.report import encoding
 from engines.report.events import Auditing, Failed, Loading, Pricing, Ready
 from engines.wire import Event
+from spec_tui.session import engine_commands as commands
 from spec_tui.session.advice_setup import advice
-from spec_tui.session.engine_commands import (
-    Audit,
-    BuildDatastore,
-    Cancel,
-    Close,
-    Command,
-    DatastoreCommand,
-    EstimateDatastore,
-    ListDatastores,
-    Load,
-    LoadRequest,
-    MeasurePrice,
-    RemoveDatastore,
-    Run,
-    StartAdvice,
-    StartRace,
-)
 from spec_tui.session.host_access import HostAccess
 
 if TYPE_CHECKING:
@@ -59,7 +43,7 @@ class TakesDrafts(Protocol):
         """As ``engines.runtime.Runtime.with_draft_model``."""
 
 
-Loader = Callable[[LoadRequest, Callable[[Loading], None]], Decoder]
+Loader = Callable[[commands.LoadRequest, Callable[[Loading], None]], Decoder]
 """Makes a decoder of what is asked for, and tells of its progress."""
 
 
@@ -71,7 +55,7 @@ class _JobStopped(BaseException):
 @dataclass(eq=False, slots=True)
 class _Job:
     id: int
-    command: Command
+    command: commands.Command
     emit: Callable[[Event], None]
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -93,20 +77,20 @@ class Service:
         self._load_models = load
         self._access = HostAccess.here()
         self._decoder: Decoder | None = None
-        self._request = LoadRequest()  # that it was loaded by
+        self._request = commands.LoadRequest()  # that it was loaded by
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._pending: list[_Job] = []  # waiting or under way; guarded by the lock
         self._lock = threading.Lock()
 
-    def command(self, number: int, command: Command) -> None:
+    def command(self, number: int, command: commands.Command) -> None:
         """Take a command from any thread; returns at once. ``number``: id of the job that it is, of ``Cancel`` that it
         stops; what is over already is not stopped."""
-        if isinstance(command, Cancel | Close):
+        if isinstance(command, commands.Cancel | commands.Close):
             with self._lock:
                 for job in self._pending:
-                    if isinstance(command, Close) or job.id == number:
+                    if isinstance(command, commands.Close) or job.id == number:
                         job.stop.set()
-            if isinstance(command, Close):
+            if isinstance(command, commands.Close):
                 self._queue.put(None)
             return
         job = _Job(number, command, partial(self._emit, number))
@@ -134,29 +118,29 @@ class Service:
         self._access.check(job.command, self._decoder.ready.host if self._decoder is not None else "")
         emit, stopped = job.emit, job.stop.is_set
         match job.command:
-            case Load(request):
+            case commands.Load(request):
                 self._load(request, job)
-            case Run(request):
+            case commands.Run(request):
                 for event in self._loaded().run(request, cancelled=stopped, progress=emit):
                     emit(event)
-            case StartRace(asked):
+            case commands.StartRace(asked):
                 with Peers(self._loaded()) as racer:
                     for event in defer_events(race(racer, asked, stopped, emit)):
                         emit(event)
-            case StartAdvice(suite, request, seconds):
+            case commands.StartAdvice(suite, request, seconds):
                 decoder, suite = self._loaded(), _suite(suite)
                 for event in advice(decoder, suite, request, seconds, stopped, emit):
                     emit(event)
-            case Audit(answer):
+            case commands.Audit(answer):
                 found = self._loaded().audit(answer, stopped, lambda done: emit(Auditing(done)))
                 emit(found or _stopped(job.command))
-            case MeasurePrice():
+            case commands.MeasurePrice():
                 found = self._loaded().measure_price(stopped, lambda done: emit(Pricing(done)))
                 emit(found or _stopped(job.command))
             case command:
                 self._execute_on_datastores(command, job)
 
-    def _load(self, request: LoadRequest, job: _Job) -> None:
+    def _load(self, request: commands.LoadRequest, job: _Job) -> None:
         def progress(event: Loading) -> None:
             job.check()
             job.emit(event)
@@ -171,19 +155,19 @@ class Service:
         self._decoder, self._request = decoder, request
         job.emit(decoder.ready)
 
-    def _execute_on_datastores(self, command: DatastoreCommand, job: _Job) -> None:
+    def _execute_on_datastores(self, command: commands.DatastoreCommand, job: _Job) -> None:
         datastores = self._loaded().datastore_service
-        if isinstance(command, ListDatastores):
+        if isinstance(command, commands.ListDatastores):
             job.emit(datastores.list_datastores())
-        elif isinstance(command, EstimateDatastore | BuildDatastore):
+        elif isinstance(command, commands.EstimateDatastore | commands.BuildDatastore):
             spec = _build_spec(command.spec)
             progress = SomeProgress(lambda step: job.emit(Building(spec.name, step)), job.check)
-            if isinstance(command, EstimateDatastore):
+            if isinstance(command, commands.EstimateDatastore):
                 job.emit(datastores.estimate(spec, progress))
             else:
                 job.emit(datastores.build(spec, progress, command.fresh))
                 job.emit(datastores.list_datastores())
-        elif isinstance(command, RemoveDatastore):
+        elif isinstance(command, commands.RemoveDatastore):
             job.emit(datastores.remove(command.name))
         else:
             job.emit(datastores.probe(command.name, command.text, command.prompt))
@@ -194,7 +178,7 @@ class Service:
         return self._decoder
 
 
-def _stopped(command: Command) -> Failed:
+def _stopped(command: commands.Command) -> Failed:
     """How a job ends that was stopped, where what there is of it is no result."""
     what, hint = {
         "load": ("loading", "what was downloaded stays"),
@@ -206,7 +190,7 @@ def _stopped(command: Command) -> Failed:
     return Failed(f"{what} was stopped", hint, "cancelled")
 
 
-def _other_draft(loaded: LoadRequest, wanted: LoadRequest) -> bool:
+def _other_draft(loaded: commands.LoadRequest, wanted: commands.LoadRequest) -> bool:
     """Whether another draft model is named, and all else is as it was loaded."""
     target = replace(wanted, draft_model=loaded.draft_model, draft_revision=loaded.draft_revision)
     return wanted.draft_model is not None and wanted.draft_revision is None and wanted != loaded == target

@@ -12,16 +12,7 @@ from engines import methods
 from engines.errors import UsageProblem
 from engines.folders import shipped
 from engines.hub.known_models import SAMPLE
-from spec_tui.session.engine_commands import (
-    BuildDatastore,
-    Command,
-    EstimateDatastore,
-    Load,
-    LoadRequest,
-    Run,
-    StartAdvice,
-    StartRace,
-)
+from spec_tui.session import engine_commands as commands
 
 _VARIABLE = "SPEC_TUI_HOST_ACCESS"
 _WHY = "this session runs in a browser, without access to the files, programs and network of the server"
@@ -37,7 +28,7 @@ class HostAccess:
     """
 
     whole: bool = True
-    load: LoadRequest | None = None
+    load: commands.LoadRequest | None = None
 
     @classmethod
     def here(cls) -> HostAccess:
@@ -46,7 +37,7 @@ class HostAccess:
         if told is None:
             return cls()
         load = json.loads(told)
-        return cls(False, LoadRequest(**load) if load else None)
+        return cls(False, commands.LoadRequest(**load) if load else None)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -68,27 +59,27 @@ class HostAccess:
         if not self.offers(*models):
             self.need("loading another model")
 
-    def check(self, command: Command, program: str) -> None:
+    def check(self, command: commands.Command, program: str) -> None:
         """Raises UsageProblem for a command that the engine may not follow. ``program``: the one that has the model,
         as in ``Ready.host``."""
         if self.whole:
             return
         match command:
-            case Load(request):
+            case commands.Load(request):
                 self._check_load(request)
-            case Run(request):
+            case commands.Run(request):
                 self._check_engines([request.engine], program)
                 self.need_model(request.draft_model)
-            case StartRace(race):
+            case commands.StartRace(race):
                 self._check_engines((lane.engine for lane in race.lanes), program)
                 self.need_model(race.request.draft_model, *(lane.draft_model for lane in race.lanes))
-            case StartAdvice(_, request, _):
+            case commands.StartAdvice(_, request, _):
                 self.need_model(request.draft_model)
-            case EstimateDatastore() | BuildDatastore():
+            case commands.EstimateDatastore() | commands.BuildDatastore():
                 self.need("building a datastore")
 
-    def _check_load(self, request: LoadRequest) -> None:
-        served = self.load or LoadRequest()
+    def _check_load(self, request: commands.LoadRequest) -> None:
+        served = self.load or commands.LoadRequest()
         self.need_model(request.model, request.draft_model, request.head)
         if request.fetch:
             self.need("fetching a model")
