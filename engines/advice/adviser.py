@@ -155,7 +155,6 @@ class Stopwatch:
         self._prompts: set[tuple[int, int]] = set()
 
     def see(self, event: RunEvent | RaceEvent) -> None:
-        """Take the next event."""
         if isinstance(event, LaneFinished) and event.failed is None:
             self._prompts.add((event.repeat, event.prompt))
 

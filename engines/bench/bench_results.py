@@ -38,7 +38,6 @@ class BenchResults(RaceResult):
         self._by_task: dict[str | None, list[LaneFigures]] = {}
 
     def add(self, event: RunEvent) -> None:
-        """Take the next event."""
         super().add(event)
         self._counted = None
         self._by_task.clear()

@@ -52,7 +52,6 @@ class KnownModel:
 
     @property
     def bytes(self) -> int:
-        """The size of all its files."""
         return sum(model.size for model in self.files)
 
     @property

@@ -64,7 +64,6 @@ class Peers:
         self.close()
 
     def close(self) -> None:
-        """End what was started."""
         while self._open:
             self._open.popitem()[1].close()
 

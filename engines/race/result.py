@@ -159,7 +159,6 @@ class RaceResult:
         self._current: LaneRun | None = None
 
     def add(self, event: RunEvent | RaceEvent) -> None:
-        """Take the next event."""
         if isinstance(event, RaceEvent):
             self._add_race(event)
         elif self._current is not None:

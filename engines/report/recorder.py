@@ -103,7 +103,6 @@ class _Recorder:
         return tuple(emitted)
 
     def _draft(self, tree: DraftTree) -> Draft:
-        """The draft tree as it is shown."""
         if not tree.tokens and not tree.origins:
             return _NO_DRAFT
         return Draft(

@@ -257,7 +257,6 @@ class Connection:
         return found
 
     def _unanswered(self, error: Exception) -> ModelUnavailable:
-        """Why there is no answer."""
         if isinstance(error, httpx.ConnectError):
             return ModelUnavailable(
                 f"nobody answers at {self.address}", "start the server there, or check host and port")
@@ -280,7 +279,6 @@ class Connection:
             arrived.put(error)
 
     def _refusal(self, whole: _Whole) -> tuple[str, str]:
-        """What a status means, and what to do."""
         status, data = whole.response.status_code, whole.data[:_SAID]
         said = _message(data)
         if status in (401, 403):

@@ -193,7 +193,6 @@ class OwnLlamaCpp(ServedModel):
             self.close()
 
     def close(self) -> None:
-        """End the server."""
         if self.server is not None:
             self.server.close()
             self.server = self._settings = None

@@ -89,14 +89,12 @@ def learn(
 
 
 def _progress(lesson: Lesson) -> LessonProgress:
-    """A lesson over its runs."""
     from spec_tui.learn.lesson_progress import LessonProgress
 
     return LessonProgress(lesson, recorded(lesson))
 
 
 def _list() -> int:
-    """The lessons, one a line."""
     width = max(map(len, names()))
     for number, name in enumerate(names(), 1):
         print(f"{number:>2}  {name:<{width}}  {find(name).title}: {find(name).about}")

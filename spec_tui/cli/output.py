@@ -103,7 +103,6 @@ class Status:
         self.show(Loading(preparing_words(event), preparing_share(event)))
 
     def clear(self) -> None:
-        """Show nothing."""
         self._write("")
 
     def _write(self, text: str) -> None:

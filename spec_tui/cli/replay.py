@@ -113,7 +113,6 @@ def _only(traces: list[str]) -> Path:
 
 
 def _list() -> int:
-    """The traces that ship, one a line."""
     width = max((len(name) for name in names()), default=0)
     for name in names():
         run = fold_all(read_trace(trace_path(name)).events)

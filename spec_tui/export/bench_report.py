@@ -164,7 +164,6 @@ def _published(done: Benchmark) -> tuple[list[Rows], list[str]]:
 
 
 def _here(done: Benchmark, measure: str, lane: int) -> float | None:
-    """Ours."""
     s = done.results
     if measure == "speed-up":
         found = s.ratio(lane, s.started.baseline)
@@ -331,7 +330,6 @@ def _how_to_compare(done: Benchmark) -> str:
 
 
 def _partial(done: Benchmark) -> list[str]:
-    """Where something is missing."""
     s = done.results
     count = len(s.counted)
     if count == len(s.suite.places):

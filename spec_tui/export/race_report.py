@@ -131,7 +131,6 @@ def outcome_object(result: RaceResult, asked: Race) -> dict[str, Any]:
 
 
 def lane_object(figures: LaneFigures, asked: Race) -> dict[str, Any]:
-    """A lane and its figures."""
     lane, m = asked.lanes[figures.lane], figures.metrics
     return {
         "lane": asked.labels[figures.lane],
@@ -162,7 +161,6 @@ def _run(run: LaneRun, asked: Race) -> dict[str, Any]:
 
 
 def run_row(run: LaneRun, asked: Race) -> dict[str, Any]:
-    """A complete run as a row."""
     stats = {k: v for k, v in run.state.metrics.stats().items() if k != "match_lengths"}
     ends = {"engine": run.state.started.engine, "finish_reason": run.state.finished.reason}
     return _around(run, asked) | ends | stats
@@ -223,7 +221,6 @@ def export(result: RaceResult, asked: Race, parent: Path | None = None) -> Path:
 
 
 def _folder(parent: Path | None) -> Path:
-    """A new folder."""
     parent = parent or writable_folder()
     name = f"spec-tui-race-{datetime.now():%Y%m%d-%H%M%S}"
     folder = next(f for n in count() if not (f := parent / (f"{name}-{n}" if n else name)).exists())

@@ -45,7 +45,6 @@ def interval(estimate: MedianInterval | None, digits: int = 1) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share as a percentage."""
     return "-" if value is None else f"{value:.0%}"
 
 
@@ -61,17 +60,14 @@ def whole(rows: Rows) -> list[list[str]]:
 
 
 def length(value: float | None) -> str:
-    """A mean generated length."""
     return "-" if value is None else f"{value:.2f}"
 
 
 def milliseconds(seconds: float | None, digits: int = 0) -> str:
-    """Seconds as milliseconds."""
     return "-" if seconds is None else f"{seconds * 1e3:.{digits}f} ms"
 
 
 def memory(count: int | None) -> str:
-    """A number of bytes."""
     return "-" if count is None else in_bytes(count)
 
 

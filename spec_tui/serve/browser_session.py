@@ -120,12 +120,10 @@ class BrowserSession:
         await self._tell({"type": "attach", "width": width, "height": height})
 
     def detach(self, browser: Browser) -> None:
-        """This browser has gone."""
         if self._browser is browser:
             self._browser = None
 
     async def type(self, text: str) -> None:
-        """What the visitor typed."""
         await self._send(_DATA, text.encode("utf-8", "replace"))
 
     async def resize(self, width: int, height: int) -> None:

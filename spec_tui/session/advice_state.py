@@ -37,7 +37,6 @@ class AdviceState(Findings):
 
     @property
     def running(self) -> bool:
-        """It has not come to its end yet."""
         return not self.over and self.problem is None
 
     @property
@@ -61,7 +60,6 @@ class AdviceState(Findings):
         return sorted(found, key=lambda row: -(row[2] or 0.0))
 
     def add(self, event: Event) -> None:
-        """Take the next event of the engine."""
         self.auditing = isinstance(event, Auditing)
         if isinstance(event, AdviceStarted):
             self.suite, self.stages, self.left_out = event.suite, range(event.rounds), event.left_out

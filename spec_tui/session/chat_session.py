@@ -222,7 +222,6 @@ class ChatSession:
 
     @property
     def measures(self) -> Purpose | None:
-        """What is being measured."""
         return self.measuring.purpose if self.measuring is not None else None
 
     def audit(self, number: int | None = None) -> str:
@@ -322,7 +321,6 @@ class ChatSession:
             self.entry, self.forgotten = None, True
 
     def _keep(self) -> None:
-        """Save the conversation."""
         runs = numbered(turn.run for turn in self.turns if turn.kept)
         if self.store is None or self.forgotten or not runs or not self.client.capabilities.ask:
             return

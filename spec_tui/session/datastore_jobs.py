@@ -68,7 +68,6 @@ class DatastoreJobs:
 
     @property
     def builds(self) -> BuildSpec | None:
-        """What is being built."""
         work = self.work
         return work.command.spec if work is not None and isinstance(work.command, commands.BuildDatastore) else None
 
@@ -82,7 +81,6 @@ class DatastoreJobs:
         self._send(commands.ListDatastores(), "")
 
     def estimate(self, spec: BuildSpec) -> None:
-        """Ask what a build will take."""
         self._begin(commands.EstimateDatastore(spec), f"estimating {spec.name}")
 
     def build(self, spec: BuildSpec, fresh: bool = False) -> None:
@@ -90,7 +88,6 @@ class DatastoreJobs:
         self._begin(commands.BuildDatastore(spec, fresh), f"building {spec.name}")
 
     def remove(self, name: str) -> None:
-        """Delete a datastore."""
         self.ended = None
         self._send(commands.RemoveDatastore(name), name)
 

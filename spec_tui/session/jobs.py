@@ -56,7 +56,6 @@ class Jobs:
 
     @property
     def loading(self) -> Job | None:
-        """The loading under way."""
         return next((job for job in self._jobs.values() if isinstance(job.command, Load)), None)
 
     @property

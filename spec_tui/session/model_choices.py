@@ -125,7 +125,6 @@ def _looked_at(places: Iterable[Path]) -> list[ModelChoice]:
 
 
 def _fetched_drafts() -> list[ModelChoice]:
-    """The draft models that were fetched with their targets."""
     from engines.hub import known_models, local_models
 
     drafts = [known.draft for known in known_models.KNOWN.values() if known.draft is not None and known.draft.here]

@@ -55,7 +55,6 @@ class RaceState:
 
     @property
     def running(self) -> bool:
-        """It has not come to its end yet."""
         return self.result.finished is None and self.problem is None
 
     @property
@@ -64,7 +63,6 @@ class RaceState:
         return self.running and not self.asked.live and self.auditing is None
 
     def add(self, event: Event) -> None:
-        """Take the next event of the engine."""
         waits = isinstance(event, Preparing)
         self.preparing = event if waits and preparing_share(event) != 1 else None
         if waits:
@@ -116,7 +114,6 @@ class RaceState:
         return next((run for run in self.result.of(lane) if run.repeat == repeat), None)
 
     def progress(self, lane: int) -> Progress:
-        """How far a lane is."""
         runs = [run for run in self.result.runs.values() if run.lane == lane]
         if any(run.failed for run in runs):
             return "failed"

@@ -130,14 +130,12 @@ class SpecTui(HasActions, HasBorder):
             keep_view(view)
 
     def action_help(self) -> None:
-        """All keys, commands and marks."""
         from spec_tui.tui.screens.help import HelpScreen
 
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen())
 
     def action_glossary(self) -> None:
-        """What the words and symbols mean."""
         from spec_tui.tui.screens.glossary import GlossaryScreen
 
         if not isinstance(self.screen, GlossaryScreen):

@@ -54,7 +54,6 @@ class RaceSetup:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """A name for each lane."""
         return labels(self.lanes)
 
     def race(self, settings: ChatSettings, ready: Ready | None) -> Race:
@@ -173,7 +172,6 @@ class RaceController:
 
     @property
     def running(self) -> bool:
-        """Whether a race runs."""
         return self.race is not None and self.race.running
 
     @property
@@ -183,7 +181,6 @@ class RaceController:
 
     @property
     def idle(self) -> bool:
-        """Whether a race could begin."""
         return self.can_race and not self.running
 
     @property

@@ -113,7 +113,6 @@ def _badge(controller: RaceController, number: int) -> tuple[str, str] | None:
 
 
 def plot_state(controller: RaceController) -> str:
-    """What the plot shows."""
     if controller.race is None or controller.race.running:
         return ""
     if not controller.can_race:

@@ -24,7 +24,6 @@ class DynamicStore:
         return self._size
 
     def clear(self) -> None:
-        """Forget everything."""
         self._tokens = np.zeros(1024, np.int32)
         self._after: dict[int, array] = {}
         self._size = 0
@@ -36,7 +35,6 @@ class DynamicStore:
         self.extend(context[self._size :])
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append tokens."""
         begin, end = self._size, self._size + len(tokens)
         while end > len(self._tokens):
             self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)])

@@ -75,7 +75,6 @@ def place(origin: Origin) -> str:
 
 
 def stores(run: RunState) -> str:
-    """The datastores of a run."""
     names = run.started.datastores if run.started is not None else ()
     return "the datastore " * (len(names) == 1) + joined(one_line(n, 40) for n in names) if names else "the datastores"
 

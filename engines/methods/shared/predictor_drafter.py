@@ -80,7 +80,6 @@ class PredictorDrafter(Drafter):
         )
 
     def noted(self, **fields: Any) -> DraftNote:
-        """The note of a draft."""
         return self.note(**fields)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:

@@ -74,7 +74,6 @@ def nodes_of(event: Round) -> list[TreeNode]:
 
 
 def root_of(event: Round, piece: str) -> TreeNode:
-    """The row of the root."""
     choice, noise = _here(event, -1, event.emitted[0] if event.emitted else None)
     return TreeNode(-1, 0, piece, "accepted", choice=choice, noise=noise)
 

@@ -66,7 +66,6 @@ class StepPlayer:
         return self.guessing and self.place.phase in ("context", "draft", "tree")
 
     def guessed(self, number: int) -> Guess | None:
-        """The guess for a round."""
         return next((guess for guess in self.guesses if guess.round == number), None)
 
     def update(self, run: RunState) -> None:
@@ -94,7 +93,6 @@ class StepPlayer:
         return True
 
     def back(self) -> bool:
-        """The phase before."""
         before = preceding(self.run, self.place)
         if before is not None:
             self._go(before)

@@ -116,7 +116,6 @@ class BranchScreen(HasActions, Backdrop):
             self.draw()
 
     def draw(self) -> None:
-        """Draw both."""
         self._drawn = self.branch.run
         a, b = future(self.turn.run, self.number), future(self.branch.run, 1)
         changed = self.branch.request
@@ -150,7 +149,6 @@ class BranchScreen(HasActions, Backdrop):
             self.dismiss(None)
 
     def action_step(self) -> None:
-        """Step through the other future."""
         if self.branch.run.rounds:
             self._step(self.branch)
 

@@ -187,7 +187,6 @@ class EngineScreen(SpecModal[ChatSettings]):
         self.choose(settings)
 
     def choose(self, settings: ChatSettings) -> None:
-        """Give back what was chosen."""
         self.dismiss(settings)
 
     def _with(self, settings: ChatSettings, field: Field) -> ChatSettings:

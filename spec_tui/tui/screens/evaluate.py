@@ -109,17 +109,14 @@ class EvaluateScreen(HasActions, Screen[None]):
     # -- what it is in ------------------------------------------------------------------------------
     @property
     def running(self) -> bool:
-        """Whether an evaluation runs."""
         return self.state is not None and self.state.running
 
     @property
     def idle(self) -> bool:
-        """Whether one could begin."""
         return not self.running
 
     @property
     def advised(self) -> bool:
-        """Whether there is a verdict."""
         return self.idle and self.found is not None and advice_report.advised(self.found) is not None
 
     @property
@@ -165,7 +162,6 @@ class EvaluateScreen(HasActions, Screen[None]):
 
     # -- drawing ------------------------------------------------------------------------------------
     def draw(self) -> None:
-        """Draw all that is shown."""
         state = self.state
         asked = f"{self.minutes} min" if self.idle else time_left(state.seconds * (1 - state.done)).lstrip(", ")
         self.query_one("#evaluate-top", SplitLine).show(

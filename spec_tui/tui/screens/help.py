@@ -78,7 +78,6 @@ def help_text(width: int, here: Iterable[Action] = ()) -> Content:
 
 
 def _letters() -> str:
-    """The letters of a draft tree."""
     return "   ".join([*(f"{kind.letter} {kind.words}" for kind in origins().values()), "two letters: both"])
 
 

@@ -75,7 +75,6 @@ class HistoryScreen(SpecModal[Entry]):
         return self.entries[at] if at is not None else None
 
     def say(self, words: str) -> None:
-        """A sentence below the list."""
         self.query_one("#said", Static).update(words)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:

@@ -317,7 +317,6 @@ class LessonScreen(StepScreen, inherit_bindings=False):
 
     # -- drawing ----------------------------------------------------------------------------------
     def draw(self) -> None:
-        """Draw the page and its place."""
         view, figure = self.progress.view(), self.query_one(FigurePanel)
         self.player.run, self.player.guessing = view.run, self.hiding
         self.set_class(view.figure is not None, "figured")

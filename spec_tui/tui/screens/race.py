@@ -190,7 +190,6 @@ class RaceScreen(HasActions, Backdrop):
             self.draw_race()
 
     def draw_race(self) -> None:
-        """Draw the lanes and their numbers."""
         controller = self.controller
         race, replay = controller.race, controller.replay
         order = tuple(f.lane for f in ranked(race.figures(), self.sort)) if controller.finished else ()
@@ -214,7 +213,6 @@ class RaceScreen(HasActions, Backdrop):
         status.show(*rows)
 
     def say(self, message: str) -> None:
-        """Put a sentence above the keys."""
         self.message = message
         self._draw_status()
 

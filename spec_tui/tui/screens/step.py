@@ -192,7 +192,6 @@ class StepScreen(HasActions, Backdrop):
 
     # -- drawing ----------------------------------------------------------------------------------
     def draw(self) -> None:
-        """Draw the place."""
         airy = self.has_class("presenting")
         for panel in self.query(StepPanel):
             panel.airy = airy
@@ -435,7 +434,6 @@ class StepScreen(HasActions, Backdrop):
 
 
 def _same_text(a: RunState, b: RunState) -> bool:
-    """Whether two runs wrote the same tokens."""
     return [t.emitted.token for t in a.tokens] == [t.emitted.token for t in b.tokens]
 
 

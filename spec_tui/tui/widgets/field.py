@@ -69,7 +69,6 @@ class Field(Horizontal):
         return self.option.parse(value.strip() if isinstance(value, str) else value)
 
     def put(self, value: Any) -> None:
-        """Show this value."""
         self.editor.value = written(value) if isinstance(self.editor, Input) else value
 
     def follow(self, default: Any) -> None:

@@ -38,7 +38,6 @@ class _Paths(Suggester):
         self._endings = endings
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The completed path."""
         return completed(value, self._endings)
 
 

@@ -141,7 +141,6 @@ class RaceLanes(StripPanel):
     def show(
         self, lanes: tuple[LaneView, ...], focused: int, view: str, order: tuple[int, ...] = (), back: int = 0
     ) -> None:
-        """Draw these."""
         self.lanes, self.focused_lane, self.view, self.back = lanes, min(focused, len(lanes) - 1), view, back
         self.order = order or tuple(range(len(lanes)))
         while len(self._texts) < len(lanes):
@@ -289,7 +288,6 @@ def _packed(parts: Iterable[str], width: int) -> list[str]:
 
 
 def _share(lane: LaneView) -> float:
-    """How far a lane is in its own text."""
     return len(lane.run.tokens) / lane.total if lane.run is not None and lane.total else 0.0
 
 
@@ -300,7 +298,6 @@ def filled(share: float, width: int) -> Row:
 
 
 def _progress(lane: LaneView, width: int) -> Row:
-    """A bar, tokens, seconds."""
     tokens = len(lane.run.tokens)
     words = f" {tokens} tokens  {lane.seconds:.2f} s"
     if not lane.total:

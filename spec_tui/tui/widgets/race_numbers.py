@@ -85,7 +85,6 @@ class RaceTable(StripPanel):
         self.update_rows()
 
     def scroll(self, pages: int) -> None:
-        """Go this many pages down."""
         self.scrolled = max(0, self.scrolled + pages * max(1, self.size.height - 2))
         self.update_rows()
 

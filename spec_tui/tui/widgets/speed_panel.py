@@ -75,7 +75,6 @@ class SpeedPanel(StripPanel, can_focus=True):
         return head
 
     def _headline(self) -> list[Row]:
-        """How fast, against what, and why."""
         run, found = self._run, of_runs(self._run, self._baseline)
         rate = (f"{number(run.metrics.tokens_per_second, 7, 1)}", "strong")
         return [[rate, (" tokens/s   ", "text"), (f"{found.mark} {found.words}", found.style)],

@@ -47,7 +47,6 @@ class StepPanel(StripPanel):
     airy = False
 
     def follow(self, player: StepPlayer) -> None:
-        """Draw this player's place."""
         self.player = player
         self.update_rows()
 

@@ -71,7 +71,6 @@ class StripPanel(StyledWidget):
         return self.is_attached and self.display and all(getattr(a, "display", True) for a in self.ancestors)
 
     def text_rows(self) -> list[str]:
-        """The rows without their styles."""
         return ["".join(text for text, _ in row) for row in self._rows]
 
     def on_resize(self) -> None:
@@ -121,7 +120,6 @@ class Lines(StripPanel):
     _given: Sequence[Row] = ()
 
     def show(self, *rows: Row) -> None:
-        """Show these."""
         self._given = rows
         self.update_rows()
 
@@ -147,7 +145,6 @@ class SplitLine(StripPanel):
         return bool(self.heads) and focused is not None and focused.id == self.heads
 
     def show(self, left: Row, right: Row = ()) -> None:
-        """Show these."""
         self._left, self._right = left, right
         self.update_rows()
 

@@ -134,7 +134,6 @@ def by_weight(draft: Draft, accepted: frozenset[int]) -> list[int]:
 
 
 def _tree(event: Round, run: RunState, index: int, width: int, shown: list[int], judged: bool = True) -> list[Row]:
-    """The rows of these nodes."""
     kept = frozenset(shown)
     below = {node: [n for n in nodes if n in kept] for node, nodes in children(event.draft.parents).items()}
     pruned = event.retrieval.pruned if event.retrieval else ()
