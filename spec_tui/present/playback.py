@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SPEEDS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """The steps of ``faster``; at 1 it plays as fast as it was recorded."""
@@ -18,12 +18,17 @@ class PlaybackClock:
         position: where it stands, in the same seconds, from 0 to ``end``.
         speed: by how many seconds the position moves in a second; above 0, infinity for all at once.
         playing: whether ``tick`` moves it.
+        given: the speed that it began with: a step of ``faster``, too.
     """
 
     end: float
     position: float = 0.0
     speed: float = 1.0
     playing: bool = False
+    given: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.given = self.speed
 
     @property
     def over(self) -> bool:
@@ -59,9 +64,10 @@ class PlaybackClock:
         self.position, self.playing = self.end, False
 
     def faster(self, steps: int, speeds: Sequence[float] = SPEEDS) -> None:
-        """Take the speed that is so many steps up ``speeds`` (down where negative), or the last in that direction."""
+        """Take the speed that is so many steps up ``speeds`` (down where negative), or the last in that direction. The
+        way back from the speed that was given leads to it."""
         for _ in range(abs(steps)):
-            further = [s for s in speeds if (s > self.speed * 1.01 if steps > 0 else s < self.speed * 0.99)]
+            further = [s for s in (*speeds, self.given) if (s > self.speed if steps > 0 else s < self.speed)]
             self.speed = (min(further) if steps > 0 else max(further)) if further else self.speed
 
 

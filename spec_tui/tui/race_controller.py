@@ -22,7 +22,6 @@ from engines.report.run_state import RunState
 from engines.wire import Event
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.on_screen import failure
-from spec_tui.present.playback import SPEEDS
 from spec_tui.present.progress_text import race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession
@@ -122,7 +121,7 @@ class RaceController:
     Args:
         session: that of the chat.
         recorded: a race that is over, to begin with.
-        speed: of its replay, the nearest that there is; infinity begins at its end; None lets it be watched.
+        speed: of its replay; infinity begins at its end; None lets it be watched.
 
     Attributes:
         setup: the race to be.
@@ -151,7 +150,7 @@ class RaceController:
             self.setup = setup.short(session.settings, session.ready)
             return
         self.setup = RaceSetup(recorded.asked.lanes, repeats=1)
-        self._start_replay(None if speed in (None, math.inf) else min(SPEEDS, key=lambda s: abs(math.log(s / speed))))
+        self._start_replay(None if speed == math.inf else speed)
         if speed == math.inf:
             self.replay.clock.skip()
 

@@ -41,3 +41,16 @@ def test_speeds_go_step_by_step_and_come_back_from_any():
     clock.speed = 3.0
     clock.faster(-1, (0.25, 2.0, 8.0))
     assert clock.speed == 2.0
+
+
+def test_the_speed_that_was_asked_for_is_a_step_too():
+    clock = PlaybackClock(1.0, speed=0.1)
+    seen = []
+    for step in (-1, 1, 1, 1, -1, -1):
+        clock.faster(step)
+        seen.append(clock.speed)
+    assert seen == [1 / 16, 0.1, 1 / 8, 1 / 4, 1 / 8, 0.1]
+    clock = PlaybackClock(1.0, speed=float("inf"))
+    clock.faster(-1)
+    clock.faster(1)
+    assert clock.speed == float("inf"), "all at once, as asked for"
