@@ -7,7 +7,7 @@ import json
 import re
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
@@ -111,7 +111,7 @@ class SessionServer:
         self._away: dict[str, asyncio.TimerHandle] = {}
         self._made = 0
         self.room = ClassRoom(pages) if pages else None
-        self._telling: set[asyncio.Future[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._soon: asyncio.TimerHandle | None = None
 
     def application(self) -> web.Application:
@@ -259,15 +259,19 @@ class SessionServer:
         self._soon = None
         news = self.room.news(sum(session.role == "student" for session in self.sessions.values()))
         for session in self.sessions.values():
-            task = asyncio.ensure_future(session.tell(news))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            self._in_background(session.tell(news))
 
     def _gone(self, name: str) -> None:
         """A browser did not come back."""
         self._away.pop(name, None)
         if (session := self.sessions.get(name)) is not None and session.browser is None:
-            self._last = asyncio.create_task(session.end(AWAY))
+            self._in_background(session.end(AWAY))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this while the server goes on: asyncio itself keeps no task that nobody refers to."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 async def run_server(

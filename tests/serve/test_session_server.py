@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import sys
 from pathlib import Path
@@ -114,15 +115,16 @@ async def test_sessions_have_a_limit_and_folders_of_their_own(start):
     await until(await connect(client, "c" * 32), b"here")  # there is room again
 
 
-async def test_a_session_without_its_browser_ends(start):
+async def test_sessions_without_their_browsers_end(start):
     sessions, client = await start(grace=0)
-    socket = await connect(client)
-    process, folder = await begun(socket)
-    (session,) = sessions.sessions.values()
-    await socket.close()
+    sockets = [await connect(client, name) for name in NAMES]
+    found, ended = [await begun(socket) for socket in sockets], [*sessions.sessions.values()]
+    await asyncio.gather(*(socket.close() for socket in sockets))
     while sessions.sessions:
+        gc.collect()  # nor is one forgotten while another ends
         await asyncio.sleep(0.01)
-    assert "away for too long" in session.why and not folder.exists() and not psutil.pid_exists(process)
+    assert all("away for too long" in session.why for session in ended)
+    assert not any(folder.exists() or psutil.pid_exists(process) for process, folder in found)
 
 
 async def test_a_session_that_needs_too_much_memory_ends(start):
