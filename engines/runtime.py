@@ -151,8 +151,6 @@ class Runtime:
         self.target, self.tokenizer, self.draft, self.heads = target, tokenizer, draft, heads
         self.prices, self.fixed_prices = prices, fixed_prices or prices
         self.translation, self._load_draft, self._said = translation, load_draft, said
-        for kind, head in heads.items():
-            head.preferred = self._before_draft(kind, head)
         warnings += said
         self._named: dict[str, NamedDraft] = {}
         self._free = Lock()
@@ -244,7 +242,7 @@ class Runtime:
     @property
     def default_engine(self) -> str:
         """The engine taken when none is named."""
-        return methods.default(methods.available(self.draft, self.heads)).id
+        return methods.default(methods.available(self.draft, self.ready.heads)).id
 
     def prompt(self, request: Request) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids of a request's prompt, as a run would feed it, and their labels. Raises UsageProblem."""
@@ -306,7 +304,7 @@ class Runtime:
         drafter = spec.load_drafter()(Resources(
             law=law, vocab_size=self.target.vocab_size, target=target, draft_model=draft,
             draft_price=prices.draft, translation=other.translation, heads=self.heads,
-            head_prices=prices.heads, end_tokens=self.end_tokens,
+            head_prices=prices.heads, available=methods.available(draft, self.ready.heads), end_tokens=self.end_tokens,
             branches=self.target.trees, budget=budget,
             open_datastores=self.open_datastores, datastores=request.datastores, words=self.words, cancelled=cancelled,
             progress=_prefilling(progress, draft=True),
@@ -413,7 +411,7 @@ class Runtime:
     def _points(self) -> dict[str, Any]:
         """The prices as in ``Ready``."""
         prices = self.prices
-        heads = {kind: LoadedHead(head.name, prices.heads[kind].points, head.preferred)
+        heads = {kind: LoadedHead(head.name, prices.heads[kind].points, self._before_draft(kind, head))
                  for kind, head in self.heads.items()}
         return {"price": prices.target.points, "draft_price": prices.draft.points if prices.draft else (),
                 "heads": heads}
@@ -448,7 +446,8 @@ class Runtime:
         computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it."""
         draft = self._draft_named(draft_model).model
         spec = methods.find(engine)
-        used = spec.used(_parsed(spec, options, self.target.name, draft_model), methods.available(draft, self.heads))
+        there = methods.available(draft, self.ready.heads)
+        used = spec.used(_parsed(spec, options, self.target.name, draft_model), there)
         drafting = {methods.DRAFT_MODEL: draft, **self.heads}
         models = [self.target, *(drafting[need] for need in used)]
         return sum(m.weight_bytes + rows * m.cache.row_bytes for m in models)
@@ -491,7 +490,7 @@ class Runtime:
         raw = request.raw or not self.tokenizer.chat_template
         turns = tuple(("raw" if raw else role, content) for role, content in request.conversation)
         ready = self.ready
-        used = spec.used(options, methods.available(self._draft_named(request.draft_model).model, self.heads))
+        used = spec.used(options, methods.available(self._draft_named(request.draft_model).model, self.ready.heads))
         kind = next((need for need in used if need in self.heads), None)
         return Started(
             engine=spec.id, options=options, law=request.law, seed=request.seed,

@@ -43,7 +43,6 @@ class DraftHead:
         quantised: which of its linear layers are, in words; "" for none.
         rounds: whether inputs of their products are rounded, as in the target.
         agreement: how often its first token was the target's on answers held out, 0..1; None: its file does not say.
-        preferred: it comes before a draft model, where a method drafts with either.
         native: what computes a step in one native call; None: torch's operations do.
 
     Raises:
@@ -51,7 +50,6 @@ class DraftHead:
     """
 
     trees = True
-    preferred = False
 
     def __init__(self, file: HeadFile, target: CausalModel) -> None:
         config = file.config

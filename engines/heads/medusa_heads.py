@@ -24,7 +24,7 @@ class MedusaHeads:
     Attributes:
         name: as the user gave it.
         request: the hidden states of the target that they read; ``reads``: the same, to be shown.
-        agreement, preferred: as of ``DraftHead``; not known of these.
+        agreement: as of ``DraftHead``; not known of these.
         drafts: the target's tokens that their n logits are of, int64 [n]; None: all.
         quantised: which of their linear layers are, in words; "" for none.
         rounds: whether inputs of their products are rounded, as in the target.
@@ -36,7 +36,6 @@ class MedusaHeads:
 
     request: ClassVar[FeatureRequest] = FeatureRequest(latest=frozenset({LAST}))
     agreement: ClassVar[float | None] = None
-    preferred = False
 
     def __init__(self, file: HeadFile, target: CausalModel) -> None:
         check_compatible(file, target)

@@ -98,10 +98,10 @@ def baseline() -> MethodSpec:
     return next(spec for spec in specs() if spec.baseline)
 
 
-def available(draft_model: object, heads: Mapping[str, Any] | Collection[str]) -> tuple[str, ...]:
+def available(draft_model: object, heads: Mapping[str, LoadedHead]) -> tuple[str, ...]:
     """Of ``MethodSpec.needs`` what there is, given whether there is a draft model, and draft heads by kind. What a
     method that drafts with either takes comes first: a head that is ``preferred``, the draft model, other heads."""
-    first = [kind for kind in heads if isinstance(heads, Mapping) and getattr(heads[kind], "preferred", False)]
+    first = [kind for kind, head in heads.items() if head.preferred]
     return tuple(dict.fromkeys([*first, *[DRAFT_MODEL] * bool(draft_model), *heads]))
 
 

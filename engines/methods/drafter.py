@@ -40,6 +40,7 @@ class Resources:
         draft_price: t(n) of the draft model.
         translation: of the target's tokens to the draft model's; None where they are the same.
         heads: learned draft heads by kind (``engines.heads.head_config``); ``head_prices``: t(n) of each.
+        available: of ``MethodSpec.needs`` what there is, in the order to take it (``methods.available``).
         end_tokens: tokens that end the answer: drafting past one is of no use.
         branches: whether the target can verify more than one path.
         budget: how much is worth drafting; None leaves drafts at the sizes of the options.
@@ -61,6 +62,7 @@ class Resources:
     translation: Translation | None = None
     heads: Mapping[str, Head] = field(default_factory=dict)
     head_prices: Mapping[str, CostCurve] = field(default_factory=dict)
+    available: tuple[str, ...] = ()
     end_tokens: frozenset[int] = frozenset()
     branches: bool = True
     budget: Budget | None = None

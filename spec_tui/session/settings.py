@@ -70,7 +70,7 @@ class ChatSettings:
         if self.engine:
             return self.engine
         if ready is None:
-            return methods.default(methods.available(True, ())).id
+            return methods.default(methods.available(True, {})).id
         return methods.default(methods.available(ready.draft_model, ready.heads), ready.host).id
 
     def options(self, engine: str) -> dict[str, Any]:

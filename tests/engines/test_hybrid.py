@@ -332,6 +332,7 @@ def test_a_head_that_agrees_and_costs_clearly_less_comes_before_the_draft_model(
     of_heads = {head.config.kind: CostCurve(((1, price),))}
     prices = Prices(CostCurve(((1, 1.0), (64, 1.5))), CostCurve(((1, 0.1),)), of_heads)
     made = Runtime(tiny.target, tiny.tokenizer, prices, draft=tiny.draft, heads={head.config.kind: head})
+    Runtime.measured(tiny.target, tiny.tokenizer, tiny.draft, made.heads)  # another one of the same head
     assert made.ready.heads[head.config.kind].preferred == (first == "eagle")
     _, *events = made.run(Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=8))
     assert {e.note["drafted_by"] for e in events if isinstance(e, Round) and e.draft.tokens} == {first}

@@ -18,7 +18,7 @@ from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree, depths
 from engines.cost.budget import LEVELS, Acceptance, Budget
-from engines.methods import find
+from engines.methods import DRAFT_MODEL, find
 from engines.methods.draft_model.drafter import DraftModel
 from engines.methods.drafter import Resources
 from engines.methods.rasd import SPEC
@@ -101,7 +101,8 @@ def algorithm_1(documents, context, n_max, n_min, length) -> set[tuple]:
 def engine(model, *stores, **options) -> Rasd:
     options = {"budget": "paper", "candidates": 256, "nodes": 256, "n_max": 5, "depth": 3, "top_k": 2, **options}
     law = Exact(Sampling(), 0, VOCAB)
-    resources = Resources(law=law, vocab_size=VOCAB, draft_model=model, open_datastores=Here(*stores))
+    resources = Resources(law=law, vocab_size=VOCAB, draft_model=model, available=(DRAFT_MODEL,) if model else (),
+                          open_datastores=Here(*stores))
     return Rasd(resources, **SPEC.parse(options))
 
 

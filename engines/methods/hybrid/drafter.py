@@ -45,7 +45,7 @@ class Hybrid(Drafter):
         self.threshold = threshold
         self.sources: dict[str, Drafter] = {}
         self.model: tuple[str, PredictorDrafter] | None = None
-        taken = SPEC.used({"model": model}, methods.available(resources.draft_model, resources.heads))
+        taken = SPEC.used({"model": model}, resources.available)
         unpruned = replace(resources, budget=None)  # the choice comes before the budget's
         for spec, stores in _parts(resources):
             shared = {option.name: options[option.name] for option in spec.options if option.name in options}
@@ -147,7 +147,7 @@ def _parts(resources: Resources) -> list[tuple[MethodSpec, tuple[str, ...]]]:
     """The methods that can be a part here, each with the datastores that it searches: of the named ones, or the default
     ones. Raises UsageProblem, DatastoreProblem: one that is named can't be searched."""
     stores, out = resources.open_datastores, []
-    there = set(methods.available(resources.draft_model, resources.heads))
+    there = set(resources.available)
     for spec in methods.specs():
         searched = [need for need in spec.needs if "datastore" in need]
         if not spec.drafts_from or not there.issuperset(set(spec.needs).difference(searched)):

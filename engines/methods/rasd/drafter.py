@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.errors import UsageProblem
-from engines.methods import available, find
+from engines.methods import find
 from engines.methods.drafter import Drafter, Resources, in_order
 from engines.methods.rasd import AUTO, DRAFTERS, REST, RasdNote
 
@@ -94,7 +94,7 @@ class Rasd(Drafter):
 def _drafter(choice: str, resources: Resources) -> MethodSpec:
     """The method whose tree is taken. Raises UsageProblem where nothing is loaded that it could draft with."""
     allowed = [spec for spec in map(find, DRAFTERS) if choice in (AUTO, spec.id)]
-    there = available(resources.draft_model, resources.heads)
+    there = resources.available
     able = [spec for spec in allowed if DRAFTERS[spec.id] in there]
     if not able:
         needs = " or ".join(DRAFTERS[spec.id] for spec in allowed)
