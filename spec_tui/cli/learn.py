@@ -12,6 +12,7 @@ from typer import Argument, Option
 from engines.errors import UsageProblem
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Only, Presenter, Theme
+from spec_tui.cli.output import console, table
 from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
 from spec_tui.present.text import sanitise
 
@@ -95,9 +96,8 @@ def _progress(lesson: Lesson) -> LessonProgress:
 
 
 def _list() -> int:
-    width = max(map(len, names()))
-    for number, name in enumerate(names(), 1):
-        print(f"{number:>2}  {name:<{width}}  {find(name).title}: {find(name).about}")
+    console().print(table((f"{number:>2}", name, f"{find(name).title}: {find(name).about}")
+                          for number, name in enumerate(names(), 1)))
     minutes = " or ".join(f"--path {minutes}" for minutes in paths())
     narrate(f"\nspec-tui learn NAME begins one, {minutes} a lecture; --format text prints it line by line.")
     return 0

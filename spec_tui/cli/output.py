@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -201,16 +201,15 @@ class JsonOutput(Output):
         print(json.dumps(found), flush=True)
 
 
-def table(rows: Iterable[tuple[str, str]]) -> Table:
-    """Two columns, names and values; a value is folded where the terminal is narrow."""
+def table(rows: Iterable[Sequence[str]]) -> Table:
+    """Columns, the first one of names; the others are folded where the terminal is narrow."""
     from rich.table import Table
     from rich.text import Text
 
     found = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     found.add_column(no_wrap=True)
-    found.add_column(overflow="fold")
-    for name, value in rows:
-        found.add_row(Text(one_line(name)), Text(one_line(value)))
+    for cells in rows:
+        found.add_row(*(Text(one_line(cell), overflow="fold") for cell in cells))
     return found
 
 

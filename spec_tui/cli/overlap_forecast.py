@@ -11,6 +11,7 @@ from engines.errors import UsageProblem
 from engines.report.guess_ranks import guess_ranks
 from engines.report.run_state import fold_all
 from engines.wire import read_trace
+from spec_tui.present.tables import aligned, text_width
 from spec_tui.present.text import one_line
 from spec_tui.session.sample_traces import trace_path
 
@@ -37,17 +38,17 @@ def facts_of(name: str) -> dict[str, Any]:
 
 
 def lines(facts: dict[str, Any]) -> list[str]:
-    """The same for people, at most 80 columns."""
+    """The same for people."""
     shares = ", ".join(f"{share:.0%}" for share in [*facts["ranks"].values()][:4])
-    out = [one_line(f"{facts['trace']}: {facts['engine']}; a draft forward pass takes {facts['step_over_pass']:.0%} of "
-                    f"a target's", 80),
+    out = [*wrap(one_line(f"{facts['trace']}: {facts['engine']}; a draft forward pass takes "
+                          f"{facts['step_over_pass']:.0%} of a target's"), text_width()),
            *wrap(f"the target's token was the drafter's first guess, its second, ... in {shares} of the places; none "
-                 f"of them in {facts['beyond']:.0%}", 80),
-           "", f"  {'prepared':>8}{'length':>8}{'rounds':>8}{'next was ready':>16}{'x taking turns':>16}{'x alone':>9}"]
+                 f"of them in {facts['beyond']:.0%}", text_width()), ""]
+    rows = [["prepared", "length", "rounds", "next was ready", "x taking turns", "x alone"]]
     for row in facts["rows"]:
-        out.append(f"  {row['prepared']:>8}{row['length']:>8}{row['rounds']:>8}{row['hits'] / row['rounds']:>16.0%}"
-                   f"{row['gain']:>15.2f}x{row['speed_up']:>8.2f}x")
-    return [*out, "", *wrap(
+        rows.append([f"{row['prepared']}", f"{row['length']}", f"{row['rounds']}", f"{row['hits'] / row['rounds']:.0%}",
+                     f"{row['gain']:.2f}x", f"{row['speed_up']:.2f}x"])
+    return [*out, *aligned(rows), "", *wrap(
         "A forecast: the recorded text in chains of the best length, drafter and target on machines of their own, as "
         "in PEARL (one context prepared) and SSD (several). Rounds that come to a place where nothing was drafted do "
-        "not count. A recorded chain tells of one prepared context only.", 80)]
+        "not count. A recorded chain tells of one prepared context only.", text_width())]

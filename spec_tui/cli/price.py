@@ -20,13 +20,14 @@ from spec_tui.cli.run import load_decoder
 from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.rows import bar
 from spec_tui.present.served_price import WHAT_IT_IS
+from spec_tui.present.tables import aligned, text_width
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
     from engines.servers.served_model import ServedModel
 
 _LOOKUP, _CHAIN = "lookup, drafting for next to nothing", "draft model, a chain"
-_BAR = 30  # columns
+_BAR, _BESIDE = 30, 46  # columns of a bar, at most, and of the numbers before it
 _LENGTHS = (1, 3, 7, 15, 31, 63)  # drafted tokens: with the root as many rows as t(n) was measured at
 _REQUESTS = ("Also forecast the gain of drafting when this many requests are decoded at once: 1,2,4,8,16,32,64; and "
              "up to how many it pays.")
@@ -139,7 +140,7 @@ def _from_outside(server: ServedModel, asked: _Asked, format: Format) -> int:
     if asked.counts:
         facts["requests"] = _requests(facts, asked)
     print(json.dumps(facts) if format is Format.json else "\n".join(
-        [*_head(facts, "tokens read, n"), *_at_once(facts), "", *wrap(WHAT_IT_IS, 80)]))
+        [*_head(facts, "tokens read, n"), *_at_once(facts), "", *wrap(WHAT_IT_IS, text_width())]))
     return 0
 
 
@@ -170,22 +171,18 @@ def _forecast(forecast: SpeedupModel, most: int) -> dict[str, Any]:
 
 
 def lines(facts: dict[str, Any]) -> list[str]:
-    """The same for people, at most 80 columns."""
+    """The same for people."""
     out = _head(facts)
     if drafts := facts["draft_price"]:
-        sizes = [n for n, _ in drafts]
-        if sizes != [n for n, _ in facts["price"]]:  # a slow model is timed at fewer
-            out += ["", _row("draft model, n", [f"{n}" for n in sizes])]
-        out += [_row("draft model, ms", [f"{seconds * 1e3:.2f}" for _, seconds in drafts])]
+        out += ["", *aligned([["draft model, n", *(f"{n}" for n, _ in drafts)],
+                              ["draft model, ms", *(f"{seconds * 1e3:.2f}" for _, seconds in drafts)]])]
     for name, drafts in facts["drafts"].items():
         sizes = drafts["sizes"]
-        out += [
-            "",
-            f"forecast, {name}: at most {drafts['at_best']:.2f}x",
-            _row("tokens drafted", [f"{size['tokens']}" for size in sizes]),
-            _row("break-even tokens", [f"{size['needs']:.2f}" for size in sizes]),
-            _row("break-even acceptance", [_share(size["acceptance_needed"]) for size in sizes]),
-        ]
+        out += ["", *wrap(f"forecast, {name}: at most {drafts['at_best']:.2f}x", text_width()), *aligned([
+            ["tokens drafted", *(f"{size['tokens']}" for size in sizes)],
+            ["break-even tokens", *(f"{size['needs']:.2f}" for size in sizes)],
+            ["break-even acceptance", *(_share(size["acceptance_needed"]) for size in sizes)],
+        ])]
     if "rounds" in facts:
         out += ["", *round_profile.lines(facts["rounds"])]
     return out + _at_once(facts)
@@ -202,15 +199,17 @@ def _at_once(facts: dict[str, Any]) -> list[str]:
         pays = known.get(last, f"pays for up to {last} requests at once")
         out += ["", f"forecast, {name}:", f"at {found['acceptance']:.0%} acceptance it {pays}",
                 f"  {'requests':>8}{'length':>7}{'gain':>8}{'breaks even from':>18}"]
-        line = round(_BAR / top)
+        room = max(0, min(_BAR, text_width() - _BESIDE))
+        line = round(room / top)
         for point in drafts["points"]:
-            drawn = f"{bar(point['gain'] / top, _BAR):<{_BAR}}"
+            drawn = f"{bar(point['gain'] / top, room):<{room}}"
             out.append(f"  {point['requests']:>8}{point['length'] or 'none':>7}{point['gain']:>7.2f}x"
                        f"{_share(point['pays_from']):>18}  {drawn[:line]}│{drawn[line:].rstrip()}".rstrip())
     context = f", {found['context']} tokens of context each" if found["context"] else ""
     reads = f"; reading a token of context takes {found['reading_seconds'] * 1e6:.2f} us"
-    return [*out, "", *wrap(f"A pass for b requests that draft n tokens each is taken as t(b(n + 1)){context}"
-                            f"{reads if found['reading_seconds'] else ''}. │ is where drafting breaks even.", 80)]
+    return [*out, "", *wrap(
+        f"A pass for b requests that draft n tokens each is taken as t(b(n + 1)){context}"
+        f"{reads if found['reading_seconds'] else ''}. │ is where drafting breaks even.", text_width())]
 
 
 def _head(facts: dict[str, Any], rows: str = "tokens verified, n") -> list[str]:
@@ -218,17 +217,15 @@ def _head(facts: dict[str, Any], rows: str = "tokens verified, n") -> list[str]:
     name = "/".join(Path(facts["model"]).parts[-2:])
     threads = "not disclosed" if facts["threads"] is None else facts["threads"]
     return [
-        one_line(f"{name}, {facts['dtype']} on {facts['device']}", 80),
-        *wrap(one_line(f"forward pass: {facts['backend']}; threads: {threads}"), 80),
+        *wrap(one_line(f"{name}, {facts['dtype']} on {facts['device']}"), text_width()),
+        *wrap(one_line(f"forward pass: {facts['backend']}; threads: {threads}"), text_width()),
         "",
-        _row(rows, [f"{n}" for n, _ in facts["price"]]),
-        _row("t(n), ms", [f"{seconds * 1e3:.2f}" for _, seconds in facts["price"]]),
-        _row("t(n) / t(1)", [f"{seconds / facts['price'][0][1]:.2f}" for _, seconds in facts["price"]]),
+        *aligned([
+            [rows, *(f"{n}" for n, _ in facts["price"])],
+            ["t(n), ms", *(f"{seconds * 1e3:.2f}" for _, seconds in facts["price"])],
+            ["t(n) / t(1)", *(f"{seconds / facts['price'][0][1]:.2f}" for _, seconds in facts["price"])],
+        ]),
     ]
-
-
-def _row(name: str, cells: list[str]) -> str:
-    return f"  {name:<22}" + "".join(f"{cell:>8}" for cell in cells)
 
 
 def _share(value: float | None) -> str:

@@ -22,6 +22,7 @@ from spec_tui.cli.bench import PAUSE
 from spec_tui.cli.compare import RaceFormat, RaceProgress, ended, follow
 from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.option_groups import ModelOptions
+from spec_tui.cli.output import console, table
 from spec_tui.cli.run import load_decoder
 from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.progress_text import estimate_parts
@@ -66,11 +67,11 @@ def reproduce(
     what is done, and the same command continues.
     """
     from spec_tui.export.report import WRITERS
-    from spec_tui.export.reproduce_report import SCHEMA, entries_table, plot, report, unable
+    from spec_tui.export.reproduce_report import SCHEMA, plot, report, unable
     from spec_tui.export.results_folder import ResultsFolder
 
     if list_:
-        print(_listing() if format is RaceFormat.json else entries_table(_shipped()))
+        _list(format)
         return 0
     wanted = _wanted(names or [], all_)
     runnable = [(name, entry) for name, entry in wanted if not entry.cannot]
@@ -139,11 +140,17 @@ def _shipped() -> list[tuple[str, PaperEntry]]:
     return list(shipped().items())
 
 
-def _listing() -> str:
-    return json.dumps([
-        {"name": name, "paper": entry.paper, "tables": list(entry.tables), "title": entry.title,
-         "cannot": entry.cannot or None} for name, entry in _shipped()
-    ], indent=2)
+def _list(format: RaceFormat) -> None:
+    """What there is to reproduce."""
+    if format is RaceFormat.json:
+        print(json.dumps([
+            {"name": name, "paper": entry.paper, "tables": list(entry.tables), "title": entry.title,
+             "cannot": entry.cannot or None} for name, entry in _shipped()
+        ], indent=2))
+        return
+    console().print(table([("name", "of", "shows"), *(
+        (name, f"{entry.paper.split(' (')[0]} {', '.join(entry.tables)}",
+         f"not here: {entry.title}" if entry.cannot else entry.title) for name, entry in _shipped())]))
 
 
 class EntryRun:

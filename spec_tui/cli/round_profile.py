@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from spec_tui.present.tables import aligned, text_width
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from engines.runtime import Runtime
 
 TOKENS = 64  # of each answer, at most
+_NAME = 24  # columns of an engine and its options
 _PARTS = (("searching", "search"), ("drafting", "drafts"), ("verifying", "verify"), ("forecast", "t(n)"),
           ("other", "other"))
 _NOTE = ("Milliseconds a round, mean over {answers} prompts of {tokens} tokens, each answered with nothing learned "
@@ -71,13 +73,14 @@ def _parts(of: Metrics, priced: float, plain: Metrics) -> dict[str, float]:
 
 
 def lines(facts: dict[str, Any]) -> list[str]:
-    """The same for people, at most 80 columns."""
+    """The same for people."""
     from textwrap import wrap
 
-    out = [f"{'engine':<20}{'M':>5}{'round':>8}" + "".join(f"{name:>8}" for _, name in _PARTS) + f"{'gain':>7}"]
+    rows = [["engine", "M", "round", *(name for _, name in _PARTS), "gain"]]
     for of in facts["engines"]:
         whole = sum(of[name] for name, _ in _PARTS if name != "forecast")
         passes = f" ({of['passes']:.1f})" if of["passes"] else ""
-        out.append(f"{one_line(of['engine'] + passes, 20):<20}{of['tokens_a_round']:>5.2f}{whole * 1e3:>8.2f}"
-                   + "".join(f"{of[name] * 1e3:>8.2f}" for name, _ in _PARTS) + f"{of['gain']:>6.2f}x")
-    return [*out, "", *wrap(_NOTE.format(**facts), 80)]
+        times = (whole, *(of[name] for name, _ in _PARTS))
+        rows.append([one_line(of["engine"] + passes, _NAME), f"{of['tokens_a_round']:.2f}",
+                     *(f"{seconds * 1e3:.2f}" for seconds in times), f"{of['gain']:.2f}x"])
+    return [*aligned(rows), "", *wrap(_NOTE.format(**facts), text_width())]

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import fill, indent
 from typing import Any
 
 from spec_tui.export.page import document, preformatted, rows_as_table, text_of
-from spec_tui.present.tables import WIDTH, Rows, as_csv, as_markdown, as_text, escaped, whole
+from spec_tui.present.tables import Rows, as_csv, as_markdown, as_text, escaped, text_width, whole
 from spec_tui.present.text import one_line, sanitise
-
-_WIDEST = 120  # columns of a terminal that lines fill
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +51,9 @@ class Report:
     columns: Sequence[str] = ()
 
 
-def text(report: Report, width: int | None = None) -> str:
-    """For people; without a width as wide as the terminal, but at least 80 columns, and 80 in a pipe."""
-    if width is None:
-        width = max(WIDTH, min(_WIDEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 0)
+def text(report: Report, width: int = 0) -> str:
+    """For people, so wide; 0: as the terminal."""
+    width = width or text_width()
     verdict = [fill(sanitise(one_line(said)), width) for said in report.verdict]
     pastes = "\n".join(line for block in report.pastes for line in _pasted(block, width))
     rest = as_text(report.tables, report.labels, report.notes, width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -205,19 +205,6 @@ def cell_rows(done: Reproduction) -> list[dict[str, Any]]:
             of = {name: getattr(figure, name, None) for name in ("model", "data", "hardware", "source")}
             found.append(ours | {"theirs": figure.value if figure else None} | of)
     return found
-
-
-def entries_table(entries: Sequence[tuple[str, PaperEntry]]) -> str:
-    """What there is to reproduce."""
-    rows: Rows = [["name", "of", "shows"]]
-    lines = []
-    for name, entry in entries:
-        title = f"not here: {entry.title}" if entry.cannot else entry.title
-        rows.append([name, f"{entry.paper.split(' (')[0]} {_words(entry.tables)}", title])
-    widths = [max(len(row[n]) for row in rows) for n in range(2)]
-    for row in rows:
-        lines.append("  ".join([row[0].ljust(widths[0]), row[1].ljust(widths[1]), row[2]]))
-    return "\n".join(lines)
 
 
 def unable(name: str, entry: PaperEntry) -> str:

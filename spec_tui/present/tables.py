@@ -6,6 +6,7 @@ import csv
 import html
 import io
 import re
+import shutil
 from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
@@ -14,7 +15,7 @@ from engines.hub.download_progress import in_bytes
 from engines.race.interval import MedianInterval
 from spec_tui.present.text import one_line, sanitise
 
-WIDTH = 80
+_LEAST, _MOST = 30, 120  # columns that lines fill
 _LABEL = 28  # columns for a lane
 _MARKUP = re.compile(r"([\\`*\[\]|~#!]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 
@@ -30,6 +31,11 @@ def in_number(count: int, gap: str = " ") -> str:
         if count >= size:
             return f"{count / size:.3g}{gap}{letter}"
     return str(count)
+
+
+def text_width() -> int:
+    """Columns for text: those of the terminal, within limits, or of COLUMNS; 80 in a pipe."""
+    return min(_MOST, max(_LEAST, shutil.get_terminal_size().columns))
 
 
 def median(estimate: MedianInterval | None, digits: int) -> str:
@@ -71,14 +77,15 @@ def memory(count: int | None) -> str:
     return "-" if count is None else in_bytes(count)
 
 
-def as_text(blocks: Sequence[Rows], labels: Sequence[str], notes: Sequence[str], width: int = WIDTH) -> str:
-    """Tables, then sentences, so wide; labels of lanes that are too wide are shortened, and explained."""
+def as_text(blocks: Sequence[Rows], labels: Sequence[str], notes: Sequence[str], width: int = 0) -> str:
+    """Tables, then sentences, so wide (0: as the terminal); too wide labels of lanes are shortened, and explained."""
+    width = width or text_width()
     short = _short_labels(labels)
     shown = [[[short.get(name, name), *(cell if isinstance(cell, str) else cell[0] for cell in cells)]
               for name, *cells in rows] for rows in blocks]
     lines = [fill(sanitise(note), width, subsequent_indent="  ")
              for note in (*(f"{short[label]}: {label}" for label in short), *notes)]
-    parts = [_aligned(part) for rows in shown for part in _folded(rows, width)]
+    parts = ["\n".join(aligned(rows, width)) for rows in shown]
     return "\n\n".join([*parts, *filter(None, ["\n".join(lines)])])
 
 
@@ -100,6 +107,11 @@ def as_csv(rows: Sequence[dict[str, Any]], empty: Sequence[str] = ()) -> str:
 def escaped(text: str) -> str:
     """Text that is no markup of Markdown's, and that terminals take as it is."""
     return _MARKUP.sub(r"\\\1", html.escape(one_line(text), quote=False))
+
+
+def aligned(rows: Rows, width: int = 0) -> list[str]:
+    """The lines of a table, so wide (0: as the terminal): it goes on below, after an empty line."""
+    return "\n\n".join(map(_aligned, _folded(rows, width or text_width()))).split("\n")
 
 
 def _aligned(rows: Rows) -> str:

@@ -57,9 +57,13 @@ def test_fresh_measures_again(priced):
     assert json.loads(priced("--fresh", "--format", "json").out)["price"] == [[1, 0.5], [2, 0.5]]
 
 
-def test_text_fits_80_columns(priced):
-    done = priced()
-    assert max(map(len, done.out.splitlines())) <= 80 and "t(n) / t(1)" in done.out
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_text_fits_the_terminal(priced, cli, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    texts = [priced("--requests", "1,64", price=tuple((2**n, 100 + n) for n in range(7))).out,
+             cli("price", "--overlap", "smollm2-tree").out, cli("reproduce", "--list").out, cli("learn", "--list").out]
+    assert "t(n) / t(1)" in texts[0] and "x alone" in texts[1]
+    assert max(len(line) for text in texts for line in text.splitlines()) <= int(columns)
 
 
 def test_requests_at_once_have_their_own_lengths_and_an_end(priced):
