@@ -224,6 +224,28 @@ async def test_the_data_screen_chooses_among_those_that_can_be_searched(session,
         assert s.chat.session.settings.datastores == ("python-stdlib",)
 
 
+@pytest.mark.parametrize("opens", ["d", "o", "h", "learn", "papers"])
+async def test_page_down_reads_on_in_what_is_said_of_the_marked_line(session, monkeypatch, opens):
+    from spec_tui.tui.screens.modal import Description
+
+    monkeypatch.setattr(places, "listing", entries)
+    async with session(size=(100, 14), client=FakeClient(ready=RETRIEVING)) as s:
+        await s.ask("one")
+        await s.pilot.press("escape")
+        await (s.pilot.press(opens) if len(opens) == 1 else s.chat.run_action(opens))
+        while not s.app.screen.query(Description):
+            await s.pilot.pause(0.01)
+        panel = s.app.screen.query_one(Description)
+        while not panel.max_scroll_y:  # when its own words have come
+            panel.text.update("a long story\n" * 40)
+            await s.pilot.pause(0.05)
+        marked = s.app.screen.query_one("OptionList").highlighted
+        await s.pilot.press("pagedown")
+        assert panel.scroll_y > 0 and s.app.screen.query_one("OptionList").highlighted == marked
+        await s.pilot.press("pageup")
+        assert panel.scroll_y == 0
+
+
 async def test_without_datastores_the_data_screen_says_how_to_make_one(session, monkeypatch):
     monkeypatch.setattr(places, "listing", list)
     async with session(size=(80, 24)) as s:

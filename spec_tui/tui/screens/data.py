@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.events import Key
 from textual.widgets import OptionList, Static
@@ -25,7 +25,7 @@ from spec_tui.session import shell_lines as command
 from spec_tui.session.datastore_jobs import DatastoreJobs, Refused
 from spec_tui.session.settings import ChatSettings, stores
 from spec_tui.tui.actions import Action
-from spec_tui.tui.screens.modal import Box, DescribedList, SpecModal
+from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Description
 from spec_tui.tui.widgets.strip_panel import bar
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def source_words(sources: object) -> str:
     return ", ".join([str(kind), *words])
 
 
-class DataScreen(SpecModal[ChatSettings]):
+class DataScreen(DescribedModal[ChatSettings]):
     """Gives back the settings with the datastores chosen, None if closed."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "data.tcss"]
@@ -259,8 +259,7 @@ class DataScreen(SpecModal[ChatSettings]):
         with Box("datastores", ""):
             with Horizontal(id="pair"):
                 yield DescribedList(id="stores")
-                with VerticalScroll(id="facts", can_focus=False):
-                    yield Static("", id="about", markup=False)
+                yield Description()
             yield Static("", id="chosen", markup=False)
 
     def on_mount(self) -> None:
@@ -300,7 +299,7 @@ class DataScreen(SpecModal[ChatSettings]):
         self.listed.clear_options()
         self.listed.add_options([Option(self._label(row), id=row.id) for row in self.rows.values()])
         if not self.rows:
-            self.query_one("#about", Static).update(NONE)
+            self.describe(NONE)
         elif here in self.rows:
             self.listed.highlighted = list(self.rows).index(here)
         else:

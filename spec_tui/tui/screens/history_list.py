@@ -17,7 +17,7 @@ from spec_tui.present.on_screen import failure
 from spec_tui.present.text import one_line
 from spec_tui.session.history import SETTING, Entry, History, Kind
 from spec_tui.tui.actions import Action
-from spec_tui.tui.screens.modal import Box, DescribedList, SpecModal
+from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Description
 
 QUESTIONS = 6  # of an entry that are shown
 _OPENS = {"conversations": "continues it", "races": "shows it"}
@@ -25,7 +25,7 @@ _NONE = {"conversations": "No conversation is kept yet: each answer is saved whe
          "races": "No race is kept yet: each race is saved when it ends."}
 
 
-class HistoryScreen(SpecModal[Entry]):
+class HistoryScreen(DescribedModal[Entry]):
     """Gives back the entry that was chosen, None if closed.
 
     Args:
@@ -52,7 +52,7 @@ class HistoryScreen(SpecModal[Entry]):
         with Box(self.kind, f"enter {_OPENS[self.kind]} · n new title · - deletes · esc closes"):
             with Horizontal(id="pair"):
                 yield DescribedList(*map(_option, self.entries), id="entries")
-                yield Static("", id="about", markup=False)
+                yield Description()
             yield Input(id="title", max_length=200, select_on_focus=False)
             yield Static(self._state(), id="said", markup=False)
 
@@ -80,7 +80,7 @@ class HistoryScreen(SpecModal[Entry]):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         self._asked = None
         self.say("")
-        self.query_one("#about", Static).update(_about(self.entries[event.option_index]))
+        self.describe(_about(self.entries[event.option_index]))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self.entries[event.option_index])
@@ -100,7 +100,7 @@ class HistoryScreen(SpecModal[Entry]):
         except SpecError as error:
             self.say(failure(error))
         self.query_one(OptionList).replace_option_prompt_at_index(at, _option(entry).prompt)
-        self.query_one("#about", Static).update(_about(entry))
+        self.describe(_about(entry))
         self._end_rename()
 
     def action_delete(self) -> None:
@@ -109,7 +109,7 @@ class HistoryScreen(SpecModal[Entry]):
             return
         if self._asked is not entry:
             self._asked = entry
-            self.say(f"Press d again to delete ‹{one_line(entry.title, 40)}› from the disk.")
+            self.say(f"Press - again to delete ‹{one_line(entry.title, 40)}› from the disk.")
             return
         try:
             self.forget(entry)
@@ -120,7 +120,7 @@ class HistoryScreen(SpecModal[Entry]):
         del self.entries[at]
         options.remove_option_at_index(at)
         options.highlighted = min(at, len(self.entries) - 1) if self.entries else None
-        self.query_one("#about", Static).update(_about(self.chosen) if self.chosen is not None else "")
+        self.describe(_about(self.chosen) if self.chosen is not None else "")
         self.say(f"‹{one_line(entry.title, 40)}› was deleted. {self._state()}")
 
     def action_close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Click
 from textual.screen import ModalScreen
@@ -51,7 +51,38 @@ class DescribedList(OptionList):
                 self.highlighted = clicked
 
 
-class ListScreen(SpecModal[Result]):
+class Description(VerticalScroll, can_focus=False):
+    """What there is to say of the marked line of a list."""
+
+    def __init__(self, words: Content | str = "") -> None:
+        self.text = Static(words, id="about", markup=False)
+        super().__init__(self.text)
+
+
+class DescribedModal(SpecModal[Result]):
+    """A dialog with a list and a ``Description``."""
+
+    ACTIONS = (
+        Action(id="described.more", run="read(1)", anywhere="pagedown", label="Read on", palette="",
+               help="The rest of the description", when=lambda screen: bool(screen.query(Description))),
+        Action(id="described.less", run="read(-1)", anywhere="pageup", label="Read back", palette="",
+               help="Its beginning", when=lambda screen: bool(screen.query(Description))),
+    )
+
+    def describe(self, words: Content | str) -> None:
+        """Say this of the marked line."""
+        self.query_one(Description).text.update(words)
+
+    def action_read(self, step: int) -> None:
+        panel = self.query_one(Description)
+        panel.scroll_relative(y=step * max(1, panel.size.height - 2), animate=False)
+
+    def on_option_list_option_highlighted(self) -> None:
+        for panel in self.query(Description):
+            panel.scroll_home(animate=False)
+
+
+class ListScreen(DescribedModal[Result]):
     """A list, and beside it what there is to say of the line under the cursor. A subclass says in ``chosen`` what enter
     does.
 
@@ -73,7 +104,7 @@ class ListScreen(SpecModal[Result]):
             kind = DescribedList if self._about else OptionList
             yield kind(*self._lines, id="list", classes="" if self._about else "alone")
             if self._about:
-                yield Static("", id="about", markup=False)
+                yield Description(self._about[self._first])
 
     def on_mount(self) -> None:
         self.options = self.query_one(OptionList)
@@ -82,7 +113,7 @@ class ListScreen(SpecModal[Result]):
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         if self._about:
-            self.query_one("#about", Static).update(self._about[event.option_index])
+            self.describe(self._about[event.option_index])
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.chosen(event.option_index)

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import Any, ClassVar, Literal
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -26,7 +26,7 @@ from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.model_choices import ModelChoice
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_text import count
-from spec_tui.tui.screens.modal import Box, DescribedList, SpecModal
+from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Description
 from spec_tui.tui.widgets.path_input import PathInput
 
 Role = Literal["target", "draft", "head"]
@@ -44,7 +44,7 @@ OTHER = "another"
 TITLE = 12  # columns of a fact's name
 
 
-class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
+class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
     """Gives back what to load, ``DATASTORES`` to choose those instead, None if closed."""
 
     CSS_PATH: ClassVar = ["modal.tcss", "models.tcss"]
@@ -74,8 +74,7 @@ class ModelsScreen(SpecModal["LoadRequest | Literal['datastores']"]):
         with Box("models", KEYS):
             with Horizontal(id="pair"):
                 yield DescribedList(Option(f"  {LOOKING}", disabled=True), id="models")
-                with VerticalScroll(id="facts", can_focus=False):
-                    yield Static(LOOKING, id="about", markup=False)
+                yield Description(LOOKING)
             yield PathInput(placeholder=ANOTHER["target"], id="another")
             yield Static("", id="said", markup=False)
 
