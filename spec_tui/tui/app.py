@@ -184,7 +184,7 @@ class SpecTui(HasActions, HasBorder):
             if name is not None and races:
                 await self._open_from_chat(f"papers({name!r})")
 
-        self.push_screen(PapersScreen(next(iter(first), ""), races), chosen)
+        self.push_screen(PapersScreen(next(iter(first), ""), chat.session if races else None), chosen)
 
     def on_unmount(self) -> None:
         self.client.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines import methods
 from engines.errors import SpecError, UsageProblem
@@ -32,6 +32,9 @@ from spec_tui.session.jobs import Job
 from spec_tui.session.race_state import Point, RaceReplay, RaceState, timeline
 from spec_tui.session.recorded_race import kept_race, trace_name
 from spec_tui.session.settings import ChatSettings, unavailable
+
+if TYPE_CHECKING:
+    from engines.reproduce.entry import PaperEntry
 
 FEWEST, MOST = 2, 6
 LLAMA_CPP = "llama.cpp"
@@ -113,6 +116,19 @@ def missing(lane: Lane, ready: Ready | None, settings: ChatSettings) -> str:
         return ""
     stores = lane.datastores or settings.datastores
     return unavailable(spec, ready, spec.parse(lane.options), stores, lane.draft_model)
+
+
+def not_raced(entry: PaperEntry, session: ChatSession) -> str:
+    """Why the rows of a paper's table cannot be raced here; "" where they can."""
+    if entry.cannot:
+        return f"cannot be run here: {entry.cannot}"
+    return "" if len(_rows_here(entry, session)) >= FEWEST else "cannot be raced: too few of its rows can run here"
+
+
+def _rows_here(entry: PaperEntry, session: ChatSession) -> list[Lane]:
+    from engines.reproduce.entry import plain_lanes
+
+    return [lane for lane in plain_lanes(entry) if not missing(lane, session.ready, session.settings)]
 
 
 class RaceController:
@@ -227,20 +243,18 @@ class RaceController:
     def take_paper(self, name: str) -> str:
         """Take the rows of a paper's table as lanes, those that can run here, and its first question. Returns what is
         to be said of it."""
-        from engines.reproduce.entry import plain_lanes, shipped
+        from engines.reproduce.entry import shipped
         from engines.reproduce.questions import asked_of
 
-        entry, session = shipped()[name], self.session
-        if entry.cannot:
-            return f"{name} cannot be run here: {entry.cannot}"
-        whole = f"spec-tui reproduce {name} runs the whole table, with its datastores"
-        lanes = [lane for lane in plain_lanes(entry) if not missing(lane, session.ready, session.settings)]
-        if len(lanes) < FEWEST:
-            return f"too few of its rows can run here for a race: {whole}"
+        entry = shipped()[name]
+        whole = "" if entry.cannot else f"; spec-tui reproduce {name} runs the whole table, with its datastores"
+        if why := not_raced(entry, self.session):
+            return f"{name} {why}{whole}"
+        lanes = _rows_here(entry, self.session)
         question = asked_of(entry.asked_in(entry.settings[0])).cases[0].turns[0]
         self.change(lanes=tuple(lanes[:MOST]), prompt=question)
         some = f"{MOST} of {len(lanes)} rows" if len(lanes) > MOST else "its rows"
-        return f"{name}: {some}, with the chosen datastores; {whole}"
+        return f"{name}: {some}, with the chosen datastores{whole}"
 
     def keep(self) -> str:
         """Save the race among the former ones, with every complete run. Returns "" or why it could not be saved. Live

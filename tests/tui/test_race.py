@@ -668,6 +668,9 @@ async def test_rows_of_a_papers_table_become_lanes(name, words, lanes):
         screen = r.app.screen
         assert isinstance(screen, PapersScreen) and screen.options.option_count == len(shipped())
         screen.options.highlighted = list(shipped()).index(name)
+        await r.press()
+        about = str(screen.query_one("#about").content)
+        assert ("cannot be" in about) == (not lanes) and (lanes or words in about), "it is said before it is chosen"
         await r.press("enter")
         setup = r.controller.setup
         assert words in r.said and name in r.said

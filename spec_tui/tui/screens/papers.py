@@ -6,6 +6,8 @@ from textual.content import Content
 
 from engines.reproduce.entry import PaperEntry, shipped
 from spec_tui.present.text import one_line
+from spec_tui.session.chat_session import ChatSession
+from spec_tui.tui.race_controller import not_raced
 from spec_tui.tui.screens.modal import ListScreen
 
 
@@ -14,29 +16,34 @@ class PapersScreen(ListScreen[str]):
 
     Args:
         first: name of the entry to begin on; "" is the first one.
-        races: there is an engine that could race its rows.
+        session: of the engine that could race its rows; None where there is none.
     """
 
     word_here = "paper's table"
 
-    def __init__(self, first: str = "", races: bool = True) -> None:
+    def __init__(self, first: str = "", session: ChatSession | None = None) -> None:
         self._names = list(shipped())
-        keys = "enter takes its rows as lanes · esc closes" if races else "esc closes"
+        keys = "enter takes its rows as lanes · esc closes" if session is not None else "esc closes"
+        why = {name: not_raced(entry, session) if session is not None else "" for name, entry in shipped().items()}
         super().__init__(
             "papers' tables", keys,
-            [Content.assemble((f"{one_line(entry.tables[0], 11):<12}", "$tok-prompt"), name)
+            [Content.assemble((f"{one_line(entry.tables[0], 11):<12}", "$tok-prompt"),
+                              (name, "$tok-prompt strike" if why[name] else ""))
              for name, entry in shipped().items()],
-            [_about(name, entry) for name, entry in shipped().items()], self._names.index(first) if first else 0)
+            [_about(name, entry, why[name]) for name, entry in shipped().items()],
+            self._names.index(first) if first else 0)
 
     def chosen(self, number: int) -> None:
         self.dismiss(self._names[number])
 
 
-def _about(name: str, entry: PaperEntry) -> Content:
+def _about(name: str, entry: PaperEntry, why: str) -> Content:
     claims = "\n".join(f"· {claim.says}" for claim in entry.claims)
-    limits = f"It cannot be run here. {entry.cannot}" if entry.cannot else "Not as in the paper: " + "; ".join(
+    why = why or (f"cannot be run here: {entry.cannot}" if entry.cannot else "")
+    limits = "" if entry.cannot else "Not as in the paper: " + "; ".join(
         entry.differs or ("the model, the machine and the prompts",))
     command = f"spec-tui reproduce {name}" + ("" if entry.cannot else " --quick")
     where = f"{entry.paper}, {', '.join(entry.tables)}"
-    parts = [(f"{entry.title}.", "bold"), (where, "$tok-prompt"), entry.shows, claims, limits, (command, "$tok-prompt")]
+    parts = [(f"{entry.title}.", "bold"), (where, "$tok-prompt"), why and (f"It {why}", "$warning"), entry.shows,
+             claims, limits, (command, "$tok-prompt")]
     return Content.assemble(*(piece for part in parts if part for piece in (part, "\n\n")))

@@ -361,7 +361,8 @@ class RaceScreen(HasActions, Backdrop):
     def action_papers(self) -> None:
         from spec_tui.tui.screens.papers import PapersScreen
 
-        self.app.push_screen(PapersScreen(), lambda name: self.take_paper(name) if name else None)
+        screen = PapersScreen(session=self.controller.session)
+        self.app.push_screen(screen, lambda name: self.take_paper(name) if name else None)
 
     def take_paper(self, name: str) -> None:
         """Take the rows of a paper's table as lanes."""
