@@ -8,10 +8,13 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
 from textual.events import Key, Paste
+from textual.widgets._footer import FooterKey
 
 import spec_tui.tui
 from spec_tui.tui.actions import HasActions
+from spec_tui.tui.screens.modal import Box
 
 # What moves, starts or ends something wherever one is, and what takes a digit.
 EVERYWHERE = {
@@ -298,3 +301,21 @@ async def test_ctrl_u_clears_all_lines_and_undo_brings_them_back(session):
         assert s.chat.prompt.text == ""
         await s.pilot.press("ctrl+z")
         assert s.chat.prompt.text == "one\ntwo\nthree"
+
+
+@pytest.mark.parametrize("width", [60, 80])
+async def test_keys_that_have_no_room_are_left_out_whole(session, width):
+    """At the foot of a screen, and in the frame of a dialog: help and the way out stay."""
+    async with session(size=(width, 24)) as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "full_stop")
+        await s.pilot.pause()
+        keys = [key for key in s.app.screen.query(FooterKey) if not key.has_class("-command-palette")]
+        (palette,) = s.app.screen.query(".-command-palette")
+        assert all(key.region.right <= palette.region.x for key in keys)
+        assert {"escape", "f1"} <= {key.key for key in keys} and "space" in {key.key for key in keys}
+        await s.pilot.press("B")
+        await s.pilot.pause()
+        box = s.app.screen.query_one(Box)
+        assert box.border_subtitle.startswith("enter runs on") and box.border_subtitle.endswith("esc closes")
+        assert len(box.border_subtitle) <= box.size.width

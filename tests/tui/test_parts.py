@@ -30,7 +30,7 @@ from spec_tui.tui.race_controller import usual_lanes
 from spec_tui.tui.screens.export import save
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, number, percent, telemetry
-from spec_tui.tui.widgets.strip_panel import bar, clip, fit, size, title_row
+from spec_tui.tui.widgets.strip_panel import bar, clip, fit, shortened, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 from spec_tui.tui.widgets.tree_panel import TreePanel
 from spec_tui.tui.widgets.wrap import cells
@@ -121,6 +121,18 @@ def test_small_helpers():
     assert percent(None) == "   — " and percent(0.995) == "100 %" and len(percent(0.05)) == 5
     assert number(None, 6, 1) == "     —" and number(12.34, 6, 1) == "  12.3"
     assert size(clip([("abcdef", "text"), ("gh", "text")], 4)) == 4
+
+
+@pytest.mark.parametrize("text, width, shown", [
+    ("exact · greedy · max 256", 24, "exact · greedy · max 256"),
+    ("exact · greedy · max 256", 23, "exact · greedy · max…"),
+    ("exact · greedy · max 256", 18, "exact · greedy…"),
+    ("it stops · * again", 15, "it stops…"), ("tokens per step (M), even", 21, "tokens per step (M)…"),
+    ("incomprehensibilities", 8, "incompr…"), ("ab", 1, "…"),
+])
+def test_what_does_not_fit_is_cut_between_words(text, width, shown):
+    assert shortened(text, width) == shown and fit(text, width).strip() == shown
+    assert clip([("› ", "text"), (text, "muted")], width + 2)[1] == (shown if width > 12 else "…", "muted")
     assert cells(flat([title_row(30, "draft tree", "round 7")])[0]) == 30
     assert words.count(11_600_000) == "11.6M" and words.count(950) == "950"
 

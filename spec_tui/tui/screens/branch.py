@@ -43,7 +43,7 @@ def future_rows(title: str, run: RunState, at: int | None, top: int, width: int,
     room = max(1, height - bars - 2)
     shown = wrapped(toks, width, answer=True)[-room:]
     gained = [len(event.emitted) for event in run.rounds]
-    return [title_row(width, one_line(title, width // 2), state), *shown, *[BLANK] * (room - len(shown)),
+    return [title_row(width, one_line(title), state), *shown, *[BLANK] * (room - len(shown)),
             [("tokens gained, one column per round", "muted")],
             *([(line, "bar")] for line in columns(gained[-width:], top, bars))]
 

@@ -171,7 +171,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         else:
             lines = [_problem(ended.message, ended.hint, ended.kind == "cancelled")] if ended is not None else []
         self._show(lines)
-        self.query_one(Box).border_subtitle = Content(keys)
+        self.query_one(Box).show_keys(keys)
 
     def _takes(self, found: Estimated) -> list[Content]:
         lines = [Content.styled(" · ".join(estimate_parts(found.estimate)), "bold")]

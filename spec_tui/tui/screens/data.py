@@ -340,7 +340,7 @@ class DataScreen(DescribedModal[ChatSettings]):
             self._draw_hint()
 
     def _draw_hint(self) -> None:
-        self.query_one(Box).border_subtitle = Content(row_keys(self.row, self.session))
+        self.query_one(Box).show_keys(row_keys(self.row, self.session))
 
     def _draw_chosen(self) -> None:
         settings = self.session.settings

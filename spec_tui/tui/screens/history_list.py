@@ -18,6 +18,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.history import SETTING, Entry, History, Kind
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Description
+from spec_tui.tui.widgets.strip_panel import shortened
 
 QUESTIONS = 6  # of an entry that are shown
 _OPENS = {"conversations": "continues it", "races": "shows it"}
@@ -136,7 +137,7 @@ class HistoryScreen(DescribedModal[Entry]):
 
 
 def _option(entry: Entry) -> Option:
-    return Option(Content.assemble((f"{when(entry.changed):<13}", "$tok-prompt"), one_line(entry.title, 36)))
+    return Option(Content.assemble((f"{when(entry.changed):<13}", "$tok-prompt"), shortened(one_line(entry.title), 36)))
 
 
 def _about(entry: Entry) -> Content:

@@ -13,8 +13,10 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 
 from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.widgets.wrap import cells
 
 Result = TypeVar("Result")
+_CORNERS = 6  # columns of a frame beside its titles
 
 
 class Box(Vertical):
@@ -23,7 +25,21 @@ class Box(Vertical):
     def __init__(self, title: str, subtitle: str, **kwargs) -> None:
         super().__init__(classes="box", **kwargs)
         self.border_title = Content(title)
-        self.border_subtitle = Content(subtitle)
+        self.show_keys(subtitle)
+
+    def show_keys(self, words: str) -> None:
+        """What keys do, between " · ": where there is no room for all, those before the last one give way."""
+        self._keys = words
+        self._fit_keys()
+
+    def _fit_keys(self) -> None:
+        parts = self._keys.split(" · ")
+        while len(parts) > 1 and self.outer_size and cells(" · ".join(parts)) > self.outer_size.width - _CORNERS:
+            del parts[-2]
+        self.border_subtitle = Content(" · ".join(parts))
+
+    def on_resize(self) -> None:
+        self._fit_keys()
 
 
 class SpecModal(HasActions, ModalScreen[Result]):

@@ -19,6 +19,7 @@ from spec_tui.tui.widgets.styled_widget import StyledWidget
 from spec_tui.tui.widgets.wrap import cells
 
 BLANK: Row = [("", "text")]
+_BETWEEN, _FEW = " ·,;:(*+-", 12  # ends of no word; columns of a row's last piece that may as well be left out
 _FOCUSED = {"title": "title-here", "border": "title"}  # what stands out of the panel that has the focus
 
 
@@ -204,7 +205,8 @@ class Pane(Container):
 
 
 def title_row(width: int, title: str, state: str = "") -> Row:
-    """A heading with a rule: the name at the left, the state at the right."""
+    """A heading with a rule: the name at the left, the state at the right, where there is room for it."""
+    title = shortened(title, width - 2)
     room = width - cells(title) - cells(state) - (3 if state else 2)
     if room < 1 and state:
         return title_row(width, title)
@@ -213,14 +215,26 @@ def title_row(width: int, title: str, state: str = "") -> Row:
 
 
 def fit(text: str, width: int, right: bool = False) -> str:
-    """Exactly ``width`` columns: padded, or cut with an ellipsis."""
+    """Exactly ``width`` columns: padded, or ``shortened``."""
     size = cells(text)
     if size <= width:
         pad = " " * (width - size)
         return pad + text if right else text + pad
-    while text and cells(text) > width - 1:
-        text = text[:-1]
-    return fit(text + "…", width, right) if width > 0 else ""
+    return fit(shortened(text, width), width, right) if width > 0 else ""
+
+
+def shortened(text: str, width: int, least: int | None = None) -> str:
+    """Text no wider than this, an ellipsis included: cut after a whole word, unless fewer than ``least`` columns would
+    be left (half of them where none is given)."""
+    if cells(text) <= width:
+        return text
+    kept = text
+    while kept and cells(kept) > max(0, width - 1):
+        kept = kept[:-1]
+    words = kept if text[len(kept)].isspace() else kept.rpartition(" ")[0]
+    if cells(words) >= (width // 2 if least is None else least):
+        kept = words.rstrip(_BETWEEN)
+    return kept + "…"
 
 
 def gauge(share: float, width: int) -> list[Span]:
@@ -240,8 +254,6 @@ def clip(row: Row, width: int) -> Row:
     for text, style in row:
         room = width - size(out)
         if cells(text) > room:
-            while text and cells(text) > max(0, room - 1):
-                text = text[:-1]
-            return [*out, (text + "…", style)] if room > 0 else out
+            return [*out, (shortened(text, room, 0 if out and room <= _FEW else None), style)] if room > 0 else out
         out.append((text, style))
     return out
