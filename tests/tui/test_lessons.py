@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 
 import pytest
+from textual.events import MouseScrollUp
 
 from engines.reproduce.entry import shipped
 from spec_tui.learn.lesson import along, find, names, recorded
@@ -17,6 +18,8 @@ from spec_tui.tui.screens.papers import PapersScreen
 from spec_tui.tui.widgets.footer import Footer
 from tests.tiers import SIZES
 from tests.tui.test_hostile import screen_text
+
+WHEEL = ("delta_x", "delta_y", "button", "shift", "meta", "ctrl")  # of a turn of the mouse wheel
 
 
 def progress_in(name: str) -> LessonProgress:
@@ -149,6 +152,36 @@ async def test_figures_are_moved_and_drawn():
         assert figure.text_rows()[2] != before[2] and "drawn 1,000" not in figure.text_rows()[1]
         await pilot.press("full_stop")
         assert screen.progress.at == 3, "there are no phases beside a figure"
+
+
+async def test_the_mouse_does_in_a_figure_what_the_keys_do():
+    async with learning("chance") as (app, pilot):
+        await pilot.press("right", "2", "right", "right")
+        figure = app.screen.query_one(FigurePanel)
+        before = figure.text_rows()
+        await pilot.click(figure)
+        assert "drawn 1,000" in figure.text_rows()[1]
+        figure.post_message(MouseScrollUp(figure, 5, 5, **dict.fromkeys(WHEEL, 0)))
+        await pilot.pause()
+        assert figure.text_rows()[2] != before[2], "as with ↑"
+
+
+async def test_a_click_on_a_phase_goes_there_unless_a_question_would_be_answered_by_it():
+    async with learning("draft", (120, 40)) as (app, pilot):
+        screen = app.screen
+        await pilot.press("right")
+        bar = screen.query_one("#phases")
+        place = bar.text_rows()[0].index("Accept")
+        await pilot.click(bar, offset=(place, 0))
+        assert screen.player.place.phase == "accept"
+        await pilot.click(bar, offset=(bar.text_rows()[0].index("Context"), 0))
+        assert screen.player.place.phase == "context"
+        await pilot.press("right", "right")
+        before = screen.player.place
+        assert screen.progress.view().asks
+        await pilot.click(bar, offset=(place, 0))
+        await pilot.click(screen.query_one("#timeline"), offset=(5, 2))
+        assert screen.player.place == before, "nor does a click on another round"
 
 
 async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():

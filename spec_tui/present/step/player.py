@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engines.core.tree import depths
 from engines.report.run_state import RunState
 from spec_tui.present.playback import PlaybackClock
-from spec_tui.present.step.phases import StepPosition, event_of, following, in_round, phases_of, preceding
+from spec_tui.present.step.phases import Phase, StepPosition, event_of, following, in_round, phases_of, preceding
 
 SPEEDS = (1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
 PACE = 1.6  # seconds that a phase stays at speed 1
@@ -97,6 +97,14 @@ class StepPlayer:
         if before is not None:
             self._go(before)
         return before is not None
+
+    def to_phase(self, phase: Phase) -> None:
+        """A phase of this round; not beyond one before which a guess is asked for."""
+        phases = phases_of(self.run, self.place.round)
+        steps = phases.index(phase) - phases.index(self.place.phase)
+        for _ in range(abs(steps)):
+            if not (self.forward() if steps > 0 else self.back()):
+                break
 
     def jump(self, number: int) -> None:
         """A round, the same phase of it; where a guess is wanted its beginning."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from textwrap import wrap
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ from textual.events import Click
 from textual.message import Message
 
 from engines.report.wording import counted
+from spec_tui.learn.figures.base import LessonFigure
 from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import Lesson, find, names, recorded
 from spec_tui.learn.lesson_progress import LessonProgress, View
@@ -26,7 +28,7 @@ from spec_tui.session import kept_settings
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import ListScreen
 from spec_tui.tui.screens.step import StepScreen
-from spec_tui.tui.widgets.step_panels import BLANK, REST, Doing, Explaining, StepPanel, Timeline, tree_first
+from spec_tui.tui.widgets.step_panels import BLANK, REST, Doing, Explaining, ScrolledPanel, Timeline, tree_first
 from spec_tui.tui.widgets.strip_panel import SplitLine, StripPanel, clip, title_row
 
 _FEWEST = 5  # rows in which an explanation is worth its title
@@ -95,13 +97,12 @@ def _about(lesson: Lesson) -> Content:
         (f"spec-tui learn {lesson.name}", "$tok-prompt"))
 
 
-class LessonText(StepPanel):
-    """The page where a progress is; ``scrolled`` rows of it are scrolled away. ``shows``: the page's "text", its
-    "words" explained, or its "notes" for the presenter."""
+class LessonText(ScrolledPanel):
+    """The page where a progress is. ``shows``: the page's "text", its "words" explained, or its "notes" for the
+    presenter."""
 
     progress: LessonProgress | None = None
     shows = "text"
-    scrolled = 0
     _answers: Sequence[int | None] = ()  # of each row the answer that stands there
 
     class Answered(Message):
@@ -114,16 +115,6 @@ class LessonText(StepPanel):
     def on_click(self, event: Click) -> None:
         if event.y < len(self._answers) and (number := self._answers[event.y]) is not None:
             self.post_message(self.Answered(number))
-
-    def on_mouse_scroll_down(self) -> None:
-        self._scroll(1)
-
-    def on_mouse_scroll_up(self) -> None:
-        self._scroll(-1)
-
-    def _scroll(self, rows: int) -> None:
-        self.scrolled += rows
-        self.update_rows()
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         if self.progress is None:
@@ -147,13 +138,32 @@ class LessonText(StepPanel):
 
 
 class FigurePanel(StripPanel):
-    """The figure of the page, where it has one."""
+    """The figure of the page, where it has one: the wheel moves in it, a click does what space does."""
 
     progress: LessonProgress | None = None
 
+    @property
+    def figure(self) -> LessonFigure | None:
+        """It; None where the page has none."""
+        return self.progress.view().figure if self.progress is not None else None
+
+    def move(self, step: int) -> None:
+        """Change what it says that keys change."""
+        self.figure.move(step)
+        self.update_rows()
+
+    def on_mouse_scroll_up(self) -> None:
+        self.move(1)
+
+    def on_mouse_scroll_down(self) -> None:
+        self.move(-1)
+
+    def on_click(self) -> None:
+        self.figure.draw()
+        self.update_rows()
+
     def rows(self, width: int, height: int) -> list[Row]:
-        figure = self.progress.view().figure if self.progress is not None else None
-        if figure is None:
+        if (figure := self.figure) is None:
             return []
         keys = [f"↑ ↓ {figure.moves}"] * bool(figure.moves) + [f"space: {figure.draws}"] * bool(figure.draws)
         head, foot = [title_row(width, figure.title)], _lines(" · ".join(keys), max(20, width - 1), "muted")
@@ -232,9 +242,7 @@ def _notes(view: View, width: int, room: int) -> list[Row]:
     return _lines(view.note or "There is no note for this page.", max(20, width - 1))
 
 
-def _free(lesson: LessonScreen) -> bool:
-    """Whether the run may be looked at freely: while a question is asked, it would give the answer away."""
-    return not lesson.progress.view().asks and lesson.progress.view().figure is None
+_FREE = attrgetter("free")
 
 
 def _moves(lesson: LessonScreen) -> bool:
@@ -264,9 +272,9 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         Action(id="lesson.down", run="move(-1)", keys="down", label="Move down", help="The other way"),
         Action(id="lesson.draw", run="draw_figure", keys="space", label="Draw", footer=True, when=_draws,
                help="Do what the line below the figure says"),
-        Action(id="lesson.phase", run="phase(1)", keys="full_stop", label="Phase", footer=True, when=_free,
+        Action(id="lesson.phase", run="phase(1)", keys="full_stop", label="Phase", footer=True, when=_FREE,
                help="The next phase of the run; turning the page returns to its own"),
-        Action(id="lesson.phase-back", run="phase(-1)", keys="comma", label="Phase before", when=_free,
+        Action(id="lesson.phase-back", run="phase(-1)", keys="comma", label="Phase before", when=_FREE,
                help="The phase before"),
         Action(id="lesson.terms", run="shows('words')", keys="w", label="Words", footer=True,
                help="What the words of this page mean"),
@@ -305,6 +313,11 @@ class LessonScreen(StepScreen, inherit_bindings=False):
             node, binding, *rest = found["space"]
             found["space"] = ActiveBinding(node, replace(binding, description=figure.verb), *rest)
         return found
+
+    @property
+    def free(self) -> bool:
+        """Whether the run may be looked at freely: while a question is asked, it would give the answer away."""
+        return not self.progress.view().asks and self.progress.view().figure is None
 
     @property
     def hiding(self) -> bool:
@@ -379,16 +392,14 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         self.action_digit(event.number)
 
     def action_move(self, step: int) -> None:
-        if (figure := self.progress.view().figure) is not None:
-            figure.move(step)
-            self.query_one(FigurePanel).update_rows()
+        panel = self.query_one(FigurePanel)
+        if panel.figure is not None:
+            panel.move(step)
         else:
             self.query_one(Doing).scroll(-step)
 
     def action_draw_figure(self) -> None:
-        if (figure := self.progress.view().figure) is not None:
-            figure.draw()
-            self.query_one(FigurePanel).update_rows()
+        self.query_one(FigurePanel).on_click()
 
     def action_phase(self, step: int) -> None:
         _ = self.player.forward() if step > 0 else self.player.back()
@@ -396,8 +407,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
 
     def action_scroll(self, step: int) -> None:
         panel = self.query_one(LessonText)
-        panel.scrolled += step * max(1, panel.size.height - 2)
-        panel.update_rows()
+        panel.scroll(step * max(1, panel.size.height - 2))
 
     def action_shows(self, what: str) -> None:
         panel = self.query_one(LessonText)
@@ -422,11 +432,6 @@ class LessonScreen(StepScreen, inherit_bindings=False):
             self.action_present()
         else:
             self.dismiss(None if self._at_end else False)
-
-    def on_timeline_picked(self, event: Timeline.Picked) -> None:
-        if _free(self):
-            self.player.jump(event.number)
-            self.draw()
 
     def _how_to_answer(self) -> str:
         return f"Press 1 to {len(self.progress.view().options)}; a guess is enough."

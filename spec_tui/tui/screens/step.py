@@ -236,9 +236,21 @@ class StepScreen(HasActions, Backdrop):
         self.message = message
         self._draw_said()
 
+    @property
+    def free(self) -> bool:
+        """Whether a click may go to another place."""
+        return True
+
     def on_timeline_picked(self, event: Timeline.Picked) -> None:
-        self.player.jump(event.number)
-        self.moved()
+        if self.free:
+            self.player.jump(event.number)
+            self.moved()
+
+    def on_phase_bar_picked(self, event: PhaseBar.Picked) -> None:
+        if self.free:
+            self.player.clock.playing = False
+            self.player.to_phase(event.phase)
+            self.moved()
 
     # -- keys -------------------------------------------------------------------------------------
     def moved(self) -> None:
@@ -299,8 +311,7 @@ class StepScreen(HasActions, Backdrop):
 
     def action_scroll(self, step: int) -> None:
         panel = self.query_one(Explaining)
-        panel.scrolled += step * max(1, panel.size.height - 3)
-        panel.update_rows()
+        panel.scroll(step * max(1, panel.size.height - 3))
 
     def action_move(self, step: int) -> None:
         self.query_one(Doing).scroll(-step)

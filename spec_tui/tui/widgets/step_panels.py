@@ -67,8 +67,41 @@ class StepPanel(StripPanel):
         return self.needed(self.player, width) if self.player is not None and width else 0
 
 
+class ScrolledPanel(StepPanel):
+    """A panel that may have more rows than room: ``scrolled`` of them are scrolled away, by keys or the wheel."""
+
+    scrolled = 0
+
+    def scroll(self, rows: int) -> None:
+        """Show further rows, or those before."""
+        self.scrolled += rows
+        self.update_rows()
+
+    def on_mouse_scroll_down(self) -> None:
+        self.scroll(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.scroll(-1)
+
+
 class PhaseBar(StepPanel):
-    """The phases of this round, the present one marked."""
+    """The phases of this round, the present one marked; a click goes there."""
+
+    class Picked(Message):
+        """A phase was clicked."""
+
+        def __init__(self, phase: Phase) -> None:
+            super().__init__()
+            self.phase = phase
+
+    def on_click(self, event: Click) -> None:
+        player, end = self.player, 0
+        for number, (text, _) in enumerate(self.draw(player, self.size.width, 1)[0] if player is not None else ()):
+            end += cells(text)
+            if event.x < end:
+                phases = phases_of(player.run, player.place.round)
+                self.post_message(self.Picked(phases[max(0, number - 1) // 2]))
+                break
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         row = self._bar(player, named=True)
@@ -87,13 +120,11 @@ class PhaseBar(StepPanel):
         return row
 
 
-class Doing(StepPanel):
-    """The text so far, and what the machine does with it in this phase: the text leaves the table its rows, and of one
-    that is longer ``scrolled`` rows are scrolled away. ``keeps_rejected``: the text shows what became of every token,
-    and the rejected ones."""
+class Doing(ScrolledPanel):
+    """The text so far, and what the machine does with it in this phase: the text leaves the table its rows, and one
+    that is longer is scrolled. ``keeps_rejected``: the text shows what became of every token, and the rejected ones."""
 
     keeps_rejected = False
-    scrolled = 0
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         run, place = player.run, player.place
@@ -111,11 +142,6 @@ class Doing(StepPanel):
         text = text_so_far(player.run, player.place, width, _TEXT_ROWS[1][1], self.keeps_rejected)
         return (not self.airy) + len(text) + 1 + len(phase_rows(player.run, player.place, width, _ENDLESS))
 
-    def scroll(self, step: int) -> None:
-        """Show further rows of the table, or those before."""
-        self.scrolled += step
-        self.update_rows()
-
     @staticmethod
     def _state(player: StepPlayer) -> str:
         event = event_of(player.run, player.place.round)
@@ -125,10 +151,8 @@ class Doing(StepPanel):
         return f"{rows} row{'s' if rows > 1 else ''}"
 
 
-class Explaining(StepPanel):
-    """Why, in words; the question where a guess is asked for. ``offset`` rows are scrolled away."""
-
-    scrolled = 0
+class Explaining(ScrolledPanel):
+    """Why, in words; the question where a guess is asked for."""
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         told = explain(player.run, player.place, player.deep)
