@@ -189,7 +189,7 @@ def status(controller: RaceController, message: str, width: int) -> list[Row]:
 
 
 def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:
-    lines = wrap(one_line(text), max(20, width - 4))[:_SAID] or [""]
+    lines = wrap(one_line(text), max(20, width - 4), break_on_hyphens=False)[:_SAID] or [""]
     return [[(mark if not n else "   ", style), *spans(line, "text")] for n, line in enumerate(lines)]
 
 

@@ -13,8 +13,10 @@ from textual.events import Key, Paste
 from textual.widgets._footer import FooterKey
 
 import spec_tui.tui
+from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.screens.modal import Box
+from spec_tui.tui.widgets.prompt_box import Choices
 
 # What moves, starts or ends something wherever one is, and what takes a digit.
 EVERYWHERE = {
@@ -301,6 +303,18 @@ async def test_ctrl_u_clears_all_lines_and_undo_brings_them_back(session):
         assert s.chat.prompt.text == ""
         await s.pilot.press("ctrl+z")
         assert s.chat.prompt.text == "one\ntwo\nthree"
+
+
+async def test_what_commands_do_is_cut_between_words(session):
+    async with session(size=(80, 24)) as s:
+        await s.pilot.press("slash")
+        await s.pilot.pause()
+        choices = s.app.screen.query_one(Choices)
+        shown = [str(choices.get_option_at_index(n).prompt) for n in range(choices.option_count)]
+        whole = {f"/{name}": words for name, (_, words) in slash.COMMANDS.items()}
+        for line in (line for line in shown if line.endswith("…")):
+            name, words = line.removesuffix("…").split(maxsplit=1)
+            assert not (whole[name][len(words) :][:1].isalnum() and words[-1].isalnum()), line
 
 
 @pytest.mark.parametrize("width", [60, 80])

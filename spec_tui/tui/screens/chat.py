@@ -610,6 +610,7 @@ class ChatScreen(HasActions, Backdrop):
     def action_details(self) -> None:
         """Everything the panels know, or the first look."""
         self.toggle_class("details")
+        self.say("panels: " + ("all details" if self.has_class("details") else "the short view"))
         self.call_after_refresh(self.draw_all)
 
     @property

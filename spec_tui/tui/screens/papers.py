@@ -23,7 +23,7 @@ class PapersScreen(ListScreen[str]):
 
     def __init__(self, first: str = "", session: ChatSession | None = None) -> None:
         self._names = list(shipped())
-        keys = "enter takes its rows as lanes · esc closes" if session is not None else "esc closes"
+        keys = "enter takes its rows as lanes · " * (session is not None) + "page down reads on · esc closes"
         why = {name: not_raced(entry, session) if session is not None else "" for name, entry in shipped().items()}
         super().__init__(
             "papers' tables", keys,

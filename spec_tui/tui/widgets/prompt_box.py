@@ -14,6 +14,8 @@ from textual.widgets import OptionList, TextArea
 
 from spec_tui.present.text import sanitise
 from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.widgets.strip_panel import shortened
+from spec_tui.tui.widgets.wrap import cells
 
 
 class Choices(OptionList, can_focus=False):
@@ -32,6 +34,7 @@ class Choices(OptionList, can_focus=False):
             room = max(20, self.app.size.width - 4)
             name = min(max(map(len, lines)), room // 2) + 2
             for line, words in lines.items():
+                words = shortened(words, room - max(name, cells(line)))
                 self.add_option(Content.assemble((f"{line:<{name}}", "bold"), (words, "$tok-prompt")).truncate(
                     room, ellipsis=True))
             self.highlighted = at

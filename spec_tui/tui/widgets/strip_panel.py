@@ -226,10 +226,10 @@ def fit(text: str, width: int, right: bool = False) -> str:
 def shortened(text: str, width: int, least: int | None = None) -> str:
     """Text no wider than this, an ellipsis included: cut after a whole word, unless fewer than ``least`` columns would
     be left (half of them where none is given)."""
-    if cells(text) <= width:
-        return text
+    if cells(text) <= width or width < 1:
+        return text if width > 0 else ""
     kept = text
-    while kept and cells(kept) > max(0, width - 1):
+    while kept and cells(kept) > width - 1:
         kept = kept[:-1]
     words = kept if text[len(kept)].isspace() else kept.rpartition(" ")[0]
     if cells(words) >= (width // 2 if least is None else least):
