@@ -20,7 +20,7 @@ from spec_tui.present.playback import SPEEDS
 from spec_tui.session.race_state import RaceReplay, timeline
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.race_controller import MOST, RaceSetup, missing, usual_lanes
-from spec_tui.tui.widgets.race_lanes import LaneText
+from spec_tui.tui.widgets.race_lanes import LaneText, LaneView, RaceLanes
 from spec_tui.tui.widgets.race_numbers import COLUMNS, SORTS, ranked
 from spec_tui.tui.widgets.strip_plot import lines
 from spec_tui.tui.widgets.wrap import cells
@@ -179,3 +179,14 @@ def test_a_setup_that_cannot_run_says_what_to_do():
     seven = RaceSetup(tuple(Lane("pld", {"num_tokens": n}) for n in range(1, MOST + 2)), "Go.")
     with pytest.raises(UsageProblem, match="lanes, not 7"):
         seven.race(ChatSettings(), ready)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_where_a_text_differs_is_shown_whole(width):
+    run = fold_all(script(ASKED))
+    lanes = RaceLanes()
+    lanes.lanes = tuple(LaneView(label="pld", run=run, total=9, numbers=("420.8 tokens/s",), badge=(words, "warn"))
+                        for words in (*["✓ same text"] * 4, "? differs at 1054"))  # too many to stand side by side
+    lanes.order, lanes._texts = tuple(range(5)), [LaneText()]
+    rows = ["".join(text for text, _ in row) for row in lanes.rows(width, 20)]
+    assert any(row.endswith("? differs at 1054") for row in rows) and max(map(cells, rows)) <= width

@@ -17,10 +17,10 @@ from spec_tui.present import token_styles as marks
 from spec_tui.present.text import LOSSY, one_line, sanitise
 from spec_tui.tui.widgets.line_styles import pieces_of
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, size, title_row
-from spec_tui.tui.widgets.wrap import GHOST, Line, Tok, Wrapper
+from spec_tui.tui.widgets.wrap import GHOST, Line, Tok, Wrapper, cells
 
 NARROWEST = 28  # columns of a lane beside others
-_PLACE = 9  # columns of a rank
+_PLACE, _SAID = 9, 13  # columns of a rank, and at least of what is said of the text
 _JUMP = 4  # lines the text moves at a time while it grows: most frames draw one line again
 
 
@@ -251,7 +251,8 @@ class RaceLanes(StripPanel):
             row += [(LOSSY, "lossy"), (" ", "text")]
         if lane.run is None:
             return clip([*row, (lane.state or (lane.about[0] if lane.about else ""), "muted")], width)
-        wide = max(6, width - size(row) - 40)
+        said = max(_SAID, *(cells(lane.badge[0]) for lane in self.lanes if lane.badge is not None), 0)
+        wide = max(6, width - size(row) - 27 - said)
         place = _PLACE if lane.total and lane.state and wide > _PLACE + 2 else 0  # a rank takes room of the bar
         row += (filled(_share(lane), wide - place) if lane.total
                 else [(fit(f"{len(lane.run.tokens)} tokens", wide), "text")])
