@@ -28,6 +28,7 @@ from spec_tui.tui import chat_text as words
 from spec_tui.tui import slash
 from spec_tui.tui.race_controller import usual_lanes
 from spec_tui.tui.screens.export import save
+from spec_tui.tui.screens.help import help_text
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, number, percent, telemetry
 from spec_tui.tui.widgets.strip_panel import bar, clip, fit, shortened, size, title_row
@@ -276,6 +277,12 @@ def test_importing_the_screens_loads_no_torch():
     code = ("import sys, spec_tui.tui.app, spec_tui.tui.screens.engine, spec_tui.tui.screens.inspector\n"
             "bad = {'torch', 'transformers', 'numpy'} & set(sys.modules)\nassert not bad, bad")
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.getcwd()})
+
+
+def test_help_wraps_a_list_of_marks_between_them():
+    lines = help_text(72).plain.splitlines()
+    assert any("◐ what the target chose" in line for line in lines) and any("L earlier logits" in x for x in lines)
+    assert any("b both" in line for line in lines), "a part that is too long is wrapped between its words"
 
 
 def test_every_binding_has_an_id_and_a_help_text():

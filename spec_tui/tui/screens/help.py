@@ -18,6 +18,7 @@ from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_actions import APPLICATION, CHAT
 from spec_tui.tui.screens.modal import Box, SpecModal
 
+_GAP = "   "
 MARKS = (
     ("accepted", "$tok-accept", "drafted, and accepted by the target"),
     ("corrected", "bold underline $tok-fixed", "the draft was rejected here; this is the target's own token"),
@@ -113,7 +114,10 @@ def _head(text: str) -> Content:
 
 
 def row(name: str, words: str, style: str = "bold", width: int = 24, total: int = 90) -> Content:
-    """A name and what it means, the meaning wrapped beside it."""
-    parts = wrap(words, max(20, total - width - 2)) or [""]
+    """A name and what it means, the meaning wrapped beside it: of a list with gaps between its parts, between these."""
+    room = max(20, total - width - 2)
+    if _GAP in words:
+        words = _GAP.join(part.replace(" ", "\u00a0") if len(part) <= room else part for part in words.split(_GAP))
+    parts = [line.replace("\u00a0", " ") for line in wrap(words, room)] or [""]
     space = " " * (width - len(name)) if len(name) < width else "\n" + " " * (width + 2)
     return Content.assemble("  ", (name, style), space, ("\n" + " " * (width + 2)).join(parts))
