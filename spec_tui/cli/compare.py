@@ -253,7 +253,7 @@ class RaceProgress(Status):
             self._said = perf_counter()
             rate = "" if event.tokens_per_second is None else f", {event.tokens_per_second:.1f} tokens/s"
             label = one_line(self._labels[event.lane])
-            narrate(f"{step} of {steps}: {label}: {event.tokens} tokens{rate}{self._left(step)}")
+            narrate(f"{step} of {steps}: {label}: {counted(event.tokens, 'token')}{rate}{self._left(step)}")
         elif isinstance(event, Auditing):
             self._show_audit(event)
 

@@ -55,7 +55,7 @@ def summary(run: RunState) -> str:
     rate = f" ({m.acceptance_rate:.0%})" if m.acceptance_rate is not None else ""
     speed = f", {said['speed']}" if "speed" in said else ""
     lines = [
-        f"{name}: {m.new_tokens} tokens{speed}, {said['ended']}",
+        f"{name}: {counted(m.new_tokens, 'token')}{speed}, {said['ended']}",
         counted(m.target_forwards, "message") + " of the server" if m.messages else
         f"{counted(m.target_forwards, 'forward pass')} of the target{length}",
         f"drafted {_known(m.drafted)}, accepted {_known(m.accepted)}{rate}",

@@ -9,7 +9,7 @@ from engines.laws import spec_of, trying
 from engines.methods import origin_kind, who_proposes
 from engines.report.events import UNDISCLOSED, BudgetChoice, Layers, Origin, Round
 from engines.report.run_state import RunState, TokenState
-from engines.report.wording import p3
+from engines.report.wording import counted, p3
 from spec_tui.present.rejected import interleaved
 from spec_tui.present.step.nodes import origins_of
 from spec_tui.present.text import LOSSY, one_line, visible
@@ -93,7 +93,7 @@ def _origin(run: RunState, origin: Origin) -> str:
     elif origin.place is not None:
         words += f", from position {origin.place}"
     if origin.match is not None:
-        words += f", after a match of {origin.match} tokens"
+        words += f", after a match of {counted(origin.match, 'token')}"
     return words
 
 

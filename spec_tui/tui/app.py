@@ -120,6 +120,8 @@ class SpecTui(HasActions, HasBorder):
             self.theme, self._theme_before = self._theme_before, ""
         for screen in self.screen_stack:
             screen.set_class(on, "presenting")
+            if screen.is_mounted and (presented := getattr(screen, "presented", None)) is not None:
+                presented(on)
             if (draw := getattr(screen, "draw", None)) is not None:
                 screen.call_after_refresh(draw)
 

@@ -8,6 +8,7 @@ import pytest
 
 from engines import Request
 from engines.report.run_state import first_difference, fold_all
+from engines.report.wording import counted
 from spec_tui.present.step.branching import differences, future, going_on, same_text
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
@@ -36,7 +37,7 @@ def test_another_engine_writes_the_same_from_any_round(tiny, asked, engine):
         for run_ in (a, b):
             assert not run_.running and sum(len(e.emitted) for e in run_.rounds) == len(run_.tokens)
         words, well = same_text(request_, changed, a, b)
-        assert well and f"all {len(a.tokens)} tokens" in words
+        assert well and f"all {counted(len(a.tokens), 'token')}:" in words
         assert run.root_of(number - 1).emitted.token == other.tokens[0].emitted.token
 
 

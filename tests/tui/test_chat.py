@@ -889,6 +889,7 @@ async def test_p_presents_on_every_screen(session):
         assert s.app.theme == theme and not s.app.screen.has_class("presenting")
         await s.pilot.press("escape")
         assert s.app.screen is s.chat and s.chat.query_one("#top").display and not s.chat.has_class("presenting")
+        assert "P ends" not in s.status
 
 
 async def test_a_presenter_sees_rejected_drafts_at_once(session):

@@ -179,7 +179,7 @@ def test_hostile_passages_are_harmless():
 def test_the_inspector_opens_the_passage():
     found = Retrieval(0.0004, 1, 56, 50, (), (PASSAGE,))
     text = str(explain(a_run(a_draft((-1,), (0.6,), (1,)), (0,), found), 1))
-    assert "datastore sample, document a/merge.py, line 12, after a match of 1 tokens; and draft model" in text
+    assert "datastore sample, document a/merge.py, line 12, after a match of 1 token; and draft model" in text
     assert "def merge(│a, b):\n    out = []" in text
     assert "│" not in str(explain(a_run(a_draft((-1,), (0.6,)), (0,), Retrieval(0.0004, 1, 56, 50)), 1))
 

@@ -9,6 +9,7 @@ from engines.methods import find
 from engines.report.events import SAMPLING_FIELDS
 from engines.report.metrics import measure
 from engines.report.run_state import Log, RunState, first_difference
+from engines.report.wording import counted
 from engines.request import Request
 from spec_tui.present.text import LOSSY, one_line
 
@@ -53,10 +54,10 @@ def same_text(asked: Request, changed: Request, a: RunState, b: RunState) -> tup
         return f"Random draws decide: the law keeps the distribution, not the text.{where}", None
     if at is not None:
         return f"The texts part at token {at + 1}, by a tie within rounding or a BUG: an audit tells which.", False
-    short = min(len(a.tokens), len(b.tokens))
+    short = counted(min(len(a.tokens), len(b.tokens)), "token")
     if a.running or b.running or len(a.tokens) != len(b.tokens):
-        return f"The same text as far as both go, {short} tokens: drafts never change the text.", True
-    return f"The same text, all {short} tokens: drafts change the speed, never the text.", True
+        return f"The same text as far as both go, {short}: drafts never change the text.", True
+    return f"The same text, all {short}: drafts change the speed, never the text.", True
 
 
 def _sampling(request: Request) -> tuple:

@@ -605,7 +605,10 @@ class ChatScreen(HasActions, Backdrop):
 
     def action_present(self) -> None:
         self.app.present(not self.app.presenter)
-        self.say("P ends presenting" if self.app.presenter else "")
+
+    def presented(self, on: bool) -> None:
+        """Presenting begins or ends, here or on a screen above."""
+        self.say("P ends presenting" if on else "")
 
     def action_details(self) -> None:
         """Everything the panels know, or the first look."""

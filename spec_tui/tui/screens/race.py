@@ -298,7 +298,10 @@ class RaceScreen(HasActions, Backdrop):
 
     def action_present(self) -> None:
         self.app.present(not self.app.presenter)
-        self.say("P ends presenting" if self.app.presenter else "")
+
+    def presented(self, on: bool) -> None:
+        """Presenting begins or ends, here or on a screen above."""
+        self.say("P ends presenting" if on else "")
 
     def action_mode(self) -> None:
         live = not self.controller.setup.live

@@ -11,6 +11,7 @@ from textual.events import Key
 from textual.widgets import Static
 
 from engines.report.run_state import RunState, fold_all
+from engines.report.wording import counted
 from engines.request import Request
 from engines.wire import Event
 from spec_tui.learn.glossary_entries import word_of
@@ -336,7 +337,7 @@ class StepScreen(HasActions, Backdrop):
         if not self.player.guessing:
             return "G turns guessing on; then digits are guesses. Digits alone go to a round."
         if self.player.asks:
-            return f"At most {self.player.most()} tokens can be accepted: press 0 to {self.player.most()}."
+            return f"At most {counted(self.player.most(), 'token')} can be accepted: press 0 to {self.player.most()}."
         return "Nothing to guess here: . goes on to the next draft."
 
     def _keep_rejected(self, keep: bool) -> None:
