@@ -480,3 +480,8 @@ async def test_no_datastore_that_does_not_fit_is_named(session, monkeypatch):
         assert said(s) == "no datastore fits the model: n builds one"
         await s.pilot.press("enter")
         assert "no datastore is searched" in s.status
+
+
+def test_one_file_is_no_plural():
+    assert source_words({"kind": "files", "roots": ["README.md"], "files": 1}) == "README.md: 1 file"
+    assert source_words({"kind": "model-answers", "prompts": 2388}) == "the model's answers to 2,388 prompts, greedy"

@@ -17,6 +17,7 @@ from engines.datastores.datastore_events import Built
 from engines.errors import SpecError
 from engines.hub.download_progress import in_bytes, in_time
 from engines.report.events import Ready
+from engines.report.wording import counted
 from spec_tui.present.on_screen import failure
 from spec_tui.present.progress_text import amount, amount_done, rate_and_time_left
 from spec_tui.present.text import one_line
@@ -194,7 +195,7 @@ def facts(name: str, entry: CatalogEntry | None, ready: Ready | None) -> list[tu
                 ("remedy", "" if entry.shipped else "- removes it; then build it again")]
     m = entry.manifest
     known = [
-        ("kind", m.kind), ("tokens", f"{m.tokens:,} in {m.documents:,} documents"), ("size", in_bytes(m.size)),
+        ("kind", m.kind), ("tokens", f"{m.tokens:,} in {counted(m.documents, 'document')}"), ("size", in_bytes(m.size)),
         ("vocabulary", f"{m.vocab_size:,} tokens"), ("fits", fits), ("built", m.created[:16].replace("T", " ")),
         ("whose", "ships with the program" if entry.shipped else "yours"),
     ]
@@ -212,15 +213,19 @@ def source_words(sources: object) -> str:
     if kind == "joined" and isinstance(parts, list):
         return "; ".join(filter(None, map(source_words, parts)))
     if kind == "files" and isinstance(roots, list):
-        return f"{', '.join(map(str, roots))}: {sources.get('files')} files"
+        return f"{', '.join(map(str, roots))}: {_number_of(sources.get('files'), 'file')}"
     if kind == "model-answers":
         how = "greedy" if not sources.get("temperature") else f"temperature {sources['temperature']}"
-        return f"the model's answers to {sources.get('prompts')} prompts, {how}"
+        return f"the model's answers to {_number_of(sources.get('prompts'), 'prompt')}, {how}"
     if isinstance(sources.get("of"), dict):  # built of another datastore's text
         return f"another datastore: {source_words(sources['of'])}"
     hidden = ("digest", "model", "kind")
     words = [f"{k} {value}" for k, value in sources.items() if k not in hidden and value not in ("", [], {}, None)]
     return ", ".join([str(kind), *words])
+
+
+def _number_of(value: object, word: str) -> str:
+    return counted(value, word) if isinstance(value, int) else f"{value} {word}s"
 
 
 class DataScreen(DescribedModal[ChatSettings]):
