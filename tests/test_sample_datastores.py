@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from engines import load
 from engines.datastores.building.build_spec import ANSWERS, BuildSpec
 from engines.datastores.building.hidden_states import HiddenStates
 from engines.datastores.building.model_answers import ModelAnswers
 from engines.datastores.search.dense import DenseStore, recall
-from engines.datastores.search.sparse import SparseStore
 from engines.datastores.storage.datastore import Documents, Store
 from engines.datastores.storage.manifest import tokenizer_fingerprint
 from tests.conftest import SMOLLM2
@@ -131,10 +131,10 @@ def test_smollm2s_is_small_and_found_with_it(smollm2):
     assert smollm2.open_datastores.default(dense=True) == ("smollm2-dense",)
 
 
-def test_smollm2s_keys_are_of_its_hidden_states_and_fit_into_8_mb(smollm2):
+def test_smollm2s_keys_are_of_its_hidden_states_and_fit_into_24_mb(smollm2):
     store = opened("smollm2-dense")
     store.check_model(smollm2.identity)
-    assert store.manifest.keys >= 40_000 and size(store) <= 8e6 and recall(DenseStore(store)).value >= 0.85
+    assert store.manifest.keys >= 100_000 and size(store) <= 24e6 and recall(DenseStore(store)).value >= 0.85
     dense, documents = DenseStore(store), Documents(store)
     begin, end = next((b, e) for b, e in map(documents.bounds, range(len(documents))) if 20 <= e - b <= 40)
     spec = BuildSpec("x", (ANSWERS,), max_new_tokens=200)
@@ -152,22 +152,26 @@ def size(store):
 
 @pytest.mark.parametrize("number", [2, 403])
 def test_an_answer_is_what_the_model_says_alone(store, sample, number):
-    assert_same(store, sample, number)
+    begin, end = Documents(store).bounds(number)
+    request = spec_of(store).request(shipped_prompts(store)[number])
+    assert list(list(sample.run(request))[-1].tokens) == store.array("tokens")[begin:end].tolist()
 
 
-def test_an_answer_is_what_smollm2_says_alone():
+@pytest.mark.parametrize("number", [3, 700, 1600])
+def test_an_answer_is_what_smollm2_says_as_far_as_rounding_lets_it(number):
+    """Inputs rounded to 8 bits turn the last bits of a processor's sums into steps: some of its near ties differ."""
     if not SMOLLM2.is_file():
         pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
-    smollm2 = load(str(SMOLLM2))
-    store = opened("smollm2")
-    documents = SparseStore(store).documents
-    lengths = [end - begin for begin, end in map(documents.bounds, range(len(documents)))]
-    assert_same(store, smollm2, next(number for number, length in enumerate(lengths) if 20 <= length <= 40))
+    smollm2, store = load(str(SMOLLM2)), opened("smollm2")
+    begin, end = Documents(store).bounds(number)
+    answer = store.array("tokens")[begin:end].tolist()
+    before = ModelAnswers(smollm2, [shipped_prompts(store)[number]], spec_of(store)).context(0)
+    smollm2.target.extend(before)
+    logits = smollm2.target.forward(answer[:-1], range(-1, len(answer) - 2))
+    gaps = logits.amax(1) - logits.gather(1, torch.tensor(answer[1:])[:, None])[:, 0]
+    assert (gaps == 0).float().mean() >= 0.9 and (gaps / logits.std(1)).max() < 0.2
 
 
-def assert_same(store, runtime, number):
+def spec_of(store):
     made = tool.STORES[store.name]
-    begin, end = SparseStore(store).documents.bounds(number)
-    spec = BuildSpec(made.name, (ANSWERS,), max_new_tokens=made.max_new_tokens, engine="autoregressive")
-    *_, last = runtime.run(spec.request(shipped_prompts(store)[number]))
-    assert list(last.tokens) == store.array("tokens")[begin:end].tolist()
+    return BuildSpec(made.name, (ANSWERS,), max_new_tokens=made.max_new_tokens, engine="autoregressive")
