@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines import machine, methods
 from engines.libraries import versions
+from engines.report.wording import counted
 from spec_tui.cli.library_probe import DECODING, LIBRARIES, probe_libraries
 from spec_tui.cli.option_groups import Format, OutputFormat
 from spec_tui.cli.output import console
@@ -147,7 +148,8 @@ def collect() -> dict[str, Any]:
 
 def _datastore(entry: CatalogEntry) -> dict[str, Any]:
     facts = entry.manifest
-    holds = "" if facts is None else f"{facts.kind}, {facts.documents} documents, {facts.tokens} tokens"
+    holds = "" if facts is None else ", ".join(
+        (facts.kind, counted(facts.documents, "document"), counted(facts.tokens, "token")))
     return {"name": entry.name, "path": str(entry.folder), "holds": holds, "problem": entry.problem or None}
 
 

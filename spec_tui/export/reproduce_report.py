@@ -11,6 +11,7 @@ from engines.bench.published import Figure
 from engines.race.interval import MedianInterval
 from engines.race.result import LaneRun
 from engines.report import encoding
+from engines.report.wording import counted
 from engines.reproduce.entry import PaperEntry
 from engines.reproduce.measures import MEASURES, described
 from engines.reproduce.reproduction import Cell, ClaimVerdict, Reproduction, SettingRun, theirs
@@ -141,8 +142,8 @@ def _setting(done: Reproduction) -> list[str]:
 
 def _stores(done: Reproduction) -> list[str]:
     return [
-        f"datastore {need}: {store.name}, {store.manifest.tokens:,} tokens in {store.manifest.documents:,} documents, "
-        f"{store.manifest.size / 1e6:,.1f} MB"
+        f"datastore {need}: {store.name}, {store.manifest.tokens:,} tokens in "
+        f"{counted(store.manifest.documents, 'document')}, {store.manifest.size / 1e6:,.1f} MB"
         for need, stores in done.stores.items() for store in stores
     ]
 
