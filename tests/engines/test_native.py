@@ -191,6 +191,25 @@ def test_without_sublayers_and_their_cosines(name, native_pair):
     test_lean.test_without_sublayers_and_their_cosines(name)
 
 
+@pytest.mark.parametrize("window", [6, 150, 131])
+@pytest.mark.parametrize("name", some(
+    [name for name in FAMILIES if "window" in name or name.startswith(("llama", "gemma"))],
+    {"llama, heads of 64", "mistral with window", "gemma2"}.__contains__))
+def test_attention_over_several_pieces_is_that_of_the_module(name, window):
+    """A text of more than two, windows that begin within a piece and in its middle, branches at the end."""
+    kind, changes = FAMILIES[name]
+    ours, theirs = pair(make(kind, changes | ({"sliding_window": window} if changes.get("sliding_window") else {})))
+    for model in (ours, theirs):
+        model.extend(TEXT[:250])
+    for begin, end in ((250, 251), (251, 280)):
+        same(ours.extend(TEXT[begin:end]), theirs.extend(TEXT[begin:end]))
+        same(ours.forward(*test_lean.TREE), theirs.forward(*test_lean.TREE))
+        for model in (ours, theirs):
+            model.keep([0, 2, 5])
+    for mine, other in zip(cached(ours), cached(theirs)):
+        same(mine, other)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 @torch.inference_mode()
 def test_it_is_as_near_to_the_truth_as_the_module(name):
