@@ -54,7 +54,7 @@ def target_distribution(
 
 def engine(name: str, law: Rejection, draft: ToyModel, **options) -> Drafter:
     spec = methods.find(name)
-    resources = Resources(law=law, vocab_size=draft.vocab_size, draft_model=draft)
+    resources = Resources(law=law, vocab_size=draft.vocab_size, draft_model=draft, available=(methods.DRAFT_MODEL,))
     return spec.load_drafter()(resources, **spec.parse(options))
 
 
