@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from textwrap import wrap
 
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.hub.download_progress import in_bytes
@@ -16,6 +15,7 @@ from engines.progress import Loading
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import confirmed
+from spec_tui.present.text import wrap
 
 ESCAPE = b"\x1b"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import Any
 
 from engines.cost.curve import CostCurve
@@ -12,7 +11,7 @@ from engines.report.guess_ranks import guess_ranks
 from engines.report.run_state import fold_all
 from engines.wire import read_trace
 from spec_tui.present.tables import aligned, text_width
-from spec_tui.present.text import one_line
+from spec_tui.present.text import one_line, wrap
 from spec_tui.session.sample_traces import trace_path
 
 

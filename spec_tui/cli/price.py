@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
@@ -21,7 +20,7 @@ from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.rows import bar
 from spec_tui.present.served_price import WHAT_IT_IS
 from spec_tui.present.tables import aligned, text_width
-from spec_tui.present.text import one_line
+from spec_tui.present.text import one_line, wrap
 
 if TYPE_CHECKING:
     from engines.servers.served_model import ServedModel

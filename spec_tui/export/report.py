@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from textwrap import fill, indent
+from textwrap import indent
 from typing import Any
 
 from spec_tui.export.page import document, preformatted, rows_as_table, text_of
 from spec_tui.present.tables import Rows, as_csv, as_markdown, as_text, escaped, text_width, whole
-from spec_tui.present.text import one_line, sanitise
+from spec_tui.present.text import fill, one_line, sanitise
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,11 @@ import io
 import re
 import shutil
 from collections.abc import Sequence
-from textwrap import fill
 from typing import Any
 
 from engines.hub.download_progress import in_bytes
 from engines.race.interval import MedianInterval
-from spec_tui.present.text import one_line, sanitise
+from spec_tui.present.text import fill, one_line, sanitise
 
 _LEAST, _MOST = 30, 120  # columns that lines fill
 _LABEL = 28  # columns for a lane

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+import textwrap
+from functools import partial
 
 from engines.report.plain_text import LOSSY, one_line, sanitise, visible
 
-__all__ = ["LOSSY", "capital", "lossy", "one_line", "sanitise", "visible"]
+__all__ = ["LOSSY", "capital", "fill", "lossy", "one_line", "sanitise", "visible", "wrap"]
+wrap = partial(textwrap.wrap, break_on_hyphens=False)
+fill = partial(textwrap.fill, break_on_hyphens=False)
+"""As of textwrap, but whole words: a command's --max-new-tokens stays one."""
+
 _KEPT = re.compile(r"\S*/|[b-z]\b")  # a path, the id of a model; a symbol: p, t(n)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
-
 from engines import methods
 from engines.folders import model_label
 from engines.hub.download_progress import in_bytes, in_time
@@ -16,7 +14,7 @@ from spec_tui.present.on_screen import on_screen
 from spec_tui.present.playback import speed_words
 from spec_tui.present.progress_text import preparing_words
 from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence, speed_up, verdict
-from spec_tui.present.text import one_line, visible
+from spec_tui.present.text import one_line, visible, wrap
 from spec_tui.present.token_styles import spans
 from spec_tui.session.race_state import RaceState, timeline
 from spec_tui.session.settings import changed
@@ -189,7 +187,7 @@ def status(controller: RaceController, message: str, width: int) -> list[Row]:
 
 
 def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:
-    lines = wrap(one_line(text), max(20, width - 4), break_on_hyphens=False)[:_SAID] or [""]
+    lines = wrap(one_line(text), max(20, width - 4))[:_SAID] or [""]
     return [[(mark if not n else "   ", style), *spans(line, "text")] for n, line in enumerate(lines)]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from textwrap import wrap
 
 from engines.report.events import Round
 from engines.report.run_state import RunState
 from spec_tui.present.rows import Row, words_of
+from spec_tui.present.text import wrap
 
 Runs = Mapping[str, RunState]
 

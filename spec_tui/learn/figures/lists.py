@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
-
 from engines.methods import specs
 from engines.report.events import Round
 from engines.report.run_state import RunState
@@ -11,6 +9,7 @@ from engines.report.wording import joined
 from spec_tui.learn.figures.base import Runs, ScrolledFigure
 from spec_tui.learn.lesson import find, names
 from spec_tui.present.rows import Row
+from spec_tui.present.text import wrap
 
 
 class ReadingFigure(ScrolledFigure):

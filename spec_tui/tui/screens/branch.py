@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -14,7 +13,7 @@ from engines.report.run_state import RunState, first_difference
 from engines.request import Request
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.step.branching import differences, future, same_text
-from spec_tui.present.text import one_line
+from spec_tui.present.text import one_line, wrap
 from spec_tui.present.token_styles import BUSY, FAILED, spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.tui import chat_text as words

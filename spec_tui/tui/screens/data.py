@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -20,7 +19,7 @@ from engines.report.events import Ready
 from engines.report.wording import counted
 from spec_tui.present.on_screen import failure
 from spec_tui.present.progress_text import amount, amount_done, rate_and_time_left
-from spec_tui.present.text import one_line
+from spec_tui.present.text import one_line, wrap
 from spec_tui.present.token_styles import ABSENT, BUSY, PRESENT, WAITING
 from spec_tui.session import shell_lines as command
 from spec_tui.session.datastore_jobs import DatastoreJobs, Refused
@@ -146,7 +145,7 @@ def row_facts(row: DatastoreRow, session: ChatSession, width: int) -> Content:
 
 
 def _fact(title: str, words: str, width: int) -> Content:
-    folded = wrap(one_line(words), max(12, width - TITLE), break_on_hyphens=False) or [""]
+    folded = wrap(one_line(words), max(12, width - TITLE)) or [""]
     return Content.assemble((f"{title:<{TITLE}}", "$tok-prompt"), f"\n{'':{TITLE}}".join(folded))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -13,6 +12,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engines.methods import origins
+from spec_tui.present.text import wrap
 from spec_tui.tui import slash
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_actions import APPLICATION, CHAT

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from textwrap import wrap
 
 from textual.app import ComposeResult
 from textual.message import Message
@@ -18,6 +17,7 @@ from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.present.rows import Row, bar
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
 from spec_tui.present.step.player import StepPlayer
+from spec_tui.present.text import wrap
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.lessons import LessonExplaining, LessonScreen, LessonText
 from spec_tui.tui.widgets.step_panels import BLANK, Timeline

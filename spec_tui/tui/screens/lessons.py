@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -24,6 +23,7 @@ from spec_tui.learn.lesson_progress import LessonProgress, View
 from spec_tui.learn.sources import named_in, sources
 from spec_tui.present.rows import Row
 from spec_tui.present.step.player import StepPlayer
+from spec_tui.present.text import wrap
 from spec_tui.session import kept_settings
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import ListScreen

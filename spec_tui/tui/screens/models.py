@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from textwrap import wrap
 from typing import Any, ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -19,7 +18,7 @@ from engines.folders import same_place
 from engines.heads.local_heads import AUTO
 from engines.hub.download_progress import in_bytes
 from spec_tui.present.on_screen import failure, on_screen
-from spec_tui.present.text import one_line
+from spec_tui.present.text import one_line, wrap
 from spec_tui.present.token_styles import ABSENT, PRESENT
 from spec_tui.session import model_choices
 from spec_tui.session.chat_session import ChatSession

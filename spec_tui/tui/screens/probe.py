@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -14,7 +13,7 @@ from engines.methods.options import Option
 from engines.report.events import Emitted, Round
 from engines.report.run_state import Log, RunState, TokenState
 from spec_tui.present.on_screen import on_screen
-from spec_tui.present.text import one_line
+from spec_tui.present.text import one_line, wrap
 from spec_tui.session import shell_lines as command
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.datastore_jobs import Question, Refused

@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from textwrap import wrap
 
 from engines.methods import drafts_itself, known, with_rules
 from engines.methods.shared.payoff import Payoff
 from engines.report.events import Layers
 from spec_tui.present.speed_verdict import Speed
+from spec_tui.present.text import wrap
 from spec_tui.present.token_styles import PRESENT
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.layers_view import LayersView

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from statistics import fmean
-from textwrap import wrap
 
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
@@ -16,7 +15,7 @@ from engines.report.run_state import RunState
 from spec_tui.present.price_text import SpeedEstimate, conclusion, off, percent, why
 from spec_tui.present.served_price import ServedPrice
 from spec_tui.present.speed_verdict import of_runs
-from spec_tui.present.text import one_line
+from spec_tui.present.text import one_line, wrap
 from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from textwrap import wrap
 
 from textual.events import Click
 from textual.message import Message
@@ -14,7 +13,7 @@ from textual.message import Message
 from engines.report.run_state import RunState
 from spec_tui.present import rejected
 from spec_tui.present import token_styles as marks
-from spec_tui.present.text import LOSSY, one_line, sanitise
+from spec_tui.present.text import LOSSY, one_line, sanitise, wrap
 from spec_tui.tui.widgets.line_styles import pieces_of
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, size, title_row
 from spec_tui.tui.widgets.wrap import GHOST, Line, Tok, Wrapper, cells

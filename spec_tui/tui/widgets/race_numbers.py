@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from textwrap import wrap
 
 from engines.race.result import LaneFigures
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.race_text import COLUMNS, pair_mark
 from spec_tui.present.tables import share
-from spec_tui.present.text import one_line
+from spec_tui.present.text import one_line, wrap
 from spec_tui.present.token_styles import spans
 from spec_tui.session.race_state import Point, RaceState
 from spec_tui.tui.widgets.race_lanes import merged

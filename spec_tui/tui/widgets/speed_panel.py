@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import wrap
 
 from engines.methods import origin_kind, origins, who_proposes
 from engines.report.events import Round
@@ -13,7 +12,7 @@ from spec_tui.present.price_text import SpeedEstimate, why
 from spec_tui.present.speed_caveats import Caveat
 from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
 from spec_tui.present.tables import milliseconds
-from spec_tui.present.text import LOSSY, lossy
+from spec_tui.present.text import LOSSY, lossy, wrap
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, gauge, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark

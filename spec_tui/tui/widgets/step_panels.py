@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from textwrap import wrap
 
 from textual.events import Click
 from textual.geometry import Size
@@ -20,7 +19,7 @@ from spec_tui.present.step.explain import explain
 from spec_tui.present.step.nodes import TreeNode, nodes_of, order, root_of
 from spec_tui.present.step.phases import Phase, StepPosition, emits, event_of, mask, phases_of, title_of, written
 from spec_tui.present.step.player import MOST, StepPlayer
-from spec_tui.present.text import one_line, visible
+from spec_tui.present.text import one_line, visible, wrap
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, size, title_row

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import wrap
 
 from rich.segment import Segment
 from rich.style import Style
@@ -13,6 +12,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from spec_tui.present.rows import Row, Span, bar
+from spec_tui.present.text import wrap
 from spec_tui.present.token_styles import FAILED
 from spec_tui.tui.border import words
 from spec_tui.tui.widgets.styled_widget import StyledWidget
