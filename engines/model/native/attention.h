@@ -24,8 +24,8 @@ inline void take_column(const float* all, int64_t dim, bool keys, int64_t column
   for (int64_t d = 0; d < dim; d++) x[d] = from[keys ? d * tile : d];
 }
 
-// What a row sees: as many places of its text, from the lowest on. The column of a place is the place itself before
-// `plain`, and after that the one of this list, which begins with the lowest.
+// What a row sees: `count` places of its text, from `lowest` on. A place before `plain` lies in the column of the same
+// number, a later one in a column of the list, which begins with that of `lowest`.
 struct Seen {
   const int32_t* columns;
   int64_t lowest, count, plain;
@@ -53,7 +53,7 @@ struct Parts {
   int64_t next_row, next_head;
 };
 
-// Vectors that sums of so many heads are kept of in registers.
+// For so many heads, the vectors of each whose sums fit into the registers.
 constexpr int vectors_at_once(int heads) {
   int found = 8;
   while (found > 1 && found * heads + heads + 1 > registers) found /= 2;
@@ -91,8 +91,8 @@ inline void products(const float* queries, const float* keys, int64_t dim, int64
   });
 }
 
-// Adds values, of which `at` says where they are, times the weights [heads][piece] of places `from` to `to` of a piece
-// to the sums [heads][next].
+// Adds the values of places `from` to `to` of a piece, each times its weights [heads][piece], to the sums
+// [heads][next]. at(place): where its value is.
 template <int heads, class At>
 inline void add_up(const float* weights, int64_t from, int64_t to, int64_t dim, float* sums, int64_t next, At at) {
   in_steps<vectors_at_once(heads)>(dim / lanes, [=](int64_t first, auto count) {

@@ -52,7 +52,7 @@ struct Rows {
   float* const* watched;   // where the stream [count][width] goes: before the first sublayer, after each; or null
 };
 
-// What is written before it is read.
+// An array that is written before it is read, and so begins with anything.
 template <class Kind>
 struct Unset : std::unique_ptr<Kind[]> {
   explicit Unset(int64_t size) : std::unique_ptr<Kind[]>(new Kind[size]) {}
@@ -89,7 +89,7 @@ struct Buffers {
     if (m.entry) rounded.reserve(*m.entry, rows.count);
   }
 
-  // What a thread attends in.
+  // Floats that a thread needs for attention.
   static int64_t room(const Model& m) { return rows_at_once * (m.heads / m.kv_heads) * piece + tile * m.dim; }
 };
 
@@ -144,13 +144,15 @@ class Pass {
     member.sync();
   }
 
-  // Each head of each row: those whose keys lie in one tile by one member, so that no two write to one line.
+  // Calls use(row, head) for all. One member takes all rows of a head whose keys lie in one tile: no two members write
+  // to one line of the cache.
   template <class Use>
   void each_in_tiles(int64_t heads, Use use) {
     const int64_t before = rows.first % tile, tiles = (before + rows.count + tile - 1) / tile;
     for (int64_t i = member.number; i < heads * tiles; i += member.team.members) {
       const int64_t begin = i / heads * tile - before;
-      for (int64_t row = std::max<int64_t>(begin, 0); row < std::min(begin + tile, rows.count); row++) use(row, i % heads);
+      const int64_t end = std::min(begin + tile, rows.count);
+      for (int64_t row = std::max<int64_t>(begin, 0); row < end; row++) use(row, i % heads);
     }
     member.sync();
   }

@@ -47,7 +47,8 @@ inline Floats all(float number) {
 #endif
 }
 
-// The same, in a register: else the compiler reads it from memory again for each use, and reading limits products.
+// A vector that stays in a register: else the compiler reads it from memory again for each use, which takes longer than
+// to multiply it.
 inline Floats held(Floats numbers) {
 #if defined(__AVX2__)
   asm("" : "+x"(numbers));
@@ -245,12 +246,6 @@ inline Floats exponential(Floats x) {
   return (Floats)((Ints)found + ((Ints)shifted << 23));
 }
 
-#ifdef __clang__
-#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
-#endif
-
 // Calls use(n...) with 0, 1, ... of each lane as constants.
 template <class Use, int... n>
 inline auto of_lanes(Use use, std::integer_sequence<int, n...>) {
@@ -264,38 +259,4 @@ inline auto of_lanes(Use use) {
 // 0, 1, ...
 inline Ints numbered() {
   return of_lanes([](auto... n) { return Ints{decltype(n)::value...}; });
-}
-
-// Where lane i of two vectors that are added up in parts of `size` comes from: the parts of `a`, then those of `b`.
-constexpr int from_lane(int i, int size, bool second) {
-  const int in_one = i % (lanes / 2);
-  return i / (lanes / 2) * lanes + in_one / size * 2 * size + in_one % size + second * size;
-}
-
-template <int size>
-inline Floats add_parts(Floats a, Floats b) {
-  return of_lanes([&](auto... n) {
-#ifdef __clang__
-    return __builtin_shufflevector(a, b, from_lane(decltype(n)::value, size, false)...) +
-           __builtin_shufflevector(a, b, from_lane(decltype(n)::value, size, true)...);
-#else
-    return __builtin_shuffle(a, b, Ints{from_lane(decltype(n)::value, size, false)...}) +
-           __builtin_shuffle(a, b, Ints{from_lane(decltype(n)::value, size, true)...});
-#endif
-  });
-}
-
-// The bits of a lane's number, the other way round.
-constexpr int reversed(int n) {
-  int found = 0;
-  for (int bit = 1; bit < lanes; bit *= 2) found = 2 * found + (n & bit ? 1 : 0);
-  return found;
-}
-
-// The sum of each of as many vectors as there are lanes, all in one order. That of lane n is given at reversed(n).
-template <int size = lanes / 2>
-inline Floats sums(Floats (&v)[lanes]) {
-  for (int i = 0; i < size; i++) v[i] = add_parts<size>(v[i], v[i + size]);
-  if constexpr (size > 1) return sums<size / 2>(v);
-  return v[0];
 }
