@@ -159,7 +159,8 @@ def setting_file(name: str) -> Path:
 def kept_setting(name: str) -> dict[str, Any]:
     """What such a file holds; empty where it is not there, or damaged."""
     try:
-        found = json.loads(setting_file(name).read_bytes())
+        file = setting_file(name)
+        found = json.loads(file.read_bytes()) if file.is_file() else None  # to open a pipe may wait for ever
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

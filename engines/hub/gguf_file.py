@@ -261,20 +261,25 @@ def at(name: str) -> Path | None:
     """The file of that name if it is a GGUF file by its first bytes or its ending; None for all else."""
     try:
         path = Path(name).expanduser()
-        return path if path.is_file() and (path.suffix.lower() == ".gguf" or begins(path)) else None
-    except (OSError, RuntimeError, ValueError):  # no such user, no name at all
+    except RuntimeError:  # no such user
         return None
+    first = _first_bytes(path)
+    return path if first == MAGIC or (first is not None and path.suffix.lower() == ".gguf") else None
 
 
 def begins(file: Path) -> bool:
     """Whether a file begins as GGUF files do; False for what is none, or cannot be read."""
+    return _first_bytes(file) == MAGIC
+
+
+def _first_bytes(file: Path) -> bytes | None:
     try:
         if not file.is_file():  # a pipe or a device would never end
-            return False
+            return None
         with open(file, "rb") as stream:
-            return stream.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
+            return stream.read(len(MAGIC))
+    except (OSError, ValueError):  # unreadable, no name at all
+        return None
 
 
 @cache

@@ -83,7 +83,7 @@ def with_heartbeat(call: Callable[[], Any], beat: Callable[[], None]) -> Any:
     def work() -> None:
         try:
             result.set_result(call())
-        except Exception as error:
+        except BaseException as error:  # of any kind: somebody waits
             result.set_exception(error)
 
     Thread(target=work, daemon=True).start()

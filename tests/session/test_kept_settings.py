@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engines.hub.known_models import chosen
 from engines.race.lanes import parse_lane
 from engines.request import Request
 from spec_tui.session import kept_settings
@@ -85,3 +87,10 @@ def test_a_damaged_note_of_the_view_counts_as_none(tmp_path, damage):
     assert kept_settings.kept_view() == "source"
     damage_all(tmp_path, damage)
     assert kept_settings.kept_view() == "outcome"
+
+
+def test_a_pipe_in_the_place_of_a_note_is_not_waited_for(tmp_path):
+    (tmp_path / "settings").mkdir()
+    for name in ("view.json", "lessons.json", "model.json"):
+        os.mkfifo(tmp_path / "settings" / name)
+    assert kept_settings.kept_view() == "outcome" and not kept_settings.finished_lessons() and not chosen()
