@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spec_tui.present.tables import aligned, text_width
-from spec_tui.present.text import one_line
+from spec_tui.present.text import one_line, wrap
 
 if TYPE_CHECKING:
     from engines.race.lanes import Lane
@@ -74,8 +74,6 @@ def _parts(of: Metrics, priced: float, plain: Metrics) -> dict[str, float]:
 
 def lines(facts: dict[str, Any]) -> list[str]:
     """The same for people."""
-    from textwrap import wrap
-
     rows = [["engine", "M", "round", *(name for _, name in _PARTS), "gain"]]
     for of in facts["engines"]:
         whole = sum(of[name] for name, _ in _PARTS if name != "forecast")

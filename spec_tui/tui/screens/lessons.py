@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from typing import ClassVar
 
@@ -103,7 +102,7 @@ class LessonText(ScrolledPanel):
 
     progress: LessonProgress | None = None
     shows = "text"
-    _answers: Sequence[int | None] = ()  # of each row the answer that stands there
+    _answers: Sequence[int | None] = ()  # by row: the answer on it
 
     class Answered(Message):
         """A click on an answer."""
@@ -123,14 +122,12 @@ class LessonText(ScrolledPanel):
         where = f"{self.progress.at + 1} of {self.progress.length}"
         head: list[Row] = [title_row(width, view.title, where)]
         room = max(1, height - len(head))
-        answers: dict[int, int] = {}
-        views = {"text": partial(body, answers=answers), "words": _words, "notes": _notes}
-        lines = views[self.shows](view, width, room)
+        lines = {"text": body, "words": _words, "notes": _notes}[self.shows](view, width, room)
         self.scrolled = max(0, min(self.scrolled, len(lines) - room))
         shown = lines[self.scrolled : self.scrolled + room]
         if len(lines) - self.scrolled > room:
             shown[-1] = REST
-        self._answers = [answers.get(id(row)) for row in (*head, *shown)]
+        self._answers = [getattr(row, "answer", None) for row in (*head, *shown)]
         return [*head, *shown]
 
     def needed(self, player: StepPlayer, width: int) -> int:
@@ -144,11 +141,11 @@ class FigurePanel(StripPanel):
 
     @property
     def figure(self) -> LessonFigure | None:
-        """It; None where the page has none."""
+        """The page's figure; None where it has none."""
         return self.progress.view().figure if self.progress is not None else None
 
     def move(self, step: int) -> None:
-        """Change what it says that keys change."""
+        """Do what the arrow keys do."""
         self.figure.move(step)
         self.update_rows()
 
@@ -193,9 +190,16 @@ class LessonTimeline(Timeline):
         return Timeline._foot(player, width)[:1]
 
 
-def body(view: View, width: int, room: int = 99, answers: dict[int, int] | None = None) -> list[Row]:
-    """The rows of a view. Where there is room, blank ones stand between, and at the end where to read on. ``answers``
-    gets the number of the answer that is on a row, by the row's id."""
+class _AnswerRow(list):
+    """A row of an answer that can be given, with its number."""
+
+    def __init__(self, answer: int, row: Row) -> None:
+        super().__init__(row)
+        self.answer = answer
+
+
+def body(view: View, width: int, room: int = 99) -> list[Row]:
+    """The rows of a view. Where there is room, blank ones stand between, and at the end where to read on."""
     wide = max(20, width - 1)
     parts: list[list[Row]] = [_lines(words, wide) for words in view.paragraphs]
     if view.verdict is not None:
@@ -204,10 +208,8 @@ def body(view: View, width: int, room: int = 99, answers: dict[int, int] | None 
         first, *more = [line.strip() for line in said]
         parts.insert(0, [[(f"{mark} {words} ", style), (first, "strong")], *[[(line, "strong")] for line in more]])
     elif view.options:
-        options = {number: _option(number, words, wide) for number, words in enumerate(view.options, 1)}
-        parts.append([row for rows in options.values() for row in rows])
-        if answers is not None:
-            answers.update({id(row): number for number, rows in options.items() for row in rows})
+        parts.append([_AnswerRow(number, row) for number, words in enumerate(view.options, 1)
+                      for row in _option(number, words, wide)])
     if doing := view.do if not view.options else f"Press 1 to {len(view.options)}, or click." if view.asks else "":
         parts.append(_lines(doing, wide, "accent"))
     rows = sum(map(len, parts))
