@@ -172,6 +172,27 @@ def test_an_answer_is_what_smollm2_says_as_far_as_rounding_lets_it(number):
     assert (gaps == 0).float().mean() >= 0.9 and (gaps / logits.std(1)).max() < 0.2
 
 
+def test_an_answer_without_near_ties_is_what_smollm2_says_alone():
+    if not SMOLLM2.is_file():
+        pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
+    smollm2, store = load(str(SMOLLM2)), opened("smollm2")
+    documents, prompts = Documents(store), shipped_prompts(store)
+    for number, (begin, end) in enumerate(map(documents.bounds, range(len(documents)))):
+        answer = store.array("tokens")[begin:end].tolist()
+        if not 20 <= len(answer) <= 40:
+            continue
+        smollm2.target.truncate(0)
+        first = smollm2.target.extend(ModelAnswers(smollm2, [prompts[number]], spec_of(store)).context(0))
+        logits = torch.cat([first[None], smollm2.target.forward(answer[:-1], range(-1, len(answer) - 2))])
+        best = logits.topk(2, dim=1).values
+        if ((best[:, 0] - best[:, 1]) / logits.std(1)).min() > 0.2:
+            break
+    else:
+        pytest.fail("no short answer is without near ties")
+    *_, last = smollm2.run(spec_of(store).request(prompts[number]))
+    assert list(last.tokens) == answer
+
+
 def spec_of(store):
     made = tool.STORES[store.name]
     return BuildSpec(made.name, (ANSWERS,), max_new_tokens=made.max_new_tokens, engine="autoregressive")

@@ -103,10 +103,10 @@ def test_what_is_left_out_writes_nothing_and_counts_nothing():
     ours.features.request(MEASURED)
     ours.extend(TEXT[:9])
     before = ours.features.mean_cosines(ours.length)
-    at_first = cached(ours, 11)
+    at_first = cached(ours, ours.cache.capacity)
     with ours.skipping(frozenset({0}), frozenset()):
         ours.extend([5, 6])
-        now = cached(ours)
+        now = cached(ours, ours.cache.capacity)
         assert torch.equal(now[0], at_first[0]) and not torch.equal(now[2], at_first[2])
     assert ours.length == 9 and ours.features.mean_cosines(ours.length) == before
 

@@ -122,6 +122,8 @@ def test_small_helpers():
     assert percent(None) == "   — " and percent(0.995) == "100 %" and len(percent(0.05)) == 5
     assert number(None, 6, 1) == "     —" and number(12.34, 6, 1) == "  12.3"
     assert size(clip([("abcdef", "text"), ("gh", "text")], 4)) == 4
+    assert cells(flat([title_row(30, "draft tree", "round 7")])[0]) == 30
+    assert words.count(11_600_000) == "11.6M" and words.count(950) == "950"
 
 
 @pytest.mark.parametrize("text, width, shown", [
@@ -134,8 +136,6 @@ def test_small_helpers():
 def test_what_does_not_fit_is_cut_between_words(text, width, shown):
     assert shortened(text, width) == shown and fit(text, width).strip() == shown
     assert clip([("› ", "text"), (text, "muted")], width + 2)[1:] in ([(shown, "muted")], [("…", "muted")], [])
-    assert cells(flat([title_row(30, "draft tree", "round 7")])[0]) == 30
-    assert words.count(11_600_000) == "11.6M" and words.count(950) == "950"
 
 
 def test_speed_panel_keeps_its_places_while_numbers_change():
