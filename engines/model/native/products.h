@@ -32,20 +32,22 @@ void unpack_part(const Weight& w, int64_t number, int64_t input, int64_t inputs,
 #pragma GCC unroll 1
       for (int vector = 0; vector < vectors; vector++) {
         const Scales<stored> scales(span, vector);
-        const Numbers<stored> numbers(span, vector, in_span / group);
-        Floats factor, added;
+        const Numbers<stored> numbers(span, vector);
+        by_place<stored>(in_span / group, [&](auto place) {
+          Floats factor, added;
 #pragma GCC unroll 8
-        for (int v = 0; v < 8; v++) {
-          if (4 * v % each == 0) {
-            const int small = f.each ? (in_span + 4 * v) / each : 0;
-            factor = scales.factor(small), added = scales.added(small, factor);
+          for (int v = 0; v < 8; v++) {
+            if (4 * v % each == 0) {
+              const int small = f.each ? (in_span + 4 * v) / each : 0;
+              factor = scales.factor(small), added = scales.added(small, factor);
+            }
+            const Ints four = numbers.at(place, v);
+            put(i + 4 * v, vector, fused(of_byte<0>(four), factor, added));
+            put(i + 4 * v + 1, vector, fused(of_byte<1>(four), factor, added));
+            put(i + 4 * v + 2, vector, fused(of_byte<2>(four), factor, added));
+            put(i + 4 * v + 3, vector, fused(of_byte<3>(four), factor, added));
           }
-          const Ints four = numbers.at(v);
-          put(i + 4 * v, vector, fused(of_byte<0>(four), factor, added));
-          put(i + 4 * v + 1, vector, fused(of_byte<1>(four), factor, added));
-          put(i + 4 * v + 2, vector, fused(of_byte<2>(four), factor, added));
-          put(i + 4 * v + 3, vector, fused(of_byte<3>(four), factor, added));
-        }
+        });
       }
     }
   }

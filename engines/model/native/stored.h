@@ -111,49 +111,53 @@ struct Scales {
 template <Stored kind>
 struct Numbers {
   const uint8_t* words;  // of a vector of outputs in a span
-  int place;             // of the group in its span
-  Ints low_shift, high_shift;
 
   Numbers() = default;
-  Numbers(const uint8_t* span, int vector, int group) : place(group) {
+  Numbers(const uint8_t* span, int vector) {
     constexpr int in_sixteen = 16 / lanes;
     words = span + words_at(kind) + (vector / in_sixteen * form(kind).words * 16 + vector % in_sixteen * lanes) * 4;
-    move_to(group);
   }
 
-  void move_to(int group) {
-    place = group;
-    if constexpr (kind == q4_k || kind == q5_k) low_shift = Ints{} + 4 * (place & 1);
-    if constexpr (kind == q6_k) low_shift = Ints{} + 4 * (place >> 1 & 1), high_shift = Ints{} + 2 * (place & 3);
-    if constexpr (kind == q2_k || kind == q3_k) low_shift = Ints{} + 2 * (place & 3);
-    if constexpr (kind == q3_k || kind == q5_k) high_shift = Ints{} + place;
-  }
-
-  Ints line(int n) const { return load<Ints>(words + n * 64); }
-
-  Ints at(int v) const {
+  // Word v of the group at a place in its span. The place has to be a constant: else shifting takes longer.
+  Ints at(int place, int v) const {
     if constexpr (kind == q8_0) return line(v);
     else if constexpr (kind == q4_0 || kind == q4_1) return four(line(v & 3), v);
     else if constexpr (kind == iq4_nl) return listed(four(line(v & 3), v));
     else if constexpr (kind == iq4_xs) return listed(four(line(4 * place + (v & 3)), v));
     else if constexpr (kind == q5_0 || kind == q5_1)
       return four(line(1 + (v & 3)), v) | (v < 4 ? line(0) << (4 - v) : line(0) >> (v - 4)) & 0x10101010;
-    else if constexpr (kind == q4_k) return line(place / 2 * 8 + v) >> low_shift & 0x0f0f0f0f;
+    else if constexpr (kind == q4_k) return moved(line(place / 2 * 8 + v), 4 * (place & 1), 0) & 0x0f0f0f0f;
     else if constexpr (kind == q5_k)
-      return line(8 + place / 2 * 8 + v) >> low_shift & 0x0f0f0f0f | (line(v) >> high_shift & 0x01010101) << 4;
+      return moved(line(8 + place / 2 * 8 + v), 4 * (place & 1), 0) & 0x0f0f0f0f |
+             moved(line(v), place, 4) & 0x10101010;
     else if constexpr (kind == q6_k)
-      return line(place / 4 * 16 + 8 * (place & 1) + v) >> low_shift & 0x0f0f0f0f |
-             (line(32 + place / 4 * 8 + v) >> high_shift & 0x03030303) << 4;
-    else if constexpr (kind == q2_k) return line(place / 4 * 8 + v) >> low_shift & 0x03030303;
+      return moved(line(place / 4 * 16 + 8 * (place & 1) + v), 2 * (place & 2), 0) & 0x0f0f0f0f |
+             moved(line(32 + place / 4 * 8 + v), 2 * (place & 3), 4) & 0x30303030;
+    else if constexpr (kind == q2_k) return moved(line(place / 4 * 8 + v), 2 * (place & 3), 0) & 0x03030303;
     else if constexpr (kind == three_bits)  // a byte has two of them; what is left of three bytes has two more
       return v < 6 ? line(v / 2) >> 3 * (v % 2) & 0x07070707
                    : line(v - 6) >> 6 & 0x03030303 | line(2) >> (v - 2) & 0x04040404;
     else
-      return line(8 + place / 4 * 8 + v) >> low_shift & 0x03030303 | (line(v) >> high_shift & 0x01010101) << 2;
+      return moved(line(8 + place / 4 * 8 + v), 2 * (place & 3), 0) & 0x03030303 |
+             moved(line(v), place, 2) & 0x04040404;
   }
 
+ private:
+  Ints line(int n) const { return load<Ints>(words + n * 64); }
+
   static Ints four(Ints line, int v) { return (v < 4 ? line : line >> 4) & 0x0f0f0f0f; }
+
+  // Bit `from` of each word becomes bit `to`.
+  static Ints moved(Ints words, int from, int to) { return to > from ? words << (to - from) : words >> (from - to); }
 };
+
+// Calls use(place) with the place of a group in its span as a constant.
+template <Stored kind, int last = form(kind).span / group - 1, class Use>
+inline void by_place(int place, Use use) {
+  if constexpr (last > 0)
+    if (place < last) return by_place<kind, last - 1>(place, use);
+  use(std::integral_constant<int, last>());
+}
 
 // Spreads the bits of a byte: bit i of the first four to byte i, of the others to the bit above it.
 inline uint32_t spread(uint32_t byte) {

@@ -148,6 +148,17 @@ inline Ints word(const void* at) {
   return Ints{} + found;
 }
 
+// total + of_pairs(a, the word at a place in all lanes).
+inline Ints plus_pairs(Ints total, Ints a, const void* at) {
+#if defined(__AVX512VNNI__)
+  return (Ints)_mm512_dpwssd_epi32((__m512i)total, (__m512i)a, (__m512i)word(at));
+#elif defined(__AVXVNNI__)
+  return (Ints)_mm256_dpwssd_avx_epi32((__m256i)total, (__m256i)a, (__m256i)word(at));
+#else
+  return total + of_pairs(a, word(at));
+#endif
+}
+
 #if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__)) || !defined(__AVX2__) || \
     (defined(__AVX512F__) && !defined(__AVX512BW__))
 // In each lane a sum of products of four bytes without a sign, `most` at most, with four that have one.
@@ -155,6 +166,9 @@ template <int most>
 struct Dots {
   static constexpr int words = 1 << 20;  // that can be added
   static constexpr int offset = 0;       // what is taken from the first bytes before they are multiplied
+  // What sums times factors add up to: floats, which are exact up to 2^24, as multiplying integers takes longer.
+  using Total = Floats;
+  using Factor = Floats;
   Ints found{};
 
   void add(Ints bytes, Ints with) {
@@ -166,8 +180,18 @@ struct Dots {
     for (int k = 0; k < 4; k++) found += (bytes >> 8 * k & 255) * (with << (24 - 8 * k) >> 24);
 #endif
   }
+  // With the word at a place in all lanes: one instruction, which compilers take for two.
+  void add(Ints bytes, const int8_t* at) {
+#if defined(__AVX512VNNI__)
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(found) : "v"(bytes), "m"(*(const int32_t*)at));
+#else
+    add(bytes, word(at));
+#endif
+  }
   Ints sum() const { return found; }
-  Ints times(Ints factor) const { return found * factor; }  // numbers of 16 bits
+  static Factor factor(Ints numbers) { return floats(numbers); }
+  void move(Factor factor, Total& to) { to = fused(floats(found), factor, to), found = Ints{}; }
+  static Floats without(Total all, Ints taken) { return all - floats(taken); }
 };
 #else
 // The same without such instructions: a sum of 16 bits in each half of a lane, which has room for so many words.
@@ -176,10 +200,14 @@ struct Dots {
   static constexpr bool wide = most > 127;
   static constexpr int words = wide ? 1 : 32767 / (2 * 127 * most);
 #ifdef __AVX512BW__
+  static constexpr bool whole = wide;    // sums are of 32 bits
   static constexpr int offset = 0;
 #else
+  static constexpr bool whole = false;
   static constexpr int offset = wide ? 128 : 0;
 #endif
+  using Total = Ints;
+  using Factor = Ints;
   Ints found{};
 
   void add(Ints bytes, Ints with) {
@@ -198,13 +226,14 @@ struct Dots {
 #endif
     asm("" : "+x"(found));  // else the compiler reorders the sums and keeps all products on the stack
   }
-  Ints sum() const { return times(Ints{} + 1); }
-  Ints times(Ints factor) const {
-#ifdef __AVX512BW__
-    if constexpr (wide) return found * factor;
-#endif
-    return of_pairs(found, factor & 0xffff | factor << 16);
-  }
+  void add(Ints bytes, const int8_t* at) { add(bytes, word(at)); }
+  Ints sum() const { return times(factor(Ints{} + 1)); }
+  static Factor factor(Ints numbers) { return whole ? numbers : numbers & 0xffff | numbers << 16; }
+  void move(Factor factor, Total& to) { to += times(factor), found = Ints{}; }
+  static Floats without(Total all, Ints taken) { return floats(all - taken); }
+
+ private:
+  Ints times(Factor factor) const { return whole ? found * factor : of_pairs(found, factor); }
 };
 #endif
 

@@ -3,10 +3,17 @@
 
 namespace {
 
-// Vectors of outputs that are multiplied together with R rows: an input that was loaded serves all of them. With a small
-// number for every 16 inputs there are too many sums for that.
+// Vectors of outputs that are multiplied together with R rows: an input that was loaded serves all of them, where there
+// are registers for as many sums.
 template <Stored kind, int R>
-constexpr int together_of = registers == 32 && vectors == 2 && (form(kind).each != 16 || R <= 2) ? 2 : 1;
+constexpr int together_of = registers == 32 && vectors == 2 && (form(kind).span == group || R <= 2) ? 2 : 1;
+
+// Asks for a part of what the next spans have at these vectors: little at a time, as few requests can be open.
+template <Stored kind, int at_once, int parts>
+void fetch_part(const uint8_t* at, int vector, int part) {
+  constexpr int64_t size = span_size(kind) * at_once / vectors / parts;
+  fetch(at + (vector / at_once * parts + part) * size, size);
+}
 
 // For each of R rows, and each of the vectors; their sums stay in registers only where the loop is gone.
 #define OF_ROWS(r) _Pragma("GCC unroll 8") for (int r = 0; r < R; r++)
@@ -25,14 +32,17 @@ void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded&
   Numbers<kind> numbers[at_once];
   Ints found[at_once][R] = {};
   Sums dots[at_once][R];
-  OF_VECTORS(n) scales[n] = {at, vector + n}, numbers[n] = {at, vector + n, 0};
+  // Without VNNI full tiles wait for arithmetic: prefetching would only take time.
+  if (Sums::words > 1 << 15 || R < tile_rows) fetch_part<kind, at_once, 1>(at, vector, 0);
+  OF_VECTORS(n) scales[n] = {at, vector + n}, numbers[n] = {at, vector + n};
 #pragma GCC unroll 8
   for (int v = 0; v < 8; v++) {
     Ints four[at_once];
-    OF_VECTORS(n) four[n] = numbers[n].at(v);
+    OF_VECTORS(n) four[n] = numbers[n].at(0, v);
     OF_ROWS(r) {
-      const Ints input_four = word(with + (v * R + r) * 4);
-      OF_VECTORS(n) dots[n][r].add(four[n], input_four);
+      const int8_t* input_four = with + (v * R + r) * 4;
+      if constexpr (at_once == 1) dots[0][r].add(four[0], input_four);
+      else OF_VECTORS(n) dots[n][r].add(four[n], word(input_four));
     }
     if ((v + 1) % run == 0)
       OF_VECTORS(n) OF_ROWS(r) found[n][r] += dots[n][r].sum(), dots[n][r] = {};
@@ -50,7 +60,8 @@ void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded&
   }
 }
 
-// The same where small numbers multiply a scale that 256 inputs share: up to there, all numbers are whole.
+// The same where small numbers multiply a scale that 256 inputs share. What comes before that scale is made of integers,
+// also where floats hold it: these are exact up to 2^24.
 template <Stored kind, int R>
 void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded& x, Floats (*total)[R]) {
   using Sums = Dots<most(kind)>;
@@ -58,48 +69,46 @@ void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded
   constexpr int at_once = together_of<kind, R>;
   constexpr int words = f.each / 4, run = std::min(words, Sums::words), offset = f.offset - Sums::offset;
   const int8_t* with = x.numbers + input * R;
-  const int16_t* sums = f.each == 16 ? x.sum_16 + input / 16 * R : x.sum_32 + input / 32 * R;
   Scales<kind> scales[at_once];
   Numbers<kind> numbers[at_once];
-  Ints found[at_once][R] = {}, least[at_once][R] = {}, before[at_once] = {};
-  OF_VECTORS(n) scales[n] = {at, vector + n}, numbers[n] = {at, vector + n, 0};
-#pragma GCC unroll 1
+  typename Sums::Total found[at_once][R] = {};
+  OF_VECTORS(n) scales[n] = {at, vector + n}, numbers[n] = {at, vector + n};
+#pragma GCC unroll 8
   for (int place = 0; place < f.span / group; place++, with += group * R) {
-    OF_VECTORS(n) numbers[n].move_to(place);
+    fetch_part<kind, at_once, f.span / group>(at, vector, place);
+    OF_VECTORS(n) asm("" : "+r"(numbers[n].words));  // else the compiler keeps lines that it needs again on the stack
 #pragma GCC unroll 2
     for (int half = 0; half < group / f.each; half++) {
-      const int small = place * (group / f.each) + half;
-      Ints times[at_once];
+      typename Sums::Factor times[at_once];
       Sums dots[at_once][R];
-      OF_VECTORS(n) times[n] = scales[n].times(small);
+      OF_VECTORS(n) times[n] = Sums::factor(scales[n].times(place * (group / f.each) + half));
 #pragma GCC unroll 8
       for (int v = 0; v < words; v++) {
         Ints four[at_once];
-        OF_VECTORS(n) four[n] = numbers[n].at(half * words + v);
+        OF_VECTORS(n) four[n] = numbers[n].at(place, half * words + v);
         OF_ROWS(r) {
-          const Ints input_four = word(with + ((half * words + v) * R + r) * 4);
-          OF_VECTORS(n) dots[n][r].add(four[n], input_four);
+          const int8_t* input_four = with + ((half * words + v) * R + r) * 4;
+          if constexpr (at_once == 1) dots[0][r].add(four[0], input_four);
+          else OF_VECTORS(n) dots[n][r].add(four[n], word(input_four));
         }
-        if ((v + 1) % run == 0)
-          OF_VECTORS(n) OF_ROWS(r) found[n][r] += dots[n][r].times(times[n]), dots[n][r] = {};
-      }
-      if constexpr (f.least || offset != 0) {
-        Ints own[at_once];
-        OF_VECTORS(n) own[n] = f.least ? scales[n].least(small) : times[n];
-        if (small % 2)
-          OF_ROWS(r) {
-            const Ints pair = word(sums + (small / 2 * R + r) * 2);
-            OF_VECTORS(n) least[n][r] += of_pairs(before[n] & 0xffff | own[n] << 16, pair);
-          }
-        OF_VECTORS(n) before[n] = own[n];
+        if ((v + 1) % run == 0) OF_VECTORS(n) OF_ROWS(r) dots[n][r].move(times[n], found[n][r]);
       }
     }
   }
   const float* scale = x.scale + input / f.span * R;
+  Ints least[at_once][R] = {};
+  if constexpr (f.least || offset != 0) {
+    const int16_t* sums = f.each == 16 ? x.sum_16 + input / 16 * R : x.sum_32 + input / 32 * R;
+    const auto own = [&](int n, int small) { return f.least ? scales[n].least(small) : scales[n].times(small); };
+    for (int small = 0; small < f.span / f.each; small += 2, sums += 2 * R)
+      OF_VECTORS(n) {
+        const Ints two = own(n, small) & 0xffff | own(n, small + 1) << 16;
+        OF_ROWS(r) least[n][r] = plus_pairs(least[n][r], two, sums + 2 * r);
+      }
+  }
   OF_VECTORS(n) OF_ROWS(r) {
-    Floats sum;
-    if constexpr (f.least) sum = fused(floats(least[n][r]), -scales[n].second, floats(found[n][r]) * scales[n].scale);
-    else sum = floats(found[n][r] - least[n][r] * offset) * scales[n].scale;
+    Floats sum = Sums::without(found[n][r], f.least ? Ints{} : least[n][r] * offset) * scales[n].scale;
+    if constexpr (f.least) sum = fused(floats(least[n][r]), -scales[n].second, sum);
     total[n][r] = fused(sum, all(scale[r]), total[n][r]);
   }
 }
@@ -109,18 +118,13 @@ template <Stored kind, int R>
 void rounded_block(int64_t count, const Weight& w, const Rounded& x, int64_t number, const Result& to) {
   constexpr Form f = form(kind);
   constexpr int at_once = together_of<kind, R>;
-  // Without VNNI full tiles of short spans wait for arithmetic: prefetching would only take time.
-  constexpr bool waits_for_memory = Dots<most(kind)>::words > 1 << 15 || R < tile_rows || f.span != group;
   const uint8_t* at = w.blocks + number * block_size(w);
   Floats total[vectors][R] = {};
   for (int64_t input = 0; input < w.in; input += f.span, at += span_size(kind))
 #pragma GCC unroll 1
-    for (int vector = 0; vector < vectors; vector += at_once) {
-      constexpr int64_t size = span_size(kind) / vectors * at_once;
-      if (waits_for_memory) fetch(at + vector / at_once * size, size, f.each == 16 ? 2 * span_size(kind) : 4 << 10);
+    for (int vector = 0; vector < vectors; vector += at_once)
       if constexpr (f.span == group) add_span_of_32<kind, R>(at, vector, input, x, total + vector);
       else add_span_of_256<kind, R>(at, vector, input, x, total + vector);
-    }
   for (int r = 0; r < R && r < count; r++)
     for (int vector = 0; vector < vectors; vector++)
       put(w, to, r, number * block + vector * lanes, total[vector][r]);

@@ -186,9 +186,9 @@ class RoundedRows {
   Room& of(const Weight& part) { return rooms[large(part)]; }
 };
 
-// Asks for what will be read soon, `ahead` of these bytes.
-inline void fetch(const uint8_t* at, int64_t size, int64_t ahead = 4 << 10) {
-  for (int64_t line = 0; line < size; line += 64) __builtin_prefetch(at + line + ahead, 0, 3);
+// Asks for what will be read soon after these bytes.
+inline void fetch(const uint8_t* at, int64_t size) {
+  for (int64_t line = 0; line < size; line += 64) __builtin_prefetch(at + line + (4 << 10), 0, 3);
 }
 
 // The outputs of blocks `from` up to `end` of rounded rows (``whole.cpp``).
