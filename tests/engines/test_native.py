@@ -168,9 +168,9 @@ pair = partial(test_lean.pair, native=True)
 
 
 def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """To what rounding explains: the test after the next says how much that is."""
+    """To what rounding explains, on every processor: the test after the next says how much that is."""
     spread = max(1.0, float(theirs.abs().max()))
-    torch.testing.assert_close(ours / spread, theirs / spread, atol=3e-5, rtol=0)
+    torch.testing.assert_close(ours / spread, theirs / spread, atol=6e-5, rtol=0)
 
 
 @pytest.fixture
