@@ -167,10 +167,10 @@ FAMILIES = {name: (kind, changes | WIDE) for name, (kind, changes) in (test_lean
 pair = partial(test_lean.pair, native=True)
 
 
-def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """To what rounding explains, on every processor: the test after the next says how much that is."""
+def same(ours: torch.Tensor, theirs: torch.Tensor, most: float = 3e-5) -> None:
+    """To what rounding explains: the test after the next says how much that is."""
     spread = max(1.0, float(theirs.abs().max()))
-    torch.testing.assert_close(ours / spread, theirs / spread, atol=6e-5, rtol=0)
+    torch.testing.assert_close(ours / spread, theirs / spread, atol=most, rtol=0)
 
 
 @pytest.fixture
@@ -203,7 +203,8 @@ def test_attention_over_several_pieces_is_that_of_the_module(name, window):
         model.extend(TEXT[:250])
     for begin, end in ((250, 251), (251, 280)):
         same(ours.extend(TEXT[begin:end]), theirs.extend(TEXT[begin:end]))
-        same(ours.forward(*test_lean.TREE), theirs.forward(*test_lean.TREE))
+        # On an Intel Xeon torch's own logits are up to 2.2e-5 from those in float64, and ours 4.3e-5.
+        same(ours.forward(*test_lean.TREE), theirs.forward(*test_lean.TREE), 6e-5)
         for model in (ours, theirs):
             model.keep([0, 2, 5])
     for mine, other in zip(cached(ours), cached(theirs)):

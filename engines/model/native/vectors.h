@@ -166,7 +166,7 @@ template <int most>
 struct Dots {
   static constexpr int words = 1 << 20;  // that can be added
   static constexpr int offset = 0;       // what is taken from the first bytes before they are multiplied
-  // What sums times factors add up to: floats, which are exact up to 2^24, as multiplying integers takes longer.
+  // Sums times factors are added up as floats, which are exact up to 2^24: multiplying integers takes longer.
   using Total = Floats;
   using Factor = Floats;
   Ints found{};
@@ -180,7 +180,7 @@ struct Dots {
     for (int k = 0; k < 4; k++) found += (bytes >> 8 * k & 255) * (with << (24 - 8 * k) >> 24);
 #endif
   }
-  // With the word at a place in all lanes: one instruction, which compilers take for two.
+  // With the word at a place in all lanes, in one instruction: compilers make two of it.
   void add(Ints bytes, const int8_t* at) {
 #if defined(__AVX512VNNI__)
     asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(found) : "v"(bytes), "m"(*(const int32_t*)at));
