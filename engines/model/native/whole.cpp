@@ -6,22 +6,30 @@ namespace {
 // Vectors of outputs that are multiplied together with R rows: an input that was loaded serves all of them, where there
 // are registers for as many sums.
 template <Stored kind, int R>
-constexpr int together_of = registers == 32 && vectors == 2 && (form(kind).span == group || R <= 2) ? 2 : 1;
+constexpr int together_of = registers == 32 && vectors == 2 && (form(kind).span == group || R > 2) ? 2 : 1;
 
-// Asks for a part of what the next spans have at these vectors: little at a time, as few requests can be open.
-template <Stored kind, int at_once, int parts>
-void fetch_part(const uint8_t* at, int vector, int part) {
-  constexpr int64_t size = span_size(kind) * at_once / vectors / parts;
-  fetch(at + (vector / at_once * parts + part) * size, size);
-}
+// What a tile asks for while it reads a block, little at a time, as few requests can be open. Tiles read a block one after
+// another: each asks for its share of what comes after it, so that memory is never idle.
+template <Stored kind, int at_once>
+struct Ahead {
+  static constexpr int parts = form(kind).span / group;
+  const uint8_t* at;
+  int64_t each;  // bytes
+
+  Ahead(const uint8_t* block, int64_t size, int64_t tile, int64_t tiles)
+      : at(block + (tiles - 1 + tile) * size / tiles), each(span_size(kind) * at_once / vectors / parts / tiles) {}
+
+  // Another part of a span was read.
+  void go_on() { fetch(at, each), at += each; }
+};
 
 // For each of R rows, and each of the vectors; their sums stay in registers only where the loop is gone.
 #define OF_ROWS(r) _Pragma("GCC unroll 8") for (int r = 0; r < R; r++)
 #define OF_VECTORS(n) _Pragma("GCC unroll 2") for (int n = 0; n < at_once; n++)
 
 // Products of R rows with vectors of outputs in a span whose inputs share a scale.
-template <Stored kind, int R>
-void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded& x, Floats (*total)[R]) {
+template <Stored kind, int R, class Ahead>
+void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded& x, Ahead& ahead, Floats (*total)[R]) {
   using Sums = Dots<most(kind)>;
   constexpr Form f = form(kind);
   constexpr int at_once = together_of<kind, R>;
@@ -33,7 +41,7 @@ void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded&
   Ints found[at_once][R] = {};
   Sums dots[at_once][R];
   // Without VNNI full tiles wait for arithmetic: prefetching would only take time.
-  if (Sums::words > 1 << 15 || R < tile_rows) fetch_part<kind, at_once, 1>(at, vector, 0);
+  if (Sums::words > 1 << 15 || R < tile_rows) ahead.go_on();
   OF_VECTORS(n) scales[n] = {at, vector + n}, numbers[n] = {at, vector + n};
 #pragma GCC unroll 8
   for (int v = 0; v < 8; v++) {
@@ -62,8 +70,8 @@ void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded&
 
 // The same where small numbers multiply a scale that 256 inputs share. What comes before that scale is made of integers,
 // also where floats hold it: these are exact up to 2^24.
-template <Stored kind, int R>
-void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded& x, Floats (*total)[R]) {
+template <Stored kind, int R, class Ahead>
+void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded& x, Ahead& ahead, Floats (*total)[R]) {
   using Sums = Dots<most(kind)>;
   constexpr Form f = form(kind);
   constexpr int at_once = together_of<kind, R>;
@@ -75,7 +83,7 @@ void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded
   OF_VECTORS(n) scales[n] = {at, vector + n}, numbers[n] = {at, vector + n};
 #pragma GCC unroll 8
   for (int place = 0; place < f.span / group; place++, with += group * R) {
-    fetch_part<kind, at_once, f.span / group>(at, vector, place);
+    ahead.go_on();
     OF_VECTORS(n) asm("" : "+r"(numbers[n].words));  // else the compiler keeps lines that it needs again on the stack
 #pragma GCC unroll 2
     for (int half = 0; half < group / f.each; half++) {
@@ -115,16 +123,18 @@ void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded
 
 // A tile of R rows, or one less, and the outputs of a block.
 template <Stored kind, int R>
-void rounded_block(int64_t count, const Weight& w, const Rounded& x, int64_t number, const Result& to) {
+void rounded_block(int64_t count, const Weight& w, const Rounded& x, int64_t number, int64_t tile, int64_t tiles,
+                   const Result& to) {
   constexpr Form f = form(kind);
   constexpr int at_once = together_of<kind, R>;
   const uint8_t* at = w.blocks + number * block_size(w);
+  Ahead<kind, at_once> ahead(at, block_size(w), tile, tiles);
   Floats total[vectors][R] = {};
   for (int64_t input = 0; input < w.in; input += f.span, at += span_size(kind))
 #pragma GCC unroll 1
     for (int vector = 0; vector < vectors; vector += at_once)
-      if constexpr (f.span == group) add_span_of_32<kind, R>(at, vector, input, x, total + vector);
-      else add_span_of_256<kind, R>(at, vector, input, x, total + vector);
+      if constexpr (f.span == group) add_span_of_32<kind, R>(at, vector, input, x, ahead, total + vector);
+      else add_span_of_256<kind, R>(at, vector, input, x, ahead, total + vector);
   for (int r = 0; r < R && r < count; r++)
     for (int vector = 0; vector < vectors; vector++)
       put(w, to, r, number * block + vector * lanes, total[vector][r]);
@@ -133,12 +143,12 @@ void rounded_block(int64_t count, const Weight& w, const Rounded& x, int64_t num
 template <Stored kind>
 void rounded_blocks(int64_t count, const Weight& w, const RoundedRows& x, int64_t from, int64_t end, const Result& to) {
   for (; from < end; from++)
-    for (int64_t i = 0; i < Tile::number_of(count); i++) {
+    for (int64_t i = 0, tiles = Tile::number_of(count); i < tiles; i++) {
       const Tile own = Tile::at(count, i);
       const auto of = own.width == 1 ? rounded_block<kind, 1> : own.width == 2 ? rounded_block<kind, 2>
                       : own.width == 3 ? rounded_block<kind, 3> : own.width == 4 ? rounded_block<kind, 4>
                       : own.width == 6 ? rounded_block<kind, 6> : rounded_block<kind, 8>;
-      of(own.rows, w, x.tile(w, i), from, {to.y + own.first * to.stride, to.stride, to.added});
+      of(own.rows, w, x.tile(w, i), from, i, tiles, {to.y + own.first * to.stride, to.stride, to.added});
     }
 }
 

@@ -188,7 +188,7 @@ class RoundedRows {
 
 // Asks for what will be read soon after these bytes.
 inline void fetch(const uint8_t* at, int64_t size) {
-  for (int64_t line = 0; line < size; line += 64) __builtin_prefetch(at + line + (4 << 10), 0, 3);
+  for (int64_t line = 0; line < size; line += 64) __builtin_prefetch(at + line + (12 << 10), 0, 3);
 }
 
 // The outputs of blocks `from` up to `end` of rounded rows (``whole.cpp``).
