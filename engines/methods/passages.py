@@ -4,8 +4,8 @@ retrieve."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engines.methods.origins import RETRIEVAL
 from engines.report.events import Origin, Passage
@@ -19,18 +19,22 @@ _NAME = 200  # characters of a document's name that are kept
 _SHOWN = 5  # passages kept with their text
 
 
-@dataclass(frozen=True, slots=True)
-class FoundOrigin(Origin):
-    """An origin whose document is not looked up yet (``described``): most drafts of a lookup are never verified.
+class FoundOrigin(NamedTuple):
+    """An ``Origin`` to be: its document is not looked up yet (``described``), as most drafts of a lookup are never
+    verified.
 
     Attributes:
+        match: as of ``Origin``.
         store: the datastore (``SparseStore`` or ``DenseStore``).
         position: in it, of what is copied; ``weight``: as of ``Passage``.
+        source: as of ``Origin``.
     """
 
-    store: Any = None
-    position: int = 0
-    weight: float = 0.0
+    match: int | None
+    store: Any
+    position: int
+    weight: float
+    source: str = RETRIEVAL.name
 
 
 class FoundOrigins:
@@ -44,7 +48,7 @@ class FoundOrigins:
         """Index of the origin of what begins at a position of a datastore."""
         number = self._known.setdefault((store.name, position), len(self.origins))
         if number == len(self.origins):
-            self.origins.append(FoundOrigin(RETRIEVAL.name, match=match, store=store, position=position, weight=weight))
+            self.origins.append(FoundOrigin(match, store, position, weight))
         return number
 
 
@@ -66,7 +70,7 @@ def described(tree: DraftTree, words: Detokenizer | None, all_of_them: bool = Tr
 
 
 def described_origins(
-    origins: Iterable[Origin], words: Detokenizer | None, shown: int = _SHOWN
+    origins: Iterable[Origin | FoundOrigin], words: Detokenizer | None, shown: int = _SHOWN
 ) -> tuple[list[Origin], list[Passage]]:
     """The same of origins alone; ``shown``: passages at most."""
     out: list[Origin] = []

@@ -167,6 +167,11 @@ def _together(levels: Sequence[Continuations], weights: Sequence[float], length:
     )
 
 
+def together(stores: Sequence[Lookup]) -> Lookup:
+    """Several stores as one; one as it is."""
+    return stores[0] if len(stores) == 1 else MergedStores(stores)
+
+
 class MergedStores:
     """Several stores searched as one (a ``Lookup``): a match is of all those that have the suffix, and
     ``Continuations.stores`` says which one a row is from."""
@@ -189,8 +194,6 @@ class MergedStores:
         """See ``Lookup``; the limit is each store's."""
         parts = [self.stores[i].continuations(one, length, limit) for i, one in match.where]
         found = parts[0] if len(parts) == 1 else merge(parts)
-        if len(self.stores) == 1:
-            return found
         return replace(found, stores=np.array([i for i, _ in match.where], np.int32)[found.stores])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from engines.core.outcome import Outcome
 from engines.core.tree import DraftTree
-from engines.datastores.search.continuations import Continuations, Lookup, MergedStores, collect, merge
+from engines.datastores.search.continuations import Continuations, Lookup, collect, merge, together
 from engines.datastores.search.trie import heaviest
 from engines.methods.shared.conversation import Conversation
 from engines.methods.shared.found_tree import from_conversation, from_stores
@@ -65,7 +65,7 @@ class FromStores:
     """From sparse datastores, in one go (as the paper does with REST's)."""
 
     def __init__(self, stores: Sequence[SparseStore], search: SuffixSearch) -> None:
-        self.together, self.search = MergedStores(stores), search
+        self.stores, self.together, self.search = stores, together(stores), search
 
     def start(self, outcome: Outcome) -> None:
         """Touch the datastores: reading them from disk counts as prefill."""
@@ -77,7 +77,7 @@ class FromStores:
         found = self.search.after(self.together, context, min(size.length, size.depth))
         seconds = perf_counter() - clock
         chosen = heaviest(found, size.nodes)
-        return RetrievalTree(from_stores(found, chosen, self.together.stores, seconds))
+        return RetrievalTree(from_stores(found, chosen, self.stores, seconds))
 
 
 class FromContext:

@@ -33,10 +33,13 @@ class Rest(Drafter):
         self, resources: Resources, *, budget: str, c: int, length: int, n_max: int, n_min: int, select: str,
         samples: int, fraction: float,
     ) -> None:
+        from engines.datastores.search.continuations import together
+
         super().__init__(resources, budget)
         in_order(n_min=n_min, n_max=n_max)
         self.stores: list[SparseStore] = resources.open_datastores.sparse(resources.datastores, fraction)
         self.searches(self.stores)
+        self.together = together(self.stores)
         self.c, self.length, self.n_max, self.n_min = c, length, n_max, n_min
         self.select, self.samples = select, samples
 
@@ -63,8 +66,5 @@ class Rest(Drafter):
 
     def _lookup(self, context: Sequence[int], length: int) -> Continuations | None:
         """What followed the longest match; where several datastores have it, all of them together."""
-        from engines.datastores.search.continuations import MergedStores
-
-        together = MergedStores(self.stores)
-        match = together.longest(context, self.n_max, self.n_min)
-        return together.continuations(match, length, self.samples) if match else None
+        match = self.together.longest(context, self.n_max, self.n_min)
+        return self.together.continuations(match, length, self.samples) if match else None
