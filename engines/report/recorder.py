@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from engines.core.lossless_laws import Law, Verdict
 from engines.core.outcome import Outcome, Stop
 from engines.core.sampling import softmax, to_numpy
 from engines.core.tree import DraftTree, depths
+from engines.model.native import loaded
 from engines.report.events import Choice, Draft, Emitted, Finished, Kind, Prefilled, Round, Verified
 
 TOP = 3  # of the target's likeliest tokens at a position, how many are kept for display
@@ -143,18 +145,30 @@ def summarise(rows: Sequence[np.ndarray], tokens: Sequence[int], k: int) -> list
         tokens: one a row, whose probability is asked for; further rows are left out.
         k: how many of the likeliest.
     """
-    rows = rows[: len(tokens)]
-    # most of the time goes to code that the forward pass has driven out of the caches: one operation for all rows
-    probs = torch.softmax(torch.from_numpy(np.stack(rows) if len(rows) > 1 else rows[0][None]), -1).numpy()
-    found = []
-    for row, token, shares in zip(rows, tokens, probs):
-        top = _largest(row, max(k, 2))
-        best, value = top[0]
-        share = shares.item(best)
+    rows, found = rows[: len(tokens)], []
+    for row, token, (top, share) in zip(rows, tokens, _likeliest(rows, max(k, 2))):
+        value = top[0][1]
         favourites = [(t, math.exp(v - value) * share) for t, v in top[:k]]
         lead = float(value - top[1][1]) if len(top) > 1 else math.inf if len(row) > 1 else 0.0
         found.append(RowSummary(math.exp(row[token] - value) * share, favourites, lead))
     return found
+
+
+def _likeliest(rows: Sequence[np.ndarray], k: int) -> list[tuple[list[tuple[int, np.float32]], float]]:
+    """Of each row the ids and values of the ``k`` largest entries (``_largest``), and the probability of the first."""
+    if loaded.code is not None:
+        return [_natively(np.ascontiguousarray(row), k) for row in rows]
+    # most of the time goes to code that the forward pass has driven out of the caches: one operation for all rows
+    probs = torch.softmax(torch.from_numpy(np.stack(rows) if len(rows) > 1 else rows[0][None]), -1).numpy()
+    found = [_largest(row, k) for row in rows]
+    return [(top, shares.item(top[0][0])) for top, shares in zip(found, probs)]
+
+
+def _natively(row: np.ndarray, k: int) -> tuple[list[tuple[int, np.float32]], float]:
+    """The same of one row in native code, in a fifth of the time."""
+    which, total = (ctypes.c_int64 * k)(), ctypes.c_double()
+    count = loaded.code.native_likeliest(row.__array_interface__["data"][0], len(row), k, which, ctypes.byref(total))
+    return [(token, row[token]) for token in which[:count]], 1 / total.value
 
 
 def _largest(row: np.ndarray, k: int) -> list[tuple[int, np.float32]]:

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from engines import methods
 from engines.core.lossless_laws import Exact, Rejection
-from engines.core.sampling import Sampling, to_numpy
+from engines.core.sampling import Sampling, softmax, to_numpy
 from engines.core.tree import DraftTree
 from engines.errors import RunFailed
 from engines.laws.block_verification import BlockVerification
 from engines.laws.lossy_laws import Redraw, Typical
 from engines.methods.drafter import Drafter, Resources
+from engines.model.native import loaded, native_code
 from engines.randomness import GumbelNoise, SeededRng
 from engines.report.recorder import summarise
 from tests.engines.toys import (
@@ -341,8 +342,16 @@ ROWS = st.integers(1, 9).flatmap(
 )
 
 
+@pytest.fixture(params=["native", "plain"], scope="module")
+def summaries(request):
+    """Rows are summarised in native code, or without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loaded, "code", native_code.library() if request.param == "native" else None)
+        yield
+
+
 @given(rows=ROWS, k=st.integers(1, 4), data=st.data())
-def test_summaries_of_many_rows_are_those_of_each(rows, k, data):
+def test_summaries_of_many_rows_are_those_of_each(summaries, rows, k, data):
     """Ties, filtered entries, a single token, more favourites asked for than there are."""
     tokens = [data.draw(st.integers(0, len(row) - 1)) for row in rows]
     arrays = [np.array(row, np.float32) for row in rows]
@@ -357,6 +366,21 @@ def test_summaries_of_many_rows_are_those_of_each(rows, k, data):
         assert seen.prob == pytest.approx(probs[token], rel=1e-5)
         ranked = sorted(row, reverse=True)
         assert seen.lead == (ranked[0] - ranked[1] if len(row) > 1 else 0.0)
+
+
+@pytest.mark.parametrize("width", [130, 4099])
+@pytest.mark.parametrize("filtered", [0.0, 0.9])
+def test_summaries_of_wide_rows(summaries, width, filtered):
+    """Rows of several vectors and some numbers more, with ties."""
+    rng = np.random.default_rng(width)
+    row = rng.normal(0, 5, width).round(1).astype(np.float32)
+    row[rng.random(width) < filtered] = -np.inf
+    (seen,) = summarise([row], [7], 3)
+    order, probs = np.argsort(-row, kind="stable")[:3], softmax(row)
+    assert [t for t, _ in seen.top] == order.tolist()
+    assert [p for _, p in seen.top] == pytest.approx(probs[order].tolist(), rel=1e-5)
+    assert seen.prob == pytest.approx(probs[7], rel=1e-5)
+    assert seen.lead == row[order[0]] - row[order[1]]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

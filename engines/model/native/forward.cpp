@@ -390,6 +390,39 @@ void native_reorder(
   });
 }
 
+// Of a row [count] the `most` largest numbers, 16 at most, of equal ones the first: which, and how many are above minus
+// infinity. total: e^(number - the largest) of all, summed in one order.
+int64_t native_likeliest(const float* row, int64_t count, int64_t most, int64_t* which, double* total) {
+  constexpr int64_t some = 8 * lanes;
+  float values[16];
+  int64_t found = 0, i = 0;
+  const auto look = [&](int64_t number) {
+    const float value = row[number];
+    if (!(value > (found < most ? -INFINITY : values[most - 1]))) return;
+    found = std::min(found + 1, most);
+    int64_t at = found - 1;
+    for (; at > 0 && value > values[at - 1]; at--) values[at] = values[at - 1], which[at] = which[at - 1];
+    values[at] = value, which[at] = number;
+  };
+  for (; i + some <= count; i += some) {
+    Floats high = load(row + i);
+    for (int64_t k = lanes; k < some; k += lanes) {
+      const Floats other = load(row + i + k);
+      high = chosen(other > high, other, high);
+    }
+    if (found < most || largest(high) > values[most - 1])
+      for (int64_t k = 0; k < some; k++) look(i + k);
+  }
+  for (; i < count; i++) look(i);
+  if (!found) return 0;
+  Floats sums[4] = {};
+  for (i = 0; i + 4 * lanes <= count; i += 4 * lanes)
+    for (int k = 0; k < 4; k++) sums[k] += exponential(load(row + i + k * lanes) - values[0]);
+  *total = sum(sums[0] + sums[1] + (sums[2] + sums[3]));
+  for (; i < count; i++) *total += std::exp(row[i] - values[0]);
+  return found;
+}
+
 // Copies the keys and values of columns, in rising order, to `start` and on. cache [slots][heads][capacity][dim]: keys,
 // in tiles, and values in turn.
 void native_move(float* cache, int64_t slots, int64_t heads, int64_t capacity, int64_t dim, const int64_t* columns,
