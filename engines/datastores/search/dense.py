@@ -13,11 +13,13 @@ import numpy as np
 from engines.datastores.search.ann import ExactIndex, Index, IndexDescription
 from engines.datastores.search.continuations import END
 from engines.datastores.search.indexing import open_index
+from engines.datastores.search.native_lookups import NativeNear
 from engines.datastores.search.reduction import Recipe, Reduction
 from engines.datastores.search.sparse import token_dtype
 from engines.datastores.storage.datastore import Documents, Store
 from engines.datastores.storage.manifest import damaged
 from engines.errors import UsageProblem
+from engines.model.native import loaded
 from engines.progress import Progress, ProgressReporter, no_progress
 from engines.report import encoding
 
@@ -87,6 +89,7 @@ class DenseStore:
         self._positions = self.positions.view("<u4")  # negative ones of a damaged array are beyond the end
         if not fits or {self.keys.shape[1], self.held_out.shape[1]} != {width}:
             raise damaged(store.name, "the arrays of its dense part don't fit together")
+        self._native: NativeNear | None = None
         self.index: Index
         end = self.documents.first(fraction)
         self.size = round(facts.size * end / len(self.tokens))
@@ -126,14 +129,26 @@ class DenseStore:
         neighbours: int = 0,
     ) -> Neighbours:
         """``query`` by a key float32 [d]."""
-        looked_at = 0
         for wider in _WIDER:
             wanted = neighbours or wider * max(self.index.wide, 4 * drafts)
             found = self.index.search(key, neighbours)[0] if neighbours else self.index.candidates(key, wanted)
-            ids, firsts = self._filtered(found, emitted)
-            looked_at = len(found)
-            if neighbours or len(ids) >= drafts or looked_at < wanted:
+            enough = 0 if neighbours or wider == _WIDER[-1] or len(found) < wanted else drafts
+            near = self._near(key, found, emitted, enough, drafts, length, distinct)
+            if near.matching >= enough:
                 break
+        return near
+
+    def _near(
+        self, key: np.ndarray, found: np.ndarray, emitted: int | None, enough: int, drafts: int, length: int,
+        distinct: bool,
+    ) -> Neighbours:
+        """``nearest`` of some keys, by number; it may be without rows where fewer than ``enough`` pass the filter."""
+        if loaded.code is not None:
+            if self._native is None:
+                self._native = NativeNear(self._text, self.vocab_size, self.keys, self._positions)
+            arrays, matching = self._native.after(key, found, emitted, enough, drafts, length, distinct)
+            return Neighbours(*arrays, len(found), matching)
+        ids, firsts = self._filtered(found, emitted)
         scores = self.index.scores(key, ids)
         order = np.lexsort((ids, -scores))
         chosen = order if distinct else order[:drafts]
@@ -142,7 +157,7 @@ class DenseStore:
             rows, counts = _first_of_each(tokens, drafts)
             chosen, tokens = chosen[rows], tokens[rows]
         return Neighbours(
-            tokens, scores[chosen], firsts[chosen].astype(np.int64), ids[chosen], counts, looked_at, len(ids)
+            tokens, scores[chosen], firsts[chosen].astype(np.int64), ids[chosen], counts, len(found), len(ids)
         )
 
     def _filtered(self, ids: np.ndarray, emitted: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -58,6 +58,43 @@ class NativeSearch:
         return tokens, positions
 
 
+class _Keys(ctypes.Structure):
+    """``Keys`` of lookups.cpp."""
+
+    _fields_ = [("numbers", _ANY), ("places", _ANY), ("width", _COUNT), ("count", _COUNT)]
+
+
+class NativeNear:
+    """A text of token ids with keys.
+
+    Args:
+        text, vocabulary: as of ``NativeSearch``.
+        keys: float16 [keys, d]; ``places``: uint32 [keys], of the token after each.
+    """
+
+    def __init__(self, text: np.ndarray, vocabulary: int, keys: np.ndarray, places: np.ndarray) -> None:
+        self._held = text, keys, places
+        self._text = _Text(bytes=_at(text), width=text.itemsize, tokens=len(text), vocabulary=vocabulary)
+        self._keys = _Keys(numbers=_at(keys), places=_at(places), width=keys.shape[1], count=len(keys))
+
+    def after(
+        self, query: np.ndarray, some: np.ndarray, emitted: int | None, enough: int, rows: int, length: int,
+        distinct: bool,
+    ) -> tuple[tuple[np.ndarray, ...], int]:
+        """What followed the nearest to a query float32 [d] of some keys, numbers int64 [n]: the arrays of
+        ``dense.Neighbours``, of at most so many rows, and how many of the keys pass its filter; no rows where these are
+        not ``enough``."""
+        tokens, scores = np.empty((rows, length), np.int32), np.empty(rows, np.float32)
+        positions, keys, counts = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int32)
+        matching = _COUNT()
+        query, some = np.ascontiguousarray(query, np.float32), np.ascontiguousarray(some, np.int64)
+        count = loaded.code.lookup_near(
+            ctypes.byref(self._text), ctypes.byref(self._keys), _at(query), _at(some), len(some),
+            -1 if emitted is None else emitted, enough, rows, length, distinct, _at(tokens), _at(scores),
+            _at(positions), _at(keys), _at(counts), ctypes.byref(matching))
+        return tuple(array[:count] for array in (tokens, scores, positions, keys, counts)), matching.value
+
+
 def heaviest(
     tokens: np.ndarray, weights: np.ndarray | None, nodes: int, least: Sequence[float]
 ) -> tuple[list[int], list[int], list[float], list[int], float]:

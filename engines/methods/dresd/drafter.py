@@ -75,7 +75,7 @@ class DReSD(Drafter):
         self._hidden = to_numpy(self.resources.target.features.latest(LAST)[chosen_row(self._outcome)])
         for store in self.stores:
             near = store.query(self._hidden, context[-1], self.drafts, length, self.distinct, self.neighbours)
-            found += [(float(near.scores[row]), store, near, row) for row in range(len(near))]
+            found += [(score, store, near, row) for row, score in enumerate(near.scores.tolist())]
         found.sort(key=lambda one: -one[0])  # stable: of equals the first datastore's
         return found[: self.drafts]
 

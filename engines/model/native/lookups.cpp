@@ -1,9 +1,12 @@
-// Lookups in a datastore of tokens with a suffix array over them, and the trie of what they find.
+// Lookups in a datastore of tokens with a suffix array over them, and the trie of what they find; and what followed the
+// nearest of some keys.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <vector>
+
+#include "vectors.h"
 
 #define PUBLIC extern "C" __attribute__((visibility("default")))
 
@@ -45,7 +48,17 @@ struct Text {
         return low;
     }
 
-    // A damaged array names no place outside of the text.
+    // The tokens from a place on, END from the end of its document on.
+  void after(int64_t place, int64_t length, int32_t* out, int64_t apart) const {
+    bool ended = false;
+    for (int64_t i = 0; i < length; i++) {
+      const uint32_t token = ended ? 0 : at(std::clamp<int64_t>(place + i, 0, tokens - 1));
+      ended = ended || token >= vocabulary;
+      out[i * apart] = ended ? END : int32_t(token);
+    }
+  }
+
+  // A damaged array names no place outside of the text.
     int64_t place(int64_t rank) const { return std::clamp<int64_t>(order[rank], 0, tokens - 1); }
 
     bool goes_on(int64_t rank, const int64_t* key, int64_t size) const {
@@ -96,6 +109,23 @@ struct Rows {
     }
 };
 
+// Keys of float16 [count][width], with the place of the token after each.
+struct Keys {
+  const uint8_t* numbers;
+  const uint32_t* places;
+  int64_t width, count;
+
+  float times(int64_t key, const float* query) const {
+    const uint8_t* own = numbers + 2 * width * key;
+    Floats sums = {};
+    int64_t i = 0;
+    for (; i + lanes <= width; i += lanes) sums += halves(own + 2 * i) * load(query + i);
+    float found = sum(sums);
+    for (_Float16 half; i < width; i++) std::memcpy(&half, own + 2 * i, 2), found += float(half) * query[i];
+    return found;
+  }
+};
+
 // Nodes in depth-first order, of siblings the heavier first; equal ones by rows.
 std::vector<int32_t> ordered(const std::vector<Node>& nodes, const std::vector<int32_t>& parents) {
     std::vector<std::vector<int32_t>> below(nodes.size() + 1);
@@ -144,15 +174,53 @@ PUBLIC void lookup_rows(const Text* text, int64_t begin, int64_t count, int64_t 
                         int32_t* tokens, int64_t* positions) {
     for (int64_t row = 0; row < rows; row++) {
         int64_t rank = begin + (rows == count ? row : (2 * row + 1) * count / (2 * rows));
-        int64_t place = text->order[rank] + matched;
-        positions[row] = place;
-        bool ended = false;
-        for (int64_t i = 0; i < length; i++) {
-            uint32_t token = ended ? 0 : text->at(std::clamp<int64_t>(place + i, 0, text->tokens - 1));
-            ended = ended || token >= text->vocabulary;
-            tokens[i * rows + row] = ended ? END : int32_t(token);
+        positions[row] = text->order[rank] + matched;
+        text->after(positions[row], length, tokens + row, rows);
+    }
+}
+
+// What follows the nearest of some keys that lead to a token (-1: any), the nearest first: ``tokens`` [rows, length] of
+// at most so many rows. ``distinct``: of those that go on alike the nearest, and in ``counts`` how many there are.
+// ``matching``: how many keys lead there; where these are not ``enough``, nothing is read. Returns the number of rows.
+PUBLIC int64_t lookup_near(const Text* text, const Keys* keys, const float* query, const int64_t* some, int64_t number,
+                           int64_t emitted, int64_t enough, int64_t rows, int64_t length, int64_t distinct,
+                           int32_t* tokens, float* scores, int64_t* positions, int64_t* found, int32_t* counts,
+                           int64_t* matching) {
+    struct Near {
+        float score;
+        int64_t key, place;
+        bool operator<(const Near& other) const {
+            return score != other.score ? score > other.score : key < other.key;
+        }
+    };
+    std::vector<Near> near;
+    const int64_t last = text->tokens - 1;  // a separator; bounds hold in damaged arrays too
+    for (int64_t i = 0; i < number; i++) {
+        int64_t place = std::min<int64_t>(keys->places[some[i]], last);
+        if (emitted >= 0 && text->at(place) != emitted) continue;
+        if (emitted >= 0) place = std::min(place + 1, last);
+        if (text->at(place) < text->vocabulary) near.push_back({0, some[i], place});
+    }
+    *matching = near.size();
+    if (*matching < enough) return 0;
+    for (Near& one : near) one.score = keys->times(one.key, query);
+    std::sort(near.begin(), near.end());
+    std::vector<int32_t> row(length);
+    int64_t count = 0;
+    for (const Near& one : near) {
+        if (!distinct && count == rows) break;
+        text->after(one.place, length, row.data(), 1);
+        int64_t same = distinct ? 0 : count;
+        while (same < count && !std::equal(row.begin(), row.end(), tokens + same * length)) same++;
+        if (same < count) {
+            counts[same]++;
+        } else if (count < rows) {
+            std::copy(row.begin(), row.end(), tokens + count * length);
+            scores[count] = one.score, positions[count] = one.place, found[count] = one.key, counts[count] = 1;
+            count++;
         }
     }
+    return count;
 }
 
 // The heaviest nodes of the trie of sorted rows, at most ``most``, each with its depth's share of the weight, ``least``

@@ -170,6 +170,7 @@ def _opened(file: Path) -> ctypes.CDLL:
     code.native_likeliest.argtypes, code.native_likeliest.restype = [_ANY, _COUNT, _COUNT, _ANY, _ANY], _COUNT
     code.lookup_longest.argtypes, code.lookup_longest.restype = [_ANY, _ANY, _COUNT, _COUNT, _ANY], _COUNT
     code.lookup_rows.argtypes, code.lookup_rows.restype = [_ANY, *[_COUNT] * 5, _ANY, _ANY], None
+    code.lookup_near.argtypes, code.lookup_near.restype = [*[_ANY] * 4, *[_COUNT] * 6, *[_ANY] * 6], _COUNT
     code.lookup_trie.argtypes, code.lookup_trie.restype = [_ANY, _COUNT, *[_ANY] * 6], _COUNT
     _lend_threads(code)
     return code
