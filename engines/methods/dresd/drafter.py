@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
@@ -24,11 +24,24 @@ from engines.report.events import Passage, Retrieval
 if TYPE_CHECKING:
     import numpy as np
 
-    from engines.datastores.search.dense import DenseStore, Neighbours
+    from engines.datastores.search.dense import DenseStore
 
 
 _DROPPED = 3  # neighbours that are shown though they were left out
 _SHARPNESS = 20.0  # of the weights exp(sharpness * similarity), a kernel density as in kNN-LM: the nearest count most
+
+
+class _Found(NamedTuple):
+    """A neighbour: its similarity, its datastore, what followed it from a position on, the number of its key, how many
+    neighbours went on like it, and how many of its datastore's passed the filter."""
+
+    score: float
+    store: DenseStore
+    tokens: list[int]
+    position: int
+    key: int
+    count: int
+    matching: int
 
 
 class DReSD(Drafter):
@@ -62,36 +75,37 @@ class DReSD(Drafter):
         if self.resources.detail:
             tree = described(tree, self.resources.words)
             dropped, keys = self._dropped(context[-1])
-            keys = [near.keys[row] for _, _, near, row in found[: len(tree.retrieval.passages)]] + keys
+            keys = [one.key for one in found[: len(tree.retrieval.passages)]] + keys
             tree.retrieval = replace(tree.retrieval, dropped=dropped, map=self._map(keys))
         return self.budget.prune(tree) if self.budget else tree
 
-    def _neighbours(self, context: Sequence[int], length: int) -> list[tuple[float, DenseStore, Neighbours, int]]:
-        """(similarity, datastore, its answer, row) of the nearest neighbours of the state of the row that produced the
-        last token, in all datastores, the best first."""
+    def _neighbours(self, context: Sequence[int], length: int) -> list[_Found]:
+        """The nearest neighbours of the state of the row that produced the last token, in all datastores, the best
+        first."""
         from engines.core.sampling import to_numpy
 
-        found = []
         self._hidden = to_numpy(self.resources.target.features.latest(LAST)[chosen_row(self._outcome)])
+        return self._nearest(context[-1], length, self.distinct, self.neighbours)[: self.drafts]
+
+    def _nearest(self, emitted: int | None, length: int, distinct: bool, neighbours: int = 0) -> list[_Found]:
+        """The same of the latest search, of each datastore as many."""
+        found = []
         for store in self.stores:
-            near = store.query(self._hidden, context[-1], self.drafts, length, self.distinct, self.neighbours)
-            found += [(score, store, near, row) for row, score in enumerate(near.scores.tolist())]
-        found.sort(key=lambda one: -one[0])  # stable: of equals the first datastore's
-        return found[: self.drafts]
+            near = store.query(self._hidden, emitted, self.drafts, length, distinct, neighbours)
+            columns = (near.tokens, near.positions, near.keys, near.counts)
+            found += [_Found(score, store, *row, near.matching)
+                      for score, *row in zip(near.scores.tolist(), *(column.tolist() for column in columns))]
+        return sorted(found, key=lambda one: -one.score)  # of equals the first datastore's
 
     def _dropped(self, emitted: int) -> tuple[tuple[Passage, ...], list[int]]:
         """Of the nearest keys of all datastores those whose text went on with another token than the one emitted; and
         their numbers."""
-        found = []
-        for store in self.stores:
-            near = store.query(self._hidden, None, self.drafts, 1, distinct=False)
-            found += [(float(near.scores[row]), store, int(near.positions[row]) + 1, near.keys[row])
-                      for row in range(len(near)) if near.tokens[row, 0] != emitted]
-        nearest, origins = sorted(found, key=lambda one: -one[0])[:_DROPPED], FoundOrigins()
-        for score, store, position, _ in nearest:
-            origins.index(store, position, None, score)
+        found = [one for one in self._nearest(None, 1, distinct=False) if one.tokens[0] != emitted]
+        nearest, origins = found[:_DROPPED], FoundOrigins()
+        for one in nearest:
+            origins.index(one.store, one.position + 1, None, one.score)
         _, passages = described_origins(origins.origins, self.resources.words, _DROPPED)
-        return tuple(passages), [key for *_, key in nearest]
+        return tuple(passages), [one.key for one in nearest]
 
     def _map(self, numbers: Sequence[int]) -> tuple[tuple[float, float], ...]:
         """Where these keys of the only datastore lie around that of the present state; () of several datastores, whose
@@ -105,20 +119,18 @@ class DReSD(Drafter):
         directions = np.linalg.svd(around, full_matrices=False)[2][:2]
         return tuple((round(float(x), 4), round(float(y), 4)) for x, y in around @ directions.T)
 
-    def _tree(self, found: list, nodes: int, seconds: float) -> DraftTree:
+    def _tree(self, found: list[_Found], nodes: int, seconds: float) -> DraftTree:
         from engines.methods.shared.weighted_trie import weighted_trie
 
         origins = FoundOrigins()
-        weights = [near.counts[row] * math.exp(_SHARPNESS * (score - found[0][0])) for score, _, near, row in found]
-        rows = [near.tokens[row].tolist() for _, _, near, row in found]
+        weights = [one.count * math.exp(_SHARPNESS * (one.score - found[0].score)) for one in found]
+        rows = [one.tokens for one in found]
         tree = weighted_trie(rows, weights, nodes, self.least_shares(None, max(map(len, rows), default=0), nodes))
-        where = [
-            origins.index(store, int(near.positions[row]), None, score)
-            for score, store, near, row in found[: 1 + max(tree.origin, default=-1)]
-        ]
+        where = [origins.index(one.store, one.position, None, one.score)
+                 for one in found[: 1 + max(tree.origin, default=-1)]]
         tree.origin, tree.origins = [where[row] for row in tree.origin], list(origins.origins)
-        scores = tuple(round(one[0], 4) for one in found)
-        hits = {id(near): near.matching for _, _, near, _ in found}
+        scores = tuple(round(one.score, 4) for one in found)
+        hits = {one.store.name: one.matching for one in found}
         tree.retrieval = Retrieval(seconds=seconds, hits=sum(hits.values()), used=len(found), scores=scores)
         tree.note = DresdNote(neighbours=len(found), similarity=scores[0] if scores else None)
         return tree
