@@ -61,7 +61,7 @@ class NativeSearch:
 class _Keys(ctypes.Structure):
     """``Keys`` of lookups.cpp."""
 
-    _fields_ = [("numbers", _ANY), ("places", _ANY), ("width", _COUNT), ("count", _COUNT)]
+    _fields_ = [("numbers", _ANY), ("places", _ANY), ("width", _COUNT)]
 
 
 class NativeNear:
@@ -75,7 +75,7 @@ class NativeNear:
     def __init__(self, text: np.ndarray, vocabulary: int, keys: np.ndarray, places: np.ndarray) -> None:
         self._held = text, keys, places
         self._text = _Text(bytes=_at(text), width=text.itemsize, tokens=len(text), vocabulary=vocabulary)
-        self._keys = _Keys(numbers=_at(keys), places=_at(places), width=keys.shape[1], count=len(keys))
+        self._keys = _Keys(numbers=_at(keys), places=_at(places), width=keys.shape[1])
 
     def after(
         self, query: np.ndarray, some: np.ndarray, emitted: int | None, enough: int, rows: int, length: int,

@@ -49,16 +49,16 @@ struct Text {
     }
 
     // The tokens from a place on, END from the end of its document on.
-  void after(int64_t place, int64_t length, int32_t* out, int64_t apart) const {
-    bool ended = false;
-    for (int64_t i = 0; i < length; i++) {
-      const uint32_t token = ended ? 0 : at(std::clamp<int64_t>(place + i, 0, tokens - 1));
-      ended = ended || token >= vocabulary;
-      out[i * apart] = ended ? END : int32_t(token);
+    void after(int64_t place, int64_t length, int32_t* out, int64_t apart) const {
+        bool ended = false;
+        for (int64_t i = 0; i < length; i++) {
+            const uint32_t token = ended ? 0 : at(std::clamp<int64_t>(place + i, 0, tokens - 1));
+            ended = ended || token >= vocabulary;
+            out[i * apart] = ended ? END : int32_t(token);
+        }
     }
-  }
 
-  // A damaged array names no place outside of the text.
+    // A damaged array names no place outside of the text.
     int64_t place(int64_t rank) const { return std::clamp<int64_t>(order[rank], 0, tokens - 1); }
 
     bool goes_on(int64_t rank, const int64_t* key, int64_t size) const {
@@ -109,21 +109,21 @@ struct Rows {
     }
 };
 
-// Keys of float16 [count][width], with the place of the token after each.
+// Keys of float16 [keys][width], with the place of the token after each.
 struct Keys {
-  const uint8_t* numbers;
-  const uint32_t* places;
-  int64_t width, count;
+    const uint8_t* numbers;
+    const uint32_t* places;
+    int64_t width;
 
-  float times(int64_t key, const float* query) const {
-    const uint8_t* own = numbers + 2 * width * key;
-    Floats sums = {};
-    int64_t i = 0;
-    for (; i + lanes <= width; i += lanes) sums += halves(own + 2 * i) * load(query + i);
-    float found = sum(sums);
-    for (_Float16 half; i < width; i++) std::memcpy(&half, own + 2 * i, 2), found += float(half) * query[i];
-    return found;
-  }
+    float times(int64_t key, const float* query) const {
+        const uint8_t* own = numbers + 2 * width * key;
+        Floats sums = {};
+        int64_t i = 0;
+        for (; i + lanes <= width; i += lanes) sums += halves(own + 2 * i) * load(query + i);
+        float found = sum(sums);
+        for (_Float16 half; i < width; i++) std::memcpy(&half, own + 2 * i, 2), found += float(half) * query[i];
+        return found;
+    }
 };
 
 // Nodes in depth-first order, of siblings the heavier first; equal ones by rows.

@@ -180,14 +180,6 @@ struct Dots {
     for (int k = 0; k < 4; k++) found += (bytes >> 8 * k & 255) * (with << (24 - 8 * k) >> 24);
 #endif
   }
-  // With the word at a place in all lanes, in one instruction: compilers make two of it.
-  void add(Ints bytes, const int8_t* at) {
-#if defined(__AVX512VNNI__)
-    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(found) : "v"(bytes), "m"(*(const int32_t*)at));
-#else
-    add(bytes, word(at));
-#endif
-  }
   Ints sum() const { return found; }
   static Factor factor(Ints numbers) { return floats(numbers); }
   void move(Factor factor, Total& to) { to = fused(floats(found), factor, to), found = Ints{}; }
@@ -226,7 +218,6 @@ struct Dots {
 #endif
     asm("" : "+x"(found));  // else the compiler reorders the sums and keeps all products on the stack
   }
-  void add(Ints bytes, const int8_t* at) { add(bytes, word(at)); }
   Ints sum() const { return times(factor(Ints{} + 1)); }
   static Factor factor(Ints numbers) { return whole ? numbers : numbers & 0xffff | numbers << 16; }
   void move(Factor factor, Total& to) { to += times(factor), found = Ints{}; }

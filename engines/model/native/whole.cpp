@@ -4,23 +4,24 @@
 namespace {
 
 // Vectors of outputs that are multiplied together with R rows: an input that was loaded serves all of them, where there
-// are registers for as many sums.
+// are registers for as many sums. Spans of 256 are read from memory faster one vector at a time, which decides for few
+// rows.
 template <Stored kind, int R>
 constexpr int together_of = registers == 32 && vectors == 2 && (form(kind).span == group || R > 2) ? 2 : 1;
 
-// What a tile asks for while it reads a block, little at a time, as few requests can be open. Tiles read a block one after
-// another: each asks for its share of what comes after it, so that memory is never idle.
+// What will be read next, asked for little at a time, as few requests can be open. The tiles of a pass read a block one
+// after another, and each asks for its share of what comes after the block: memory is never idle.
 template <Stored kind, int at_once>
-struct Ahead {
+struct Next {
   static constexpr int parts = form(kind).span / group;
   const uint8_t* at;
   int64_t each;  // bytes
 
-  Ahead(const uint8_t* block, int64_t size, int64_t tile, int64_t tiles)
+  Next(const uint8_t* block, int64_t size, int64_t tile, int64_t tiles)
       : at(block + (tiles - 1 + tile) * size / tiles), each(span_size(kind) * at_once / vectors / parts / tiles) {}
 
-  // Another part of a span was read.
-  void go_on() { fetch(at, each), at += each; }
+  // Another part of a span is being read.
+  void ask() { fetch(at, each), at += each; }
 };
 
 // For each of R rows, and each of the vectors; their sums stay in registers only where the loop is gone.
@@ -28,8 +29,8 @@ struct Ahead {
 #define OF_VECTORS(n) _Pragma("GCC unroll 2") for (int n = 0; n < at_once; n++)
 
 // Products of R rows with vectors of outputs in a span whose inputs share a scale.
-template <Stored kind, int R, class Ahead>
-void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded& x, Ahead& ahead, Floats (*total)[R]) {
+template <Stored kind, int R, class Asks>
+void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded& x, Asks& next, Floats (*total)[R]) {
   using Sums = Dots<most(kind)>;
   constexpr Form f = form(kind);
   constexpr int at_once = together_of<kind, R>;
@@ -41,16 +42,15 @@ void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded&
   Ints found[at_once][R] = {};
   Sums dots[at_once][R];
   // Without VNNI full tiles wait for arithmetic: prefetching would only take time.
-  if (Sums::words > 1 << 15 || R < tile_rows) ahead.go_on();
+  if (Sums::words > 1 << 15 || R < tile_rows) next.ask();
   OF_VECTORS(n) scales[n] = {at, vector + n}, numbers[n] = {at, vector + n};
 #pragma GCC unroll 8
   for (int v = 0; v < 8; v++) {
     Ints four[at_once];
     OF_VECTORS(n) four[n] = numbers[n].at(0, v);
     OF_ROWS(r) {
-      const int8_t* input_four = with + (v * R + r) * 4;
-      if constexpr (at_once == 1) dots[0][r].add(four[0], input_four);
-      else OF_VECTORS(n) dots[n][r].add(four[n], word(input_four));
+      const Ints input_four = word(with + (v * R + r) * 4);
+      OF_VECTORS(n) dots[n][r].add(four[n], input_four);
     }
     if ((v + 1) % run == 0)
       OF_VECTORS(n) OF_ROWS(r) found[n][r] += dots[n][r].sum(), dots[n][r] = {};
@@ -70,8 +70,8 @@ void add_span_of_32(const uint8_t* at, int vector, int64_t input, const Rounded&
 
 // The same where small numbers multiply a scale that 256 inputs share. What comes before that scale is made of integers,
 // also where floats hold it: these are exact up to 2^24.
-template <Stored kind, int R, class Ahead>
-void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded& x, Ahead& ahead, Floats (*total)[R]) {
+template <Stored kind, int R, class Asks>
+void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded& x, Asks& next, Floats (*total)[R]) {
   using Sums = Dots<most(kind)>;
   constexpr Form f = form(kind);
   constexpr int at_once = together_of<kind, R>;
@@ -83,7 +83,7 @@ void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded
   OF_VECTORS(n) scales[n] = {at, vector + n}, numbers[n] = {at, vector + n};
 #pragma GCC unroll 8
   for (int place = 0; place < f.span / group; place++, with += group * R) {
-    ahead.go_on();
+    next.ask();
     OF_VECTORS(n) asm("" : "+r"(numbers[n].words));  // else the compiler keeps lines that it needs again on the stack
 #pragma GCC unroll 2
     for (int half = 0; half < group / f.each; half++) {
@@ -95,9 +95,8 @@ void add_span_of_256(const uint8_t* at, int vector, int64_t input, const Rounded
         Ints four[at_once];
         OF_VECTORS(n) four[n] = numbers[n].at(place, half * words + v);
         OF_ROWS(r) {
-          const int8_t* input_four = with + ((half * words + v) * R + r) * 4;
-          if constexpr (at_once == 1) dots[0][r].add(four[0], input_four);
-          else OF_VECTORS(n) dots[n][r].add(four[n], word(input_four));
+          const Ints input_four = word(with + ((half * words + v) * R + r) * 4);
+          OF_VECTORS(n) dots[n][r].add(four[n], input_four);
         }
         if ((v + 1) % run == 0) OF_VECTORS(n) OF_ROWS(r) dots[n][r].move(times[n], found[n][r]);
       }
@@ -128,13 +127,13 @@ void rounded_block(int64_t count, const Weight& w, const Rounded& x, int64_t num
   constexpr Form f = form(kind);
   constexpr int at_once = together_of<kind, R>;
   const uint8_t* at = w.blocks + number * block_size(w);
-  Ahead<kind, at_once> ahead(at, block_size(w), tile, tiles);
+  Next<kind, at_once> next(at, block_size(w), tile, tiles);
   Floats total[vectors][R] = {};
   for (int64_t input = 0; input < w.in; input += f.span, at += span_size(kind))
 #pragma GCC unroll 1
     for (int vector = 0; vector < vectors; vector += at_once)
-      if constexpr (f.span == group) add_span_of_32<kind, R>(at, vector, input, x, ahead, total + vector);
-      else add_span_of_256<kind, R>(at, vector, input, x, ahead, total + vector);
+      if constexpr (f.span == group) add_span_of_32<kind, R>(at, vector, input, x, next, total + vector);
+      else add_span_of_256<kind, R>(at, vector, input, x, next, total + vector);
   for (int r = 0; r < R && r < count; r++)
     for (int vector = 0; vector < vectors; vector++)
       put(w, to, r, number * block + vector * lanes, total[vector][r]);
