@@ -25,8 +25,6 @@ from engines.model.native import loaded
 from tests.datastores.broken_index import BrokenIndex
 from tests.datastores.conftest import Ids, Vocabulary
 
-pytestmark = pytest.mark.usefixtures("lookups")
-
 WIDTH = 24
 
 
@@ -85,6 +83,7 @@ def drafted(neighbours):
     return [[t for t in row if t != END] for row in neighbours.tokens.tolist()]
 
 
+@pytest.mark.usefixtures("lookups")
 @pytest.mark.parametrize("emitted", [None, 3, 7])
 def test_a_query_brings_what_the_definition_says(emitted):
     documents = [*corpus(vocab_size=12), [3, 7], [7, 3], [3], *corpus(vocab_size=12)[:5]]
@@ -115,6 +114,7 @@ def test_neighbours_are_the_same_with_native_code_and_without(monkeypatch, emitt
             assert getattr(found, name).tolist() == getattr(plain, name).tolist(), name
 
 
+@pytest.mark.usefixtures("lookups")
 def test_a_hidden_state_finds_the_place_it_is_from():
     documents = corpus()
     toy = Toy()
@@ -128,6 +128,7 @@ def test_a_hidden_state_finds_the_place_it_is_from():
         assert (place.document, place.offset) == (3, i + 2)
 
 
+@pytest.mark.usefixtures("lookups")
 def test_drafts_end_with_their_document_and_equal_ones_are_one():
     documents = [[1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 5, 6], [9, 8]]
     store = dense(documents, Toy(10), vocab_size=10, recipe=Recipe(0))
@@ -140,6 +141,7 @@ def test_drafts_end_with_their_document_and_equal_ones_are_one():
     assert len(store.query(key, 10**6)) == 0
 
 
+@pytest.mark.usefixtures("lookups")
 def test_neighbours_are_searched_more_widely_where_the_filter_leaves_too_few():
     random = np.random.default_rng(0)
     documents = [[1, 2, int(random.integers(5, 40)), 3] for _ in range(400)] + [[4, 2, 45, 9]] * 3
