@@ -390,11 +390,11 @@ void native_reorder(
   });
 }
 
-// Of a row [count] the `most` largest numbers, 16 at most, of equal ones the first: which, and how many are above minus
-// infinity. total: e^(number - the largest) of all, summed in one order.
+// Of a row [count] the `most` largest numbers, of equal ones the first: which, and how many are above minus infinity.
+// total: e^(number - the largest) of all, summed in one order.
 int64_t native_likeliest(const float* row, int64_t count, int64_t most, int64_t* which, double* total) {
   constexpr int64_t some = 8 * lanes;
-  float values[16];
+  std::vector<float> values(most);
   int64_t found = 0, i = 0;
   const auto look = [&](int64_t number) {
     const float value = row[number];
