@@ -21,7 +21,7 @@ from engines.datastores.storage.catalog import open_store
 from engines.datastores.storage.datastore import Store
 from engines.datastores.storage.manifest import ModelIdentity
 from engines.errors import DatastoreProblem, RunFailed, UsageProblem
-from engines.model.native import loaded
+from engines.model.native import loaded, native_code
 from tests.datastores.broken_index import BrokenIndex
 from tests.datastores.conftest import Ids, Vocabulary
 
@@ -104,10 +104,10 @@ def test_a_query_brings_what_the_definition_says(emitted):
 def test_neighbours_are_the_same_with_native_code_and_without(monkeypatch, emitted, distinct):
     store = dense([*corpus(vocab_size=12), [3, 7], [7, 3], [3]], Toy(12), vocab_size=12)
     for key in store.keys[::23].astype(np.float32):
+        monkeypatch.setattr(loaded, "code", native_code.library())
         found = store.nearest(key, emitted, 8, 5, distinct)
-        with monkeypatch.context() as patch:
-            patch.setattr(loaded, "code", None)
-            plain = store.nearest(key, emitted, 8, 5, distinct)
+        monkeypatch.setattr(loaded, "code", None)
+        plain = store.nearest(key, emitted, 8, 5, distinct)
         assert (found.candidates, found.matching) == (plain.candidates, plain.matching)
         np.testing.assert_allclose(found.scores, plain.scores, atol=1e-5)
         for name in ("tokens", "positions", "keys", "counts"):

@@ -97,6 +97,14 @@ def test_where_there_is_no_room_weights_are_in_memory(model, cache, monkeypatch,
     assert made == len(SIZES) and [len(memory) for memory in found] == SIZES and not [*cache.glob("*")]
 
 
+@pytest.mark.parametrize("worth", [0, 1 << 60])
+def test_each_weight_begins_at_a_line_of_the_caches(model, monkeypatch, worth):
+    monkeypatch.setattr(kept_weights, "WORTH", worth)
+    for _ in range(2):  # made, then as it was kept
+        found, _ = taken(model)
+        assert {memory.ctypes.data % 64 for memory in found} == {0}
+
+
 def test_a_disk_that_fails_meanwhile_says_what_to_do(model, monkeypatch):
     monkeypatch.setattr(kept_weights.os, "writev", lambda *_: 1)
     with pytest.raises(ModelUnavailable, match="cannot be written") as caught:
