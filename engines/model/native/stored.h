@@ -113,14 +113,16 @@ struct Numbers {
   const uint8_t* words;  // of a vector of outputs in a span
 
   Numbers() = default;
+  Numbers(const uint8_t* words) : words(words) {}
   Numbers(const uint8_t* span, int vector) {
     constexpr int in_sixteen = 16 / lanes;
     words = span + words_at(kind) + (vector / in_sixteen * form(kind).words * 16 + vector % in_sixteen * lanes) * 4;
   }
 
-  // Word v of the group at a place in its span. The place has to be a constant: else shifting takes longer.
-  Ints at(int place, int v) const {
-    if constexpr (kind == q8_0) return line(v);
+  // Word v of the group at a place in its span. The place has to be a constant, or its remainder: else shifting takes
+  // longer.
+  Ints at(uint64_t place, int v) const {
+    if constexpr (kind == q8_0) return line(8 * place + v);
     else if constexpr (kind == q4_0 || kind == q4_1) return four(line(v & 3), v);
     else if constexpr (kind == iq4_nl) return listed(four(line(v & 3), v));
     else if constexpr (kind == iq4_xs) return listed(four(line(4 * place + (v & 3)), v));
@@ -143,7 +145,7 @@ struct Numbers {
   }
 
  private:
-  Ints line(int n) const { return load<Ints>(words + n * 64); }
+  Ints line(uint64_t n) const { return load<Ints>(words + n * 64); }
 
   static Ints four(Ints line, int v) { return (v < 4 ? line : line >> 4) & 0x0f0f0f0f; }
 

@@ -142,6 +142,9 @@ inline Ints of_pairs(Ints a, Ints b) {
 #endif
 }
 
+// The lower halves of the lanes of two vectors beside each other.
+inline Ints in_pairs(Ints low, Ints high) { return low & 0xffff | high << 16; }
+
 inline Ints word(const void* at) {
   int32_t found;
   std::memcpy(&found, at, 4);
@@ -161,8 +164,7 @@ inline Ints plus_pairs(Ints total, Ints a, const void* at) {
 
 #if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__)) || !defined(__AVX2__) || \
     (defined(__AVX512F__) && !defined(__AVX512BW__))
-// In each lane a sum of products of four bytes without a sign, `most` at most, with four that have one.
-template <int most>
+// In each lane a sum of products of four bytes without a sign with four that have one.
 struct Dots {
   static constexpr int words = 1 << 20;  // that can be added
   static constexpr int offset = 0;       // what is taken from the first bytes before they are multiplied
@@ -182,9 +184,11 @@ struct Dots {
   }
   Ints sum() const { return found; }
   static Factor factor(Ints numbers) { return floats(numbers); }
-  void move(Factor factor, Total& to) { to = fused(floats(found), factor, to), found = Ints{}; }
+  void move(Factor factor, Total& to) const { to = fused(floats(found), factor, to); }
   static Floats without(Total all, Ints taken) { return all - floats(taken); }
 };
+template <int most>
+using DotsOf = Dots;  // of bytes that are `most` at most
 #else
 // The same without such instructions: a sum of 16 bits in each half of a lane, which has room for so many words.
 template <int most>
@@ -219,13 +223,15 @@ struct Dots {
     asm("" : "+x"(found));  // else the compiler reorders the sums and keeps all products on the stack
   }
   Ints sum() const { return times(factor(Ints{} + 1)); }
-  static Factor factor(Ints numbers) { return whole ? numbers : numbers & 0xffff | numbers << 16; }
-  void move(Factor factor, Total& to) { to += times(factor), found = Ints{}; }
+  static Factor factor(Ints numbers) { return whole ? numbers : in_pairs(numbers, numbers); }
+  void move(Factor factor, Total& to) const { to += times(factor); }
   static Floats without(Total all, Ints taken) { return floats(all - taken); }
 
  private:
   Ints times(Factor factor) const { return whole ? found * factor : of_pairs(found, factor); }
 };
+template <int most>
+using DotsOf = Dots<most <= 15 ? 15 : most <= 31 ? 31 : most <= 63 ? 63 : 255>;
 #endif
 
 inline float sum(Floats v) {
