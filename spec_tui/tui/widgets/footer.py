@@ -4,46 +4,76 @@ from __future__ import annotations
 
 from textual import widgets
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.widgets._footer import FooterKey
 
 from spec_tui.tui.widgets.wrap import cells
 
 _KEPT, _PALETTE = ("escape", "f1"), "-command-palette"
+_Shown = tuple[Binding, bool, str]
+"""A binding, whether it is enabled, its tooltip."""
 
 
 class Footer(widgets.Footer):
-    """Textual's, composed again only when its keys have changed: news of them comes several times a keystroke. Where
-    there is no room for all keys the later ones give way, except those that leave and help."""
+    """Textual's, whose keys change where they stand: news of them comes several times a keystroke, and to make widgets
+    anew takes many times as long. Where there is no room for all keys the later ones give way, except those that leave
+    and help."""
 
-    _composed: tuple | None = None
+    _keys: tuple[int, list[_Shown], list[_Shown]] | None = None
 
     def compose(self) -> ComposeResult:
-        """Textual's keys, as compact as they will be: each would look for its styles twice more to become so."""
-        found = [*super().compose()]
-        for widget in found:
-            compact = self.compact or widget.has_class(_PALETTE)
-            widget.set_reactive(FooterKey.compact, compact)
-            widget.set_class(compact, "-compact", update=False)
-        spare = [widget for widget in found if widget.key not in _KEPT and not widget.has_class(_PALETTE)]
-        while spare and sum(map(_columns, found)) > self.app.size.width:
-            found.remove(spare.pop())
-        yield from found
+        """Nothing: keys come with the news of them."""
+        return ()
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.recompose)
 
     async def recompose(self) -> None:
         """Show the keys that there are now."""
-        keys = [
-            (binding, enabled, tooltip)
-            for _, binding, enabled, tooltip in self.screen.active_bindings.values()
-            if binding.show or binding.key == self.app.COMMAND_PALETTE_BINDING
-        ]
-        if (self.app.size.width, keys) != self._composed:
-            self._composed = self.app.size.width, keys
-            await super().recompose()
+        others: dict[str, _Shown] = {}  # of several keys for an action the first
+        palette: list[_Shown] = []
+        for _, *shown in self.screen.active_bindings.values():
+            if shown[0].show:
+                others.setdefault(shown[0].action, tuple(shown))
+            if shown[0].key == self.app.COMMAND_PALETTE_BINDING:
+                palette = [tuple(shown)]
+        keys = self.app.size.width, [*others.values()], palette
+        if keys != self._keys:
+            self._keys = keys
+            room = self.app.size.width - sum(map(self._columns, palette))
+            await self._show(self._that_fit([*others.values()], room), "")
+            await self._show(palette, _PALETTE)
 
+    def _that_fit(self, keys: list[_Shown], room: int) -> list[_Shown]:
+        """The keys without the last ones, where they need more columns."""
+        spare = [shown for shown in keys if shown[0].key not in _KEPT]
+        while spare and sum(map(self._columns, keys)) > room:
+            keys.remove(spare.pop())
+        return keys
 
-def _columns(key: FooterKey) -> int:
-    """How wide a key is, with the blanks around it."""
-    return cells(key.key_display) + cells(key.description) + 3
+    async def _show(self, keys: list[_Shown], kind: str) -> None:
+        """Make the widgets of a kind those of some keys."""
+        there = [key for key in self.query(FooterKey) if key.has_class(_PALETTE) == bool(kind)]
+        for key, (binding, enabled, tooltip) in zip(there, keys):
+            key.key, key.key_display, key.description = binding.key, self._display(binding), binding.description
+            key.action, key._disabled = binding.action, not enabled
+            key.tooltip = tooltip or binding.description
+            key.set_class(not enabled, "-disabled")
+            key.refresh(layout=True)
+        await self.remove_children(there[len(keys):])
+        await self.mount_all(self._key(*shown, kind) for shown in keys[len(there):])
+
+    def _key(self, binding: Binding, enabled: bool, tooltip: str, kind: str) -> FooterKey:
+        """A widget for a key, as compact as it will be: else it would look for its styles twice more to become so."""
+        key = FooterKey(binding.key, self._display(binding), binding.description, binding.action, disabled=not enabled,
+                        tooltip=tooltip or binding.description, classes=kind)
+        key.set_reactive(FooterKey.compact, bool(kind))
+        key.set_class(bool(kind), "-compact", update=False)
+        return key
+
+    def _display(self, binding: Binding) -> str:
+        return self.app.get_key_display(binding)
+
+    def _columns(self, shown: _Shown) -> int:
+        """How wide a key is, with the blanks around it."""
+        return cells(self._display(shown[0])) + cells(shown[0].description) + 3
