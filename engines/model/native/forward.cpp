@@ -58,10 +58,16 @@ struct Unset : std::unique_ptr<Kind[]> {
   explicit Unset(int64_t size) : std::unique_ptr<Kind[]>(new Kind[size]) {}
 };
 
-// What a product reads is followed by zeros up to the inputs that its weight has.
+// Rows that a product reads [rows][in]: the numbers of each are followed by zeros up to the inputs that the weight has.
+struct Read : Unset<float> {
+  Read(int64_t rows, int64_t in, int64_t numbers) : Unset(rows * in) {
+    for (float* row = get(); numbers < in && rows--; row += in) std::fill(row + numbers, row + in, 0.0f);
+  }
+};
+
 struct Buffers {
   int64_t pieces;
-  std::vector<float> pairs, normed, attended, gated;
+  Read pairs, normed, attended, gated;
   Unset<float> states, gate_up, given, weights, sums;
   RoundedRows rounded;
   Unset<Part> parts;
@@ -70,10 +76,10 @@ struct Buffers {
 
   Buffers(const Model& m, const Rows& rows, int64_t threads)
       : pieces((rows.first + rows.count + piece - 1) / piece),
-        pairs(m.entry ? rows.count * m.entry->in : 0),
-        normed(rows.count * m.layers->qkv.in),
-        attended(rows.count * m.layers->output.in),
-        gated(rows.count * m.layers->down.in),
+        pairs(m.entry ? rows.count : 0, m.entry ? m.entry->in : 0, 2 * m.width),
+        normed(rows.count, m.layers->qkv.in, rows.features && !m.entry ? 2 * m.width : m.width),
+        attended(rows.count, m.layers->output.in, m.heads * m.dim),
+        gated(rows.count, m.layers->down.in, m.mlp),
         states(rows.count * (m.heads + 2 * m.kv_heads) * m.dim),
         gate_up(rows.count * 2 * m.mlp),
         given(rows.count * m.width),
@@ -165,7 +171,7 @@ class Pass {
       if (m.embedding_scale != 1) multiply_by(m.embedding_scale, to, m.width);
       if (rows.features) join_feature(row, to);
     });
-    if (m.entry) multiply(*m.entry, b.pairs.data(), rows.stream, m.width, false);
+    if (m.entry) multiply(*m.entry, b.pairs.get(), rows.stream, m.width, false);
   }
 
   // Of a head: what its layer or the weight before it reads of a row, whose embedding is in its stream.
@@ -191,7 +197,7 @@ class Pass {
     const float* x = rows.last + (rows.first_logits - from) * m.width;
     if (m.head->in > m.width) {  // zeros after each row
       each(kept, [&](int64_t i) { std::copy_n(x + i * m.width, m.width, &b.normed[i * m.head->in]); });
-      x = b.normed.data();
+      x = b.normed.get();
     }
     b.rounded.fill(*m.head, kept, x, member);
     const int64_t blocks = blocks_of(*m.head);
@@ -241,7 +247,7 @@ class Pass {
 
   void attention(const Layer& layer, int64_t index) {
     if (!rows.features || m.entry) norm(layer.norm, layer.qkv.in);
-    multiply(layer.qkv, b.normed.data(), b.states.get(), (m.heads + 2 * m.kv_heads) * m.dim, false);
+    multiply(layer.qkv, b.normed.get(), b.states.get(), (m.heads + 2 * m.kv_heads) * m.dim, false);
     rotate(layer, index);
     attend_all(layer, index);
     each(rows.count * m.heads, [&](int64_t i) {
@@ -251,7 +257,7 @@ class Pass {
       float* out = &b.attended[i / m.heads * layer.output.in + i % m.heads * m.dim];
       join(&b.parts[at], &b.sums[at * m.dim], pieces, m.dim, out);
     });
-    add(layer.output, b.attended.data(), layer.after_norm);
+    add(layer.output, b.attended.get(), layer.after_norm);
   }
 
   // Adds the product of x with a weight to the stream, normalised and scaled where the model does that.
@@ -317,14 +323,14 @@ class Pass {
 
   void mlp(const Layer& layer) {
     norm(layer.mlp_norm, layer.gate_up.in);
-    multiply(layer.gate_up, b.normed.data(), b.gate_up.get(), 2 * m.mlp, false);
+    multiply(layer.gate_up, b.normed.get(), b.gate_up.get(), 2 * m.mlp, false);
     const int64_t of_row = m.mlp / lanes;
     each(rows.count * of_row, [&](int64_t i) {
       const int64_t row = i / of_row, at = i % of_row * lanes;
       const float* gate = &b.gate_up[row * 2 * m.mlp + at];
       store(&b.gated[row * layer.down.in + at], activation(load(gate), m.gelu) * load(gate + m.mlp));
     });
-    add(layer.down, b.gated.data(), layer.after_mlp_norm);
+    add(layer.down, b.gated.get(), layer.after_mlp_norm);
   }
 };
 
