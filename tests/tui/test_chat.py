@@ -709,7 +709,7 @@ async def test_a_letter_meant_for_the_prompt_does_not_cost_the_conversation(sess
 
 
 async def test_a_word_typed_in_the_text_goes_to_the_prompt_whole(session, monkeypatch):
-    monkeypatch.setattr(ChatScreen, "TYPING", 0.15)
+    monkeypatch.setattr(ChatScreen, "TYPING", 30)  # longer than a busy machine takes from one letter to the next
     async with session() as s:
         await s.ask("one", feed=None)
         for word in ("race", "Why is it", "2+2?", "audit é"):
@@ -718,6 +718,12 @@ async def test_a_word_typed_in_the_text_goes_to_the_prompt_whole(session, monkey
             assert s.chat.prompt.text == word and s.chat.focused is s.chat.prompt and s.app.screen is s.chat
             assert not s.client.audits and s.chat.transcript.view == "outcome"
             s.chat.prompt.put("")
+
+
+async def test_a_letter_alone_in_the_text_is_a_key(session, monkeypatch):
+    monkeypatch.setattr(ChatScreen, "TYPING", 0.15)
+    async with session() as s:
+        await s.ask("one", feed=None)
         s.chat.action_text()
         await s.pilot.press("v", "v")  # one letter again and again is no word
         await s.pilot.pause(0.3)
