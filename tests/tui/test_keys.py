@@ -317,6 +317,26 @@ async def test_what_commands_do_is_cut_between_words(session):
             assert not (whole[name][len(words) :][:1].isalnum() and words[-1].isalnum()), line
 
 
+async def test_keys_of_the_footer_change_where_they_stand_and_take_the_mouse(session):
+    async with session() as s:
+        await s.ask("one")
+        before = {key: key.description for key in s.chat.query(FooterKey)}
+        await s.pilot.press("escape")
+        await s.pilot.pause()
+        after = [*s.chat.query(FooterKey)]
+        assert any(before.get(key, key.description) != key.description for key in after)
+        shown = {key.description: key for key in after}
+        assert all(key.region.width == len(key.key_display) + len(key.description) + 3
+                   for key in after if not key.has_class("-command-palette"))
+        was = s.chat.transcript.view
+        await s.pilot.click(shown["View"])
+        await s.pilot.pause()
+        assert s.chat.transcript.view != was
+        await s.pilot.click(shown["Prompt"])
+        await s.pilot.pause()
+        assert s.chat.focused is s.chat.prompt
+
+
 @pytest.mark.parametrize("width", [60, 80])
 async def test_keys_that_have_no_room_are_left_out_whole(session, width):
     """At the foot of a screen, and in the frame of a dialog: help and the way out stay."""
