@@ -150,6 +150,17 @@ class Pass {
     member.sync();
   }
 
+  // Calls use(from, end) for all blocks: most of them are shared out beforehand, the last ones go to whoever is free, as a
+  // core may be slower than another for a while.
+  template <class Use>
+  void each_block(int64_t blocks, Use use) {
+    const int64_t members = member.team.members, left = blocks / (8 * members) * members, shared = blocks - left;
+    use(member.from(shared), member.to(shared));
+    for (int64_t i; (i = member.team.next(2 * members)) < 2 * members;)
+      if (const int64_t from = shared + left * i / (2 * members), end = shared + left * (i + 1) / (2 * members); from < end)
+        use(from, end);
+  }
+
   // Calls use(row, head) for all. One member takes all rows of a head whose keys lie in one tile: no two members write
   // to one line of the cache.
   template <class Use>
@@ -200,8 +211,9 @@ class Pass {
       x = b.normed.get();
     }
     b.rounded.fill(*m.head, kept, x, member);
-    const int64_t blocks = blocks_of(*m.head);
-    product(kept, *m.head, {x, b.rounded}, member.from(blocks), member.to(blocks), {rows.logits, m.head->out, false});
+    each_block(blocks_of(*m.head), [&](int64_t first, int64_t end) {
+      product(kept, *m.head, {x, b.rounded}, first, end, {rows.logits, m.head->out, false});
+    });
     if (m.logit_scale == 1 && m.logit_cap == 0) return;
     member.sync();
     each(kept, [&](int64_t i) {
@@ -239,9 +251,10 @@ class Pass {
   }
 
   void multiply(const Weight& w, const float* x, float* y, int64_t stride, bool added) {
-    const int64_t blocks = blocks_of(w);
     b.rounded.fill(w, rows.count, x, member);
-    product(rows.count, w, {x, b.rounded}, member.from(blocks), member.to(blocks), {y, stride, added});
+    each_block(blocks_of(w), [&](int64_t first, int64_t end) {
+      product(rows.count, w, {x, b.rounded}, first, end, {y, stride, added});
+    });
     member.sync();
   }
 
