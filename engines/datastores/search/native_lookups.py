@@ -1,5 +1,6 @@
-"""Lookups in native code (``lookups.cpp``), where a model has loaded it: a search in a sparse datastore, and the trie
-of what was found. ``sparse`` and ``trie`` find the same without it."""
+"""Lookups in native code (``lookups.cpp``), where a model has loaded it: a search in a sparse datastore, the trie of
+what was found, and what followed the nearest keys of a dense one. ``sparse``, ``trie`` and ``dense`` find the same
+without it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-// Products of rounded rows with what is stored as integers. Numbers are read as they are stored where most files have
-// them so; those of other kinds become bytes first, in the nearest cache. Kinds that are read in one way share the code.
+// Products of rounded rows with weights that are stored as integers. Kinds whose numbers are stored in the same way share
+// the code. Rarer kinds, and Q6_K, are unpacked to bytes in the nearest cache first.
 #include "whole.h"
 
 namespace {
@@ -18,7 +18,7 @@ constexpr Stored read_as(Stored kind) {
 
 constexpr bool becomes_bytes(Stored kind) { return read_as(kind) == q8_0 && kind != q8_0; }
 
-// What the code of a product depends on, of all that a kind is.
+// The properties of a kind that the code of its products depends on.
 template <int span_, int each_, Stored read_, class Sums_>
 struct Way {
   static constexpr int span = span_, each = each_ ? each_ : span_, smalls = stretch / each;
@@ -47,7 +47,7 @@ struct Stretch {
   }
 };
 
-// What will be read, asked for little at a time, as few requests can be open.
+// Prefetches what will be read, a little at a time, as few requests can be open.
 struct Ahead {
   const uint8_t* at;
   int64_t each;  // bytes
@@ -227,7 +227,7 @@ void rounded_blocks(int64_t count, const Weight& w, const RoundedRows& x, int64_
   const int64_t tiles = Tile::number_of(count), size = span_size(kind);
   std::vector<Work> work(tiles);
   for (int64_t i = 0; i < tiles; i++) work[i].own = Tile::at(count, i), work[i].x = x.tile(w, i);
-  // How often more is asked for in a span.
+  // How many prefetches there are in a span.
   const int64_t asks = (tiles * (vectors / at_once) + (becomes_bytes(kind) ? vectors : 0)) * (Way::span / group);
   Stretch<Way> some;
   for (; from < end; from++) {

@@ -15,14 +15,14 @@ _Shown = tuple[Binding, bool, str]
 
 
 class Footer(widgets.Footer):
-    """Textual's, whose keys change where they stand: news of them comes several times a keystroke, and to make widgets
-    anew takes many times as long. Where there is no room for all keys the later ones give way, except those that leave
-    and help."""
+    """Textual's footer, which updates its widgets in place: bindings change several times a keystroke, and mounting new
+    widgets takes many times as long. Where there is no room for all keys, the last ones are left out, except those that
+    leave and help."""
 
     _keys: tuple[int, list[_Shown], list[_Shown]] | None = None
 
     def compose(self) -> ComposeResult:
-        """Nothing: keys come with the news of them."""
+        """Nothing yet: ``recompose`` adds the keys when the bindings are known."""
         return ()
 
     def on_resize(self) -> None:
@@ -30,19 +30,19 @@ class Footer(widgets.Footer):
 
     async def recompose(self) -> None:
         """Show the keys that there are now."""
-        others: dict[str, _Shown] = {}  # of several keys for an action the first
+        others: dict[str, _Shown] = {}  # the first key of each action
         palette: list[_Shown] = []
-        for _, *shown in self.screen.active_bindings.values():
-            if shown[0].show:
-                others.setdefault(shown[0].action, tuple(shown))
-            if shown[0].key == self.app.COMMAND_PALETTE_BINDING:
-                palette = [tuple(shown)]
+        for _, binding, enabled, tooltip in self.screen.active_bindings.values():
+            if binding.show:
+                others.setdefault(binding.action, (binding, enabled, tooltip))
+            if binding.key == self.app.COMMAND_PALETTE_BINDING:
+                palette = [(binding, enabled, tooltip)]
         keys = self.app.size.width, [*others.values()], palette
         if keys != self._keys:
             self._keys = keys
             room = self.app.size.width - sum(map(self._columns, palette))
-            await self._show(self._that_fit([*others.values()], room), "")
-            await self._show(palette, _PALETTE)
+            await self._show(self._that_fit([*others.values()], room), palette=False)
+            await self._show(palette, palette=True)
 
     def _that_fit(self, keys: list[_Shown], room: int) -> list[_Shown]:
         """The keys without the last ones, where they need more columns."""
@@ -51,9 +51,9 @@ class Footer(widgets.Footer):
             keys.remove(spare.pop())
         return keys
 
-    async def _show(self, keys: list[_Shown], kind: str) -> None:
-        """Make the widgets of a kind those of some keys."""
-        there = [key for key in self.query(FooterKey) if key.has_class(_PALETTE) == bool(kind)]
+    async def _show(self, keys: list[_Shown], palette: bool) -> None:
+        """Update the widgets of the palette's key or of the others; mount or remove some where their number changes."""
+        there = [key for key in self.query(FooterKey) if key.has_class(_PALETTE) == palette]
         for key, (binding, enabled, tooltip) in zip(there, keys):
             key.key, key.key_display, key.description = binding.key, self._display(binding), binding.description
             key.action, key._disabled = binding.action, not enabled
@@ -61,14 +61,14 @@ class Footer(widgets.Footer):
             key.set_class(not enabled, "-disabled")
             key.refresh(layout=True)
         await self.remove_children(there[len(keys):])
-        await self.mount_all(self._key(*shown, kind) for shown in keys[len(there):])
+        await self.mount_all(self._key(*shown, palette) for shown in keys[len(there):])
 
-    def _key(self, binding: Binding, enabled: bool, tooltip: str, kind: str) -> FooterKey:
-        """A widget for a key, as compact as it will be: else it would look for its styles twice more to become so."""
+    def _key(self, binding: Binding, enabled: bool, tooltip: str, palette: bool) -> FooterKey:
+        """A widget for a key. It is made compact before it is mounted: later this would apply its styles twice more."""
         key = FooterKey(binding.key, self._display(binding), binding.description, binding.action, disabled=not enabled,
-                        tooltip=tooltip or binding.description, classes=kind)
-        key.set_reactive(FooterKey.compact, bool(kind))
-        key.set_class(bool(kind), "-compact", update=False)
+                        tooltip=tooltip or binding.description, classes=_PALETTE if palette else "")
+        key.set_reactive(FooterKey.compact, palette)
+        key.set_class(palette, "-compact", update=False)
         return key
 
     def _display(self, binding: Binding) -> str:
