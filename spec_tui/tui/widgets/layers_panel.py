@@ -88,8 +88,8 @@ def rows(look: LayersView, width: int, height: int, detailed: bool = True) -> li
     head = title_row(width, "layers", fit(_title(look), max(0, width - 12)).rstrip())
     layers = look.shown
     if layers is None:
-        said = _nothing(look, width)
-        return [head, *said, *[BLANK] * max(0, height - 2 - len(said)), _hint(look, width)][:height]
+        said, hint = _nothing(look, width), _hint(look, width) if drafts_itself(look.engine) else BLANK
+        return [head, *said, *[BLANK] * max(0, height - 2 - len(said)), hint][:height]
     # What it comes to, then the scale, the keys, the counts, the legend; shown in another order.
     numbers = [(2, row) for row in scale(look.payoff, width)] if detailed else []
     foot = [(1, verdict(look, width)), *numbers, (3, _hint(look, width)), (0, [(counts(look, width), "muted")]),
