@@ -145,30 +145,31 @@ def summarise(rows: Sequence[np.ndarray], tokens: Sequence[int], k: int) -> list
         tokens: one a row, whose probability is asked for; further rows are left out.
         k: how many of the likeliest.
     """
-    rows, found = rows[: len(tokens)], []
-    for row, token, (top, share) in zip(rows, tokens, _likeliest(rows, max(k, 2))):
-        value = top[0][1]
-        favourites = [(t, math.exp(v - value) * share) for t, v in top[:k]]
-        lead = float(value - top[1][1]) if len(top) > 1 else math.inf if len(row) > 1 else 0.0
-        found.append(RowSummary(math.exp(row[token] - value) * share, favourites, lead))
+    rows = rows[: len(tokens)]
+    if loaded.code is not None:
+        return _natively([np.ascontiguousarray(row) for row in rows], tokens, k)
+    # most of the time goes to code that the forward pass has driven out of the caches: one operation for all rows
+    probs = torch.softmax(torch.from_numpy(np.stack(rows)), -1).numpy()
+    found = []
+    for row, token, shares in zip(rows, tokens, probs):
+        top = _largest(row, max(k, 2))
+        lead = float(top[0][1] - top[1][1]) if len(top) > 1 else math.inf if len(row) > 1 else 0.0
+        found.append(RowSummary(shares.item(token), [(t, shares.item(t)) for t, _ in top[:k]], lead))
     return found
 
 
-def _likeliest(rows: Sequence[np.ndarray], k: int) -> list[tuple[list[tuple[int, np.float32]], float]]:
-    """Of each row the ids and values of the ``k`` largest entries (``_largest``), and the probability of the first."""
-    if loaded.code is not None:
-        return [_natively(np.ascontiguousarray(row), k) for row in rows]
-    # most of the time goes to code that the forward pass has driven out of the caches: one operation for all rows
-    probs = torch.softmax(torch.from_numpy(np.stack(rows) if len(rows) > 1 else rows[0][None]), -1).numpy()
-    found = [_largest(row, k) for row in rows]
-    return [(top, shares.item(top[0][0])) for top, shares in zip(found, probs)]
-
-
-def _natively(row: np.ndarray, k: int) -> tuple[list[tuple[int, np.float32]], float]:
-    """The same of one row in native code, in less than half the time where a vocabulary is large."""
-    which, total = (ctypes.c_int64 * k)(), ctypes.c_double()
-    count = loaded.code.native_likeliest(row.__array_interface__["data"][0], len(row), k, which, ctypes.byref(total))
-    return [(token, row[token]) for token in which[:count]], 1 / total.value
+def _natively(rows: Sequence[np.ndarray], tokens: Sequence[int], k: int) -> list[RowSummary]:
+    """The same in native code, in a fraction of the time where a vocabulary is large."""
+    count, most = len(rows), max(k, 2)
+    pointers = (ctypes.c_void_p * count)(*[row.__array_interface__["data"][0] for row in rows])
+    which, asked = (ctypes.c_int64 * (count * most))(), (ctypes.c_int64 * count)(*tokens)
+    shares, chance, lead = (ctypes.c_double * (count * most))(), (ctypes.c_double * count)(), (ctypes.c_float * count)()
+    loaded.code.native_summaries(pointers, count, len(rows[0]), asked, most, which, shares, chance, lead)
+    found = []
+    for prob, ahead, at in zip(chance, lead, range(0, count * most, most)):
+        top = [(token, share) for token, share in zip(which[at : at + k], shares[at : at + k]) if token >= 0]
+        found.append(RowSummary(prob, top, ahead))
+    return found
 
 
 def _largest(row: np.ndarray, k: int) -> list[tuple[int, np.float32]]:

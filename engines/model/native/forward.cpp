@@ -347,6 +347,44 @@ class Pass {
   }
 };
 
+// Of a row [size] the `most` largest numbers, of equal ones the first, above minus infinity: which, or -1, and their
+// values. Returns the sum of e^(number - the largest) of all, in one order.
+double likeliest(const float* row, int64_t size, int64_t most, int64_t* which, float* values) {
+  constexpr int64_t some = 8 * lanes;
+  std::fill(which, which + most, -1);
+  std::fill(values, values + most, -INFINITY);
+  const auto look = [&](int64_t number) {
+    const float value = row[number];
+    if (!(value > values[most - 1])) return;
+    int64_t at = most - 1;
+    for (; at > 0 && value > values[at - 1]; at--) values[at] = values[at - 1], which[at] = which[at - 1];
+    values[at] = value, which[at] = number;
+  };
+  Floats sums[4] = {};
+  int64_t i = 0;
+  for (; i + some <= size; i += some) {
+    Floats high = load(row + i);
+    for (int64_t k = lanes; k < some; k += lanes) {
+      const Floats other = load(row + i + k);
+      high = chosen(other > high, other, high);
+    }
+    if (largest(high) > values[most - 1]) {
+      const float before = values[0];
+      for (int64_t k = 0; k < some; k++) look(i + k);
+      if (values[0] > before)  // the sums are relative to the largest so far
+        for (Floats& part : sums) part *= std::exp(before - values[0]);
+    }
+    if (which[0] < 0) continue;
+    for (int64_t k = 0; k < 8; k++) sums[k % 4] += exponential(load(row + i + k * lanes) - values[0]);
+  }
+  const float before = values[0];
+  const int64_t rest = i;
+  for (; i < size; i++) look(i);
+  double total = sum(sums[0] + sums[1] + (sums[2] + sums[3])) * std::exp(before - values[0]);
+  for (i = rest; i < size; i++) total += std::exp(row[i] - values[0]);
+  return total;
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -409,37 +447,21 @@ void native_reorder(
   });
 }
 
-// Of a row [count] the `most` largest numbers, of equal ones the first: which, and how many are above minus infinity.
-// total: e^(number - the largest) of all, summed in one order.
-int64_t native_likeliest(const float* row, int64_t count, int64_t most, int64_t* which, double* total) {
-  constexpr int64_t some = 8 * lanes;
+// What `count` rows of logits [size] say. which [count][most]: of the largest numbers, of equal ones the first, and -1
+// after those above minus infinity; shares [count][most]: the probabilities of these; chance [count]: that of the token
+// `asked` for; lead [count]: of the largest number over the second. On one thread: where another program uses a core,
+// waiting for a second one takes longer.
+void native_summaries(const float* const* rows, int64_t count, int64_t size, const int64_t* asked, int64_t most,
+                      int64_t* which, double* shares, double* chance, float* lead) {
   std::vector<float> values(most);
-  int64_t found = 0, i = 0;
-  const auto look = [&](int64_t number) {
-    const float value = row[number];
-    if (!(value > (found < most ? -INFINITY : values[most - 1]))) return;
-    found = std::min(found + 1, most);
-    int64_t at = found - 1;
-    for (; at > 0 && value > values[at - 1]; at--) values[at] = values[at - 1], which[at] = which[at - 1];
-    values[at] = value, which[at] = number;
-  };
-  for (; i + some <= count; i += some) {
-    Floats high = load(row + i);
-    for (int64_t k = lanes; k < some; k += lanes) {
-      const Floats other = load(row + i + k);
-      high = chosen(other > high, other, high);
-    }
-    if (found < most || largest(high) > values[most - 1])
-      for (int64_t k = 0; k < some; k++) look(i + k);
+  for (int64_t i = 0; i < count; i++) {
+    const float* row = rows[i];
+    const double total = likeliest(row, size, most, which + i * most, values.data());
+    const auto share = [&](float value) { return std::exp(double(value - values[0])) / total; };
+    for (int64_t k = 0; k < most; k++) shares[i * most + k] = share(values[k]);
+    chance[i] = share(row[asked[i]]);
+    lead[i] = size > 1 ? values[0] - values[1] : 0;
   }
-  for (; i < count; i++) look(i);
-  if (!found) return 0;
-  Floats sums[4] = {};
-  for (i = 0; i + 4 * lanes <= count; i += 4 * lanes)
-    for (int k = 0; k < 4; k++) sums[k] += exponential(load(row + i + k * lanes) - values[0]);
-  *total = sum(sums[0] + sums[1] + (sums[2] + sums[3]));
-  for (; i < count; i++) *total += std::exp(row[i] - values[0]);
-  return found;
 }
 
 // Copies the keys and values of columns, in rising order, to `start` and on. cache [slots][heads][capacity][dim]: keys,

@@ -165,9 +165,9 @@ def _opened(file: Path) -> ctypes.CDLL:
     code.native_reorder.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_forward.argtypes = [_ANY, _ANY, _COUNT]
     code.native_move.argtypes = [_ANY, *[_COUNT] * 4, _ANY, *[_COUNT] * 2]
-    for name in ("product", "unpack", "rows", "reorder", "forward", "move"):
+    code.native_summaries.argtypes = [_ANY, _COUNT, _COUNT, _ANY, _COUNT, *[_ANY] * 4]
+    for name in ("product", "unpack", "rows", "reorder", "forward", "move", "summaries"):
         getattr(code, f"native_{name}").restype = None
-    code.native_likeliest.argtypes, code.native_likeliest.restype = [_ANY, _COUNT, _COUNT, _ANY, _ANY], _COUNT
     code.lookup_longest.argtypes, code.lookup_longest.restype = [_ANY, _ANY, _COUNT, _COUNT, _ANY], _COUNT
     code.lookup_rows.argtypes, code.lookup_rows.restype = [_ANY, *[_COUNT] * 5, _ANY, _ANY], None
     code.lookup_near.argtypes, code.lookup_near.restype = [*[_ANY] * 4, *[_COUNT] * 6, *[_ANY] * 6], _COUNT
