@@ -13,7 +13,7 @@ from engines.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
-    from engines.datastores.building.corpus import BuildModel
+    from engines.datastores.building.corpus import LoadedModel
     from engines.datastores.search.open_datastores import OpenDatastores
     from engines.datastores.storage.datastore import Store
 
@@ -33,7 +33,7 @@ class DatastoreService:
         UsageProblem, DatastoreProblem, ModelUnavailable, RunFailed: every method, if it cannot do what is asked.
     """
 
-    def __init__(self, model: BuildModel, datastores: OpenDatastores, probe: Probe) -> None:
+    def __init__(self, model: LoadedModel, datastores: OpenDatastores, probe: Probe) -> None:
         self._model, self._datastores, self.probe = model, datastores, probe
 
     def list_datastores(self, removed: str = "") -> DatastoreList:

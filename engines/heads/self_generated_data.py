@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from engines.errors import UsageProblem
 from engines.folders import open_input
@@ -19,22 +19,13 @@ _LARGEST = 512 << 20  # bytes of a file of answers
 _SHORTEST = 8  # tokens of an answer that is trained on
 
 
-class Answering(Protocol):
-    """What answers: a ``Runtime``."""
-
-    target: Any
-    tokenizer: Any
-
-    def run(self, request: Request) -> Iterator[Any]:
-        """One run as events, the last of which has the answer's ``tokens``."""
-
-
 def generate_answers(
-    model: Answering, prompts: Sequence[str], file: Path, engine: str, max_new_tokens: int,
+    model: Any, prompts: Sequence[str], file: Path, engine: str, max_new_tokens: int,
     progress: Callable[[int, int], None],
 ) -> list[Text]:
-    """Greedy answers of an engine to prompts. Those that the file holds are not made again; each is added to it when it
-    is there. Raises UsageProblem: a prompt that cannot be asked, a file that cannot be written."""
+    """Greedy answers of an engine of ``model``, a ``Runtime``, to prompts. Those that the file holds are not made
+    again; each is added to it when it is there. Raises UsageProblem: a prompt that cannot be asked, a file that cannot
+    be written."""
     texts = []
     try:
         _drop_unfinished_line(file)
@@ -63,7 +54,7 @@ def _drop_unfinished_line(file: Path) -> None:
         os.truncate(file, end)
 
 
-def read_answers(model: Answering, file: Path) -> list[Text]:
+def read_answers(model: Any, file: Path) -> list[Text]:
     """Answers that the target wrote elsewhere: lines of JSON, zipped or not, with "prompt", "answer" and, where they
     are known, "temperature" and whether it "ended" by itself. Raises UsageProblem."""
     end = model.tokenizer.eos_token_id

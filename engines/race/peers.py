@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from engines import methods
 from engines.errors import ModelUnavailable, StartCancelled, UsageProblem
@@ -32,28 +32,19 @@ if TYPE_CHECKING:
     from engines.servers.served_model import ServedModel
 
 
-class LoadedPeer(Protocol):
-    """Another that runs a lane in this process, whose events come when it is over, with its own ``token_times``."""
-
-    token_times: TokenTimes | None
-
-    def run(self, request: Request, cancelled: Callable[[], bool] = ...) -> Iterator[RunEvent]: ...
-
-    def memory(self, engine: str, rows: int) -> int: ...
-
-
 class Peers:
     """A racer: each lane runs where its engine is. What was started for it ends with ``close``, or where it is left as
     a context.
 
     Attributes:
-        loaded: others, by the engine of their lanes.
+        loaded: others that run lanes in this process, by the engine of their lanes. Their events come when a run is
+            over, with their own ``token_times``: a ``bench.hf_generate.Generator``.
         token_times: of the last run that ended.
     """
 
     def __init__(self, host: Runtime) -> None:
         self.host = host
-        self.loaded: dict[str, LoadedPeer] = {}
+        self.loaded: dict[str, Any] = {}
         self.token_times: TokenTimes | None = None
         self._open: dict[str, ServedModel] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engines.errors import RunFailed, UsageProblem
 from engines.laws import DEFAULT, LAWS
@@ -41,14 +41,6 @@ Prompt = tuple[tuple[int, ...], tuple[str, ...]]
 """Token ids of a prompt, and their labels."""
 
 
-class Auditor(Protocol):
-    """``engines.runtime.Runtime``."""
-
-    ready: Ready
-
-    def audit(self, answer: Answer, *watched: Callable) -> Audited | None: ...
-
-
 class ServedModel:
     """A model that another program computes, asked as ``engines.runtime.Runtime`` is.
 
@@ -79,10 +71,10 @@ class ServedModel:
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
         self.connection, self.spec, self.options = connection, spec, dict(options or {})
         self._anew = False
-        self._auditor: Callable[[], Auditor] | None = None
+        self._auditor: Callable[[], Any] | None = None
 
-    def audit_with(self, auditor: Callable[[], Auditor]) -> None:
-        """Let answers be checked by a model that has the same weights here; it is loaded for the first."""
+    def audit_with(self, auditor: Callable[[], Any]) -> None:
+        """Let answers be checked by a ``Runtime`` that has the same weights here; it is loaded for the first."""
         self._auditor = auditor
         self.ready = replace(self.ready, capabilities=replace(self.ready.capabilities, audit=True))
 

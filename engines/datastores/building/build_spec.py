@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from engines.datastores.building.corpus import BuildModel, Corpus, Document, Encoder, JoinedCorpus
+from engines.datastores.building.corpus import Corpus, Document, Encoder, JoinedCorpus, LoadedModel
 from engines.datastores.datastore_events import BuildEstimate
 from engines.datastores.search.ann import choose
 from engines.datastores.search.reduction import Recipe
@@ -162,7 +162,7 @@ def unfinished_build(name: str) -> BuildSpec | None:
         return None
 
 
-def open_corpus(spec: BuildSpec, model: BuildModel | None = None, progress: Progress = no_progress) -> Corpus:
+def open_corpus(spec: BuildSpec, model: LoadedModel | None = None, progress: Progress = no_progress) -> Corpus:
     """The text to build from; ``model`` writes the answers.
 
     Raises:
@@ -208,7 +208,7 @@ def _rows(source: str) -> Rows:
     return JsonRows(typed_path(source))
 
 
-def estimate_build(spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: BuildModel | None = None) -> BuildEstimate:
+def estimate_build(spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: LoadedModel | None = None) -> BuildEstimate:
     """An estimate in a fraction of a second: files are sampled, and answers are taken to be as long as they may be."""
     from engines.datastores.building.text_files import TextFiles
 
@@ -256,7 +256,7 @@ def estimate_sparse(corpus: TextFiles, encoder: Encoder, limit: int | None = Non
 
 
 def build(
-    spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: BuildModel | None = None, progress: Progress = no_progress,
+    spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: LoadedModel | None = None, progress: Progress = no_progress,
     fresh: bool = False, replace: bool = False,
 ) -> Store:
     """Build a datastore; an interrupted build of the same continues. Raises UsageProblem, DatastoreProblem, RunFailed:

@@ -13,12 +13,14 @@ from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerp
 
 if TYPE_CHECKING:
     from engines.cost.curve import CostCurve
+    from engines.datastores.search.open_datastores import OpenDatastores
     from engines.model.causal_model import CausalModel
     from engines.request import Request
+    from engines.tokenization import Detokenizer
 
 
-class BuildModel(Protocol):
-    """A loaded model, as far as a build uses it (``engines.runtime.Runtime``).
+class LoadedModel(Protocol):
+    """A loaded model, as far as builds and probes use it (``engines.runtime.Runtime``).
 
     Attributes:
         target: its hidden states become the keys.
@@ -30,6 +32,8 @@ class BuildModel(Protocol):
     tokenizer: Any
     identity: ModelIdentity
     prices: tuple[CostCurve, ...]
+    open_datastores: OpenDatastores
+    words: Detokenizer
 
     def run(self, request: Request) -> Iterator[Any]:
         """Answers a request, as events; the last one is ``Finished``."""

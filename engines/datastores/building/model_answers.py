@@ -11,28 +11,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from engines.datastores.building.corpus import BuildModel, Document
+from engines.datastores.building.corpus import Document, LoadedModel
 from engines.errors import UsageProblem
 from engines.folders import read_input
-from engines.request import Request
 
 _LARGEST = 64 << 20  # bytes of a file of prompts
-
-
-class AnswerSpec(Protocol):
-    """How answers are sampled; a ``build_spec.BuildSpec`` says it."""
-
-    answers: int
-    temperature: float
-    top_p: float
-    max_new_tokens: int
-    system: str
-    with_prompts: bool
-
-    def request(self, prompt: str, number: int = 0) -> Request:
-        """The request for answer ``number`` to a prompt."""
 
 
 class ModelAnswers:
@@ -40,7 +25,7 @@ class ModelAnswers:
 
     Args:
         prompts: each one question.
-        spec: how many answers to each prompt, and how they are sampled.
+        spec: a ``build_spec.BuildSpec``: how many answers to each prompt, and how they are sampled.
 
     Raises:
         UsageProblem: the model cannot be asked one of the prompts; the message says which.
@@ -48,7 +33,7 @@ class ModelAnswers:
 
     unit = "answers"
 
-    def __init__(self, model: BuildModel, prompts: Sequence[str], spec: AnswerSpec) -> None:
+    def __init__(self, model: LoadedModel, prompts: Sequence[str], spec: Any) -> None:
         self._model, self._prompts, self._spec = model, list(prompts), spec
         self.total = len(prompts) * spec.answers
         digest = hashlib.sha256(json.dumps(self._prompts).encode()).hexdigest()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +22,8 @@ from engines.request import Request
 if TYPE_CHECKING:
     import torch
 
+    from engines.datastores.building.corpus import LoadedModel
     from engines.datastores.search.open_datastores import OpenDatastores
-    from engines.datastores.storage.manifest import ModelIdentity
-    from engines.model.causal_model import CausalModel
     from engines.tokenization import Detokenizer
 
 NEEDS = {"sparse": "datastore", "dense": "dense datastore"}
@@ -35,20 +34,7 @@ _LIMITS = {"c": 24, "drafts": 10, "length": 10}  # values of the methods' option
 _NODES = 512  # of a draft
 
 
-class ProbeModel(Protocol):
-    """A loaded model, as far as a probe uses it (``engines.runtime.Runtime``)."""
-
-    target: CausalModel
-    tokenizer: Any
-    identity: ModelIdentity
-    open_datastores: OpenDatastores
-    words: Detokenizer
-
-    def run(self, request: Request) -> Iterator[Any]:
-        """Answers a request, as events; the last one is ``Finished``."""
-
-
-def probe(model: ProbeModel, name: str, text: str, prompt: str | None = None) -> Probed:
+def probe(model: LoadedModel, name: str, text: str, prompt: str | None = None) -> Probed:
     """What would be drafted from each part of a datastore that fits the model. Raises UsageProblem: there is no such
     datastore, or it does not fit; the text has no tokens."""
     context = context_of(model.tokenizer, text, prompt, model.target.vocab_size)
@@ -130,7 +116,7 @@ def context_of(tokenizer: Any, text: str, prompt: str | None, vocab_size: int) -
 
 
 def last_hidden_state(
-    model: ProbeModel, context: Sequence[int], prompt: str | None = None
+    model: LoadedModel, context: Sequence[int], prompt: str | None = None
 ) -> tuple[list[int], np.ndarray]:
     """A context, and the hidden state float32 [H] of the row that produced its last token. Of a text longer than the
     model's context the end is read. If the answer to ``prompt`` has not begun, the context is extended by the target's
