@@ -109,7 +109,7 @@ def add_datastores(name: str, runtime) -> None:
     from dataclasses import replace
 
     from engines import Request
-    from engines.datastores.building.dense_build import build_dense
+    from engines.datastores.building.build_datastore import build_datastore
     from engines.datastores.building.hidden_states import HiddenStates
     from engines.datastores.storage import catalog as places
 
@@ -117,7 +117,7 @@ def add_datastores(name: str, runtime) -> None:
         started, *_, finished = runtime.run(Request(TURN, "autoregressive", max_new_tokens=80))
         corpus = Texts([*started.prompt, *finished.tokens])
         reader = HiddenStates(runtime.target, runtime.identity)
-        build_dense(name, corpus, runtime.tokenizer, reader, kind="both", index="exact")
+        build_datastore(name, corpus, runtime.tokenizer, reader, kind="both", index="exact")
     runtime.ready = replace(runtime.ready, datastores=runtime.open_datastores.searchable())
 
 

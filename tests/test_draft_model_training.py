@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from engines import folders
+from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.corpus import Document
-from engines.datastores.building.sparse_build import build_sparse
 from engines.hub import local_models
 from engines.hub.known_models import known_name, resolve
 from engines.hub.model_source import locate
@@ -177,7 +177,7 @@ class Answered:
 def shipped(work, tmp_path_factory):
     """The tiny draft model as it ships, with its card."""
     folder, tokenizer = tmp_path_factory.mktemp("models"), load_tokenizer(str(work / "target.gguf"))
-    store = build_sparse("held-out", Answered(tokenizer("a tin cat").input_ids), tokenizer, replace=True)
+    store = build_datastore("held-out", Answered(tokenizer("a tin cat").input_ids), tokenizer, replace=True)
     assert run(work, "train", "--resume") == 0
     assert run(work, "ship", "--held-out", store.folder, "--out", folder / "tiny-draft") == 0
     return folder

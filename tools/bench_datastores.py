@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
+from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.corpus import Document, Encoder
-from engines.datastores.building.sparse_build import build_sparse
 from engines.datastores.building.text_files import standard_library
 from engines.datastores.search.dynamic import DynamicStore
 from engines.datastores.search.sparse import SparseStore
@@ -83,7 +83,7 @@ def measure(size: int, count: int) -> list[dict]:
     seconds, tokens = time.perf_counter() - began, sum(map(len, texts))
     rows.append({"what": f"standard library, {corpus.total / 1e6:.1f} MB, to {tokens:,} tokens", "s": seconds})
     began = time.perf_counter()
-    store = SparseStore(build_sparse("bench", Noisy(texts, size, encoder.vocab_size), tokenizer, limit=size))
+    store = SparseStore(build_datastore("bench", Noisy(texts, size, encoder.vocab_size), tokenizer, limit=size))
     rows.append({"what": f"build of {len(store):,} tokens, tokenised", "s": time.perf_counter() - began})
     rows[-1]["bytes a token"] = store.store.manifest.size / len(store)
     asked = queries(store.store.array("tokens"), count, encoder.vocab_size)

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
+from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.corpus import Document, Encoder
-from engines.datastores.building.dense_build import build_dense
 from engines.datastores.search.ann import BACKENDS, ExactIndex, Index, installed
 from engines.datastores.search.dense import DenseStore, mean_reciprocal_rank, recall
 from engines.datastores.search.indexing import build_index, open_index
@@ -145,7 +145,7 @@ def measure(cache: Path, folder: Path, keys: int, count: int) -> list[dict]:
     """Rows of the table for one size."""
     text = Read(cache, keys)
     began = time.perf_counter()
-    store = DenseStore(build_dense("bench", text, text, text, index="exact", replace=True))
+    store = DenseStore(build_datastore("bench", text, text, text, index="exact", replace=True))
     rows = [{"what": f"{len(store):,} keys: all but reading and index", "s": time.perf_counter() - began}]
     hidden, emitted = text.queries(count)
     queries = store.reduction(hidden)

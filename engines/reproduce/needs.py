@@ -11,12 +11,13 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engines.datastores.building import build_spec
 from engines.datastores.building.build_spec import ANSWERS, STANDARD_LIBRARY, BuildSpec, open_corpus
 from engines.datastores.building.corpus import Corpus, Document
 from engines.datastores.datastore_events import BuildEstimate
@@ -73,26 +74,17 @@ class DatastoreBuilder:
         return out
 
     def build(self, wanted: PreparedStore, progress: Progress = no_progress) -> Store:
-        """Build it, or go on with it; opened where it is there. Raises SpecError: see ``build_spec.open_corpus``,
-        ``sparse_build.build_sparse`` and ``dense_build.build_dense``."""
+        """Build it, or go on with it; opened where it is there. Raises SpecError: see ``build_spec.open_corpus`` and
+        ``build_spec.build``."""
         if not wanted.missing:
             return self._runtime.open_datastores.open(wanted.name)
-        from engines.datastores.building.dense_build import build_dense
-        from engines.datastores.building.hidden_states import tokens_before
-        from engines.datastores.building.sparse_build import build_sparse
-
-        need, tokenizer = wanted.need, self._runtime.tokenizer
-        corpus, limit = self._corpus(need, progress), self._tokens(need)
-        if need.kind == "sparse":
-            build_sparse(
-                wanted.name, corpus, tokenizer, limit=limit, document_limit=need.document_limit, progress=progress)
-        else:
-            recipe = Recipe(need.dims, need.z_norm, need.unit_norm)
-            build_dense(
-                wanted.name, corpus, tokenizer, self._states(), kind=need.kind, recipe=recipe, limit=limit,
-                document_limit=need.document_limit, before=tokens_before(corpus, tokenizer), progress=progress,
-            )
-        self._runtime.open_datastores.refresh()
+        need, runtime = wanted.need, self._runtime
+        spec = BuildSpec(  # without sources: it is no build that the user could repeat
+            wanted.name, (), need.kind, limit=self._tokens(need), document_limit=need.document_limit,
+            recipe=_recipe(need))
+        reader = self._states() if spec.needs_model else None
+        build_spec.build(spec, self._corpus(need, progress), runtime.tokenizer, runtime, progress, reader=reader)
+        runtime.open_datastores.refresh()
         return self._runtime.open_datastores.open(wanted.name)
 
     def _tokens(self, need: StoreNeed) -> int | None:
@@ -155,8 +147,6 @@ class DatastoreBuilder:
 
     def _estimate(self, need: StoreNeed) -> BuildEstimate:
         """What building it will take at most."""
-        from engines.datastores.building.dense_build import estimate_dense
-
         price, store = self._runtime.prices[0], self._greedy(need) if need.source == "answers" else None
         tokens, seconds = self._tokens(need), 0.0
         if need.source == "answers":
@@ -165,13 +155,14 @@ class DatastoreBuilder:
             seconds += 0.0 if store else tokens * price.at(1)
         if tokens is None:
             return BuildEstimate(None)
-        size = building = 6 * tokens
+        found = BuildEstimate(tokens, 6 * tokens, 6 * tokens, seconds, upper_bound=True)
         if need.kind != "sparse":
-            rows = price.points[-1][0]
-            more, while_built = estimate_dense(
-                tokens, self._runtime.identity.width, Recipe(need.dims, need.z_norm, need.unit_norm))
-            size, building, seconds = size + more, size + while_built, seconds + tokens * price.at(rows) / rows
-        return BuildEstimate(tokens, size, building, seconds or None, upper_bound=True)
+            found = build_spec.with_dense_part(found, _recipe(need), self._runtime)
+        return replace(found, seconds=found.seconds or None)
+
+
+def _recipe(need: StoreNeed) -> Recipe:
+    return Recipe(need.dims, need.z_norm, need.unit_norm)
 
 
 def _prompts() -> int:

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.corpus import Document
-from engines.datastores.building.sparse_build import build_sparse
 from engines.datastores.search.sparse import SparseStore
 from engines.datastores.storage import catalog
 
@@ -57,4 +57,4 @@ class Ids:
 def sparse(documents, vocab_size=None, name="store"):
     """A sparse store of documents given as token ids, in the place of an earlier one."""
     size = vocab_size or 1 + max(max(d, default=0) for d in documents)
-    return SparseStore(build_sparse(name, Ids(documents), Vocabulary(size), fresh=True, replace=True))
+    return SparseStore(build_datastore(name, Ids(documents), Vocabulary(size), fresh=True, replace=True))

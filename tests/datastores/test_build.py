@@ -18,9 +18,10 @@ import pytest
 from engines.datastores.building import build_journal
 from engines.datastores.building import build_spec as orders
 from engines.datastores.building import sparse_build as building
+from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.build_spec import BuildSpec, estimate_sparse
 from engines.datastores.building.corpus import Document, Encoder, JoinedCorpus
-from engines.datastores.building.sparse_build import build_sparse, suffix_array
+from engines.datastores.building.sparse_build import suffix_array
 from engines.datastores.building.text_files import text_files
 from engines.datastores.search.sparse import SparseStore
 from engines.datastores.storage import catalog, manifest
@@ -78,7 +79,7 @@ def interrupted(name, corpus, tokenizer, at, **options):
     """The same build begun again and again, each attempt stopped a few steps in; how often it was."""
     for attempt in range(1000):
         try:
-            build_sparse(name, corpus, tokenizer, progress=stopping(at + attempt // 3), **options)
+            build_datastore(name, corpus, tokenizer, progress=stopping(at + attempt // 3), **options)
             return attempt
         except Stop:
             assert all(e.unfinished for e in catalog.listing() if e.name == name)
@@ -88,7 +89,7 @@ def interrupted(name, corpus, tokenizer, at, **options):
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 5, 8])
 def test_interrupted_builds_give_the_same_bytes(folder, tokenizer, often, at):
     corpus = text_files([folder])
-    whole = content(build_sparse("whole", corpus, tokenizer).folder)
+    whole = content(build_datastore("whole", corpus, tokenizer).folder)
     assert interrupted("cut", corpus, tokenizer, at) > 2
     assert content(catalog.find("cut")) == whole
     open_store("cut", Encoder(tokenizer).fingerprint).verify()
@@ -96,7 +97,7 @@ def test_interrupted_builds_give_the_same_bytes(folder, tokenizer, often, at):
 
 def test_the_same_bytes_where_little_was_committed_and_in_other_batches(folder, tokenizer, monkeypatch):
     corpus = text_files([folder])
-    whole = content(build_sparse("whole", corpus, tokenizer).folder)
+    whole = content(build_datastore("whole", corpus, tokenizer).folder)
     monkeypatch.setattr(building, "BATCH", 30)
     assert interrupted("cut", corpus, tokenizer, 4)
     assert content(catalog.find("cut")) == whole
@@ -106,23 +107,24 @@ KILLED = """
 import os, sys
 from engines.datastores.building import build_journal
 from engines.datastores.building import sparse_build as build
+from engines.datastores.building.build_datastore import build_datastore
 from tests.datastores.conftest import Ids, Vocabulary
 build.BATCH, build_journal.EVERY, steps = 20, -1.0, iter(range(%d))
 def progress(step):
     if next(steps, None) is None:
         os._exit(9)  # nothing is closed, flushed or unlocked
-build.build_sparse("cut", Ids([[n %% 5] * 30 for n in range(20)]), Vocabulary(5), progress=progress)
+build_datastore("cut", Ids([[n %% 5] * 30 for n in range(20)]), Vocabulary(5), progress=progress)
 """
 
 
 def test_a_build_that_was_killed_is_taken_up(often):
     corpus, tokenizer = Ids([[n % 5] * 30 for n in range(20)]), Vocabulary(5)
-    whole = content(build_sparse("whole", corpus, tokenizer).folder)
+    whole = content(build_datastore("whole", corpus, tokenizer).folder)
     for steps in (5, 11):
         assert subprocess.run([sys.executable, "-c", KILLED % steps], cwd=ROOT).returncode == 9
         assert catalog.listing()[0].unfinished
     seen = []
-    build_sparse("cut", corpus, tokenizer, progress=seen.append)
+    build_datastore("cut", corpus, tokenizer, progress=seen.append)
     assert seen[0].done > 10
     assert content(catalog.find("cut")) == whole
 
@@ -131,7 +133,7 @@ def test_joined_corpora_are_taken_up_inside_any_of_them(tmp_path, folder, tokeni
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "z.txt").write_text("more\n" * 20)
     corpus = JoinedCorpus([text_files([folder]), Ids([[1, 2, 3], [4] * 40]), text_files([tmp_path / "more"])])
-    store = build_sparse("whole", corpus, tokenizer)
+    store = build_datastore("whole", corpus, tokenizer)
     interrupted("cut", corpus, tokenizer, 2)
     assert content(catalog.find("cut")) == content(store.folder)
     documents = SparseStore(store).documents
@@ -142,8 +144,8 @@ def test_joined_corpora_are_taken_up_inside_any_of_them(tmp_path, folder, tokeni
 @pytest.mark.parametrize("limit", [1, 7, 50, 100, 10**6])
 def test_a_limit_is_kept_to_the_token(folder, tokenizer, often, limit):
     corpus = text_files([folder])
-    all_ = build_sparse("all", corpus, tokenizer).array("tokens")
-    store = build_sparse("some", corpus, tokenizer, limit=limit)
+    all_ = build_datastore("all", corpus, tokenizer).array("tokens")
+    store = build_datastore("some", corpus, tokenizer, limit=limit)
     kept = all_[all_ != 0xFFFF][:limit]
     assert store.manifest.tokens == len(kept) == min(limit, (all_ != 0xFFFF).sum())
     tokens = store.array("tokens")
@@ -154,7 +156,7 @@ def test_a_limit_is_kept_to_the_token(folder, tokenizer, often, limit):
 
 
 def test_every_token_has_its_document_and_line(folder, tokenizer):
-    store = SparseStore(build_sparse("mine", text_files([folder]), tokenizer))
+    store = SparseStore(build_datastore("mine", text_files([folder]), tokenizer))
     sizes = []
     for n, text in enumerate(TEXTS):
         text = text.replace("\r\n", "\n")
@@ -181,7 +183,7 @@ def test_lines_of_tokens_that_span_lines(tmp_path):
     bpe.train_from_iterator([text] * 9, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet))
     (tmp_path / "a.py").write_text(text)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe)
-    store = SparseStore(build_sparse("mine", text_files([tmp_path / "a.py"]), tokenizer))
+    store = SparseStore(build_datastore("mine", text_files([tmp_path / "a.py"]), tokenizer))
     begins = [begin for begin, _ in bpe.encode(text).offsets]
     lines = [store.documents.place(i).line for i in range(len(store))]
     assert lines == [1 + text[:b].count("\n") for b in begins] and len(store) < len(text) / 3
@@ -208,7 +210,7 @@ def test_progress_tells_rate_and_time_left(folder, tokenizer, often):
     seen = []
     corpus = text_files([folder], progress=seen.append)
     assert seen[-1].stage == "reading" and seen[-1].done == len(TEXTS)
-    build_sparse("mine", corpus, tokenizer, progress=seen.append)
+    build_datastore("mine", corpus, tokenizer, progress=seen.append)
     assert list(dict.fromkeys(s.stage for s in seen)) == ["reading", "tokens", "suffix array", "checksums"]
     tokens = [s for s in seen if s.stage == "tokens"]
     assert tokens[0].done == 0 and tokens[-1].done == tokens[-1].total == sum(len(t.encode()) for t in TEXTS)
@@ -218,7 +220,7 @@ def test_progress_tells_rate_and_time_left(folder, tokenizer, often):
 
 def test_an_estimate_is_near_what_comes_out(folder, tokenizer):
     corpus, encoder = text_files([folder]), Encoder(tokenizer)
-    guess, store = estimate_sparse(corpus, encoder), build_sparse("mine", corpus, tokenizer)
+    guess, store = estimate_sparse(corpus, encoder), build_datastore("mine", corpus, tokenizer)
     assert abs(guess.tokens / store.manifest.tokens - 1) < 0.1
     assert 0.5 < guess.size / store.manifest.size < 1.5 and guess.seconds > 0
     half = estimate_sparse(corpus, encoder, limit=guess.tokens // 2)
@@ -227,26 +229,26 @@ def test_an_estimate_is_near_what_comes_out(folder, tokenizer):
 
 def test_what_cannot_be_built(folder, tokenizer, monkeypatch):
     with pytest.raises(UsageProblem, match="no text"):
-        build_sparse("mine", Ids([[], []]), Vocabulary(3))
+        build_datastore("mine", Ids([[], []]), Vocabulary(3))
     with pytest.raises(UsageProblem, match="limit of -1"):
-        build_sparse("mine", Ids([[1, 2]]), Vocabulary(3), limit=-1)
+        build_datastore("mine", Ids([[1, 2]]), Vocabulary(3), limit=-1)
     with pytest.raises(DatastoreProblem, match="not in the vocabulary"):
-        build_sparse("other", Ids([[1, 7]]), Vocabulary(3))
+        build_datastore("other", Ids([[1, 7]]), Vocabulary(3))
     with pytest.raises(DatastoreProblem, match="not in the vocabulary"):
-        build_sparse("negative", Ids([[1, -1]]), Vocabulary(3))
+        build_datastore("negative", Ids([[1, -1]]), Vocabulary(3))
     monkeypatch.setattr(building, "MOST_TOKENS", 9)
     with pytest.raises(DatastoreProblem, match="at most 9 tokens") as caught:
-        build_sparse("big", Ids([[1] * 4, [1] * 4]), Vocabulary(3))
+        build_datastore("big", Ids([[1] * 4, [1] * 4]), Vocabulary(3))
     assert "--limit" in caught.value.hint
-    build_sparse("fits", Ids([[1] * 4, [1] * 3]), Vocabulary(3))
+    build_datastore("fits", Ids([[1] * 4, [1] * 3]), Vocabulary(3))
     monkeypatch.setitem(sys.modules, "pydivsufsort", None)
     with pytest.raises(DatastoreProblem, match="not installed"):
-        build_sparse("without", Ids([[1]]), Vocabulary(3))
+        build_datastore("without", Ids([[1]]), Vocabulary(3))
 
 
 def test_a_full_disk_is_said_and_the_build_taken_up_afterwards(folder, tokenizer, often, monkeypatch):
     corpus = text_files([folder])
-    whole = content(build_sparse("whole", corpus, tokenizer).folder)
+    whole = content(build_datastore("whole", corpus, tokenizer).folder)
     room = iter(range(20))
 
     def fsync(_):
@@ -255,24 +257,24 @@ def test_a_full_disk_is_said_and_the_build_taken_up_afterwards(folder, tokenizer
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(DatastoreProblem, match="No space left") as caught:
-        build_sparse("mine", corpus, tokenizer)
+        build_datastore("mine", corpus, tokenizer)
     assert "SPEC_TUI_DATA_DIR" in caught.value.hint
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    assert content(build_sparse("mine", corpus, tokenizer).folder) == whole
+    assert content(build_datastore("mine", corpus, tokenizer).folder) == whole
 
 
 def test_changed_sources_are_not_mixed(folder, tokenizer, often):
     corpus = text_files([folder])
     with pytest.raises(Stop):
-        build_sparse("mine", corpus, tokenizer, progress=stopping(3))
+        build_datastore("mine", corpus, tokenizer, progress=stopping(3))
     (folder / "11.txt").write_text("other")
     with pytest.raises(DatastoreProblem, match=r"11\.txt has changed"):
-        build_sparse("mine", corpus, tokenizer)
+        build_datastore("mine", corpus, tokenizer)
     with pytest.raises(UsageProblem, match="other sources") as caught:
-        build_sparse("mine", text_files([folder]), tokenizer)
+        build_datastore("mine", text_files([folder]), tokenizer)
     assert "--fresh" in caught.value.hint
-    store = build_sparse("mine", text_files([folder]), tokenizer, fresh=True)
-    assert content(store.folder) == content(build_sparse("again", text_files([folder]), tokenizer).folder)
+    store = build_datastore("mine", text_files([folder]), tokenizer, fresh=True)
+    assert content(store.folder) == content(build_datastore("again", text_files([folder]), tokenizer).folder)
 
 
 def test_an_unfinished_build_knows_what_it_was_begun_with(tokenizer, folder, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engines.datastores.building.sparse_build import build_sparse
+from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.search.sparse import SparseStore
 from engines.datastores.search.trie import drawn, heaviest
 from engines.datastores.storage.datastore import Store
@@ -36,7 +36,7 @@ def sound(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path_factory.mktemp("sound")))
         patch.setattr(catalog, "sample_datastores", lambda: None)
-        return build_sparse("sound", Mixed(rng.integers(0, 4, (8, 30)).tolist()), Vocabulary(4)).folder
+        return build_datastore("sound", Mixed(rng.integers(0, 4, (8, 30)).tolist()), Vocabulary(4)).folder
 
 
 def use(store):

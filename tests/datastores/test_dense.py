@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engines.datastores.building.dense_build import build_dense, estimate_dense, windows
+from engines.datastores.building.build_datastore import build_datastore
+from engines.datastores.building.dense_build import estimate_dense, windows
 from engines.datastores.search.ann import ExactIndex
 from engines.datastores.search.continuations import END
 from engines.datastores.search.dense import DenseStore, mean_reciprocal_rank, recall
@@ -56,7 +57,7 @@ def corpus(documents=40, length=30, vocab_size=50, seed=0):
 def dense(documents, toy=None, name="store", vocab_size=50, **options):
     toy = toy or Toy(vocab_size)
     options = {"recipe": Recipe(8), "index": "exact", "replace": True, **options}
-    return DenseStore(build_dense(name, Ids(documents), Vocabulary(vocab_size), toy, **options))
+    return DenseStore(build_datastore(name, Ids(documents), Vocabulary(vocab_size), toy, **options))
 
 
 def by_definition(store, documents, key, emitted, drafts, length, nearest=None):

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.corpus import Document
-from engines.datastores.building.dense_build import build_dense
 from engines.datastores.building.hidden_states import HiddenStates
 from engines.datastores.search import ann
 from engines.datastores.search.ann import ExactIndex
@@ -37,7 +37,7 @@ def real(sample, tmp_path_factory):
     patch = pytest.MonkeyPatch()
     patch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path_factory.mktemp("real")))
     reader = HiddenStates(sample.target, sample.identity, 256)
-    store = DenseStore(build_dense("real", Texts(), sample.tokenizer, reader, index="exact"))
+    store = DenseStore(build_datastore("real", Texts(), sample.tokenizer, reader, index="exact"))
     ids = np.array(sample.tokenizer((ROOT / OTHER).read_text("utf-8"), add_special_tokens=False)["input_ids"][:257])
     [hidden] = reader([ids[:256]])
     yield store, hidden, ids[1:]

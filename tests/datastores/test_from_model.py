@@ -13,8 +13,8 @@ from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree
 from engines.datastores.building import build_spec as order
 from engines.datastores.building import hub_dataset
+from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.corpus import Document
-from engines.datastores.building.dense_build import build_dense
 from engines.datastores.building.hidden_states import HiddenStates, tokens_before
 from engines.datastores.building.model_answers import ModelAnswers, read_prompts
 from engines.datastores.search.dense import DenseStore
@@ -68,7 +68,7 @@ def test_a_query_of_the_loop_finds_its_own_key_first(tiny, sampled):
     corpus = ModelAnswers(tiny, PROMPTS, sampled)
     recipe, reader = Recipe(0, z_norm=False), HiddenStates(tiny.target, tiny.identity, None)
     store = DenseStore(
-        build_dense("store", corpus, tiny.tokenizer, reader, recipe=recipe, before=tokens_before(corpus, None))
+        build_datastore("store", corpus, tiny.tokenizer, reader, recipe=recipe, before=tokens_before(corpus, None))
     )
     found = [document for document, _ in corpus.documents()]
     facts = store.store.manifest
@@ -271,11 +271,11 @@ def test_a_run_says_that_it_builds_the_standard_library_and_can_be_stopped_meanw
 
 
 def test_the_users_own_store_of_that_name_is_left_alone(tokenizer, tmp_path):
-    from engines.datastores.building.sparse_build import build_sparse
+    from engines.datastores.building.build_datastore import build_datastore
     from engines.datastores.building.text_files import text_files
 
     (tmp_path / "mine.txt").write_text("my own text")
-    mine = build_sparse("python-stdlib", text_files([tmp_path / "mine.txt"]), tokenizer)
+    mine = build_datastore("python-stdlib", text_files([tmp_path / "mine.txt"]), tokenizer)
     assert order.open_standard_library(tokenizer).manifest == mine.manifest
 
 

@@ -14,8 +14,8 @@ from textual.widgets import Static
 
 from engines.datastores.building import build_journal
 from engines.datastores.building import sparse_build as building
+from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.build_spec import BuildSpec, unfinished_build
-from engines.datastores.building.sparse_build import build_sparse
 from engines.datastores.building.text_files import text_files
 from engines.datastores.datastore_events import (
     BuildEstimate,
@@ -137,7 +137,7 @@ async def test_a_datastore_built_elsewhere_is_known_when_the_screen_opens(sessio
         screen = await opened(s)
         assert "There are no datastores yet" not in said(s, "#about") and "other" not in screen.rows
         await s.pilot.press("escape")
-        build_sparse("other", text_files([tmp_path / "two.py"]), tiny.tokenizer)
+        build_datastore("other", text_files([tmp_path / "two.py"]), tiny.tokenizer)
         assert not any("other" in info.name for info in s.chat.session.ready.datastores)
         screen = await opened(s)
         await until(s, lambda: DatastoreInfo("other", sparse=True, default=True) in s.chat.session.ready.datastores)
@@ -159,7 +159,7 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
         (folder / f"{n:02}.txt").write_text(f"this is file number {n}\n" * 2)
     monkeypatch.setattr(building, "BATCH", 20)
     monkeypatch.setattr(build_journal, "EVERY", -1.0)
-    whole = content(build_sparse("whole", text_files([folder]), tiny.tokenizer).folder)
+    whole = content(build_datastore("whole", text_files([folder]), tiny.tokenizer).folder)
     commit, gate, commits = building.BuildJournal.commit, threading.Event(), iter(range(1000))
 
     def slow(*args):
@@ -197,7 +197,7 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
 
 async def test_removing_takes_a_second_press_and_is_at_once_known(session, engine, tiny, tmp_path, texts):
     for name in ("gone", "kept"):
-        build_sparse(name, text_files([tmp_path / "two.py"]), tiny.tokenizer)
+        build_datastore(name, text_files([tmp_path / "two.py"]), tiny.tokenizer)
     async with session(client=engine) as s:
         await until(s, lambda: s.chat.session.phase == "ready")
         s.chat.session.settings = replace(s.chat.session.settings, datastores=("gone", "kept"))
@@ -229,7 +229,7 @@ def drafts(s):
 async def test_a_probe_says_what_would_be_drafted_and_from_where(session, engine, tiny, tmp_path):
     (tmp_path / "bad.txt").write_text(f"before {HOSTILE} after\n")
     (tmp_path / "two.py").write_text("def add(a, b):\n    return a + b\n")
-    build_sparse("notes", text_files([tmp_path / "two.py", tmp_path / "bad.txt"]), tiny.tokenizer)
+    build_datastore("notes", text_files([tmp_path / "two.py", tmp_path / "bad.txt"]), tiny.tokenizer)
     async with session(client=engine, size=(80, 24)) as s:
         screen = await opened(s)
         await until(s, lambda: next(iter(screen.rows), None) == "notes")  # the engine has told of it
@@ -268,7 +268,7 @@ WRONG = (
 
 async def test_the_form_says_what_is_wrong_and_builds_nothing(session, engine, tiny, tmp_path, home):
     (tmp_path / "x").write_text("some text")
-    build_sparse("taken", text_files([tmp_path / "x"]), tiny.tokenizer)
+    build_datastore("taken", text_files([tmp_path / "x"]), tiny.tokenizer)
     async with session(client=engine) as s:
         screen = await opened(s)
         await s.pilot.press("n")

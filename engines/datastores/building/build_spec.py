@@ -58,7 +58,7 @@ class BuildSpec:
             its answer and those before it the question. () reads files as text, and of a dataset the column that its
             source names.
         limit, document_limit: most tokens, and most of each document; None for all.
-        recipe, index, sample: of a dense part; see ``reduction.Recipe`` and ``dense_build.DenseBuilder``.
+        recipe, index, sample: of a dense part; see ``reduction.Recipe`` and ``dense_build.DensePart``.
         window: most tokens of a text that are read together, None for the default.
     """
 
@@ -223,19 +223,22 @@ def estimate_build(spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: Loade
         return BuildEstimate(None)
     if spec.kind == "sparse":
         return estimate
+    return with_dense_part(estimate, spec.recipe, model)
+
+
+def with_dense_part(sparse: BuildEstimate, recipe: Recipe, model: LoadedModel) -> BuildEstimate:
+    """The estimate of a build with a dense part too, given that of its sparse part."""
     from engines.datastores.building.dense_build import estimate_dense
 
-    size, building = estimate_dense(estimate.tokens, model.identity.width, spec.recipe)
+    size, building = estimate_dense(sparse.tokens, model.identity.width, recipe)
     price = model.prices[0]
     rows = price.points[-1][0]
-    return replace(
-        estimate, size=estimate.size + size, building=estimate.size + building,
-        seconds=estimate.seconds and estimate.seconds + estimate.tokens * price.at(rows) / rows,
-    )
+    seconds = None if sparse.seconds is None else sparse.seconds + sparse.tokens * price.at(rows) / rows
+    return replace(sparse, size=sparse.size + size, building=sparse.size + building, seconds=seconds)
 
 
 def estimate_sparse(corpus: TextFiles, encoder: Encoder, limit: int | None = None) -> BuildEstimate:
-    """What ``sparse_build.build_sparse`` of these files will take, measured on a few of them."""
+    """What ``build_datastore`` of these files will take, measured on a few of them."""
     import numpy as np
 
     from engines.datastores.search.continuations import spread
@@ -257,34 +260,31 @@ def estimate_sparse(corpus: TextFiles, encoder: Encoder, limit: int | None = Non
 
 def build(
     spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: LoadedModel | None = None, progress: Progress = no_progress,
-    fresh: bool = False, replace: bool = False,
+    fresh: bool = False, replace: bool = False, reader: Any = None,
 ) -> Store:
-    """Build a datastore; an interrupted build of the same continues. Raises UsageProblem, DatastoreProblem, RunFailed:
-    see ``sparse_build.build_sparse`` and ``dense_build.build_dense``."""
-    options = {
-        "limit": spec.limit, "document_limit": spec.document_limit, "progress": progress, "fresh": fresh,
-        "replace": replace,
-        "spec": encoding.plain(spec.with_absolute_paths()),
-    }
-    if spec.kind == "sparse":
-        from engines.datastores.building.sparse_build import build_sparse
+    """Build a datastore; an interrupted build of the same continues. ``reader``: of hidden states, None for one of the
+    model. Raises UsageProblem, DatastoreProblem, RunFailed: see ``build_datastore``."""
+    from engines.datastores.building.build_datastore import build_datastore
 
-        return build_sparse(spec.name, corpus, tokenizer, **options)
-    from engines.datastores.building.dense_build import build_dense
-    from engines.datastores.building.hidden_states import WINDOW, HiddenStates, tokens_before
+    dense: dict[str, Any] = {}
+    if spec.kind != "sparse":
+        from engines.datastores.building.hidden_states import WINDOW, HiddenStates, tokens_before
 
-    window = spec.window or (None if spec.from_answers else WINDOW)
-    return build_dense(
-        spec.name, corpus, tokenizer, HiddenStates(model.target, model.identity, window), kind=spec.kind,
-        recipe=spec.recipe, index=spec.index, sample=spec.sample, before=tokens_before(corpus, tokenizer), **options,
+        window = spec.window or (None if spec.from_answers else WINDOW)
+        dense = {"reader": reader or HiddenStates(model.target, model.identity, window), "recipe": spec.recipe,
+                 "index": spec.index, "sample": spec.sample, "before": tokens_before(corpus, tokenizer)}
+    return build_datastore(
+        spec.name, corpus, tokenizer, kind=spec.kind, limit=spec.limit, document_limit=spec.document_limit,
+        progress=progress, fresh=fresh, replace=replace,
+        spec=encoding.plain(spec.with_absolute_paths()) if spec.sources else None, **dense,
     )
 
 
 def open_standard_library(tokenizer: Any, progress: Progress = no_progress) -> Store:
     """The standard library of this Python as a sparse datastore for this tokenizer. It is built, in seconds, if it is
     missing or was built for another tokenizer or Python. A datastore of the user's with this name is opened as it is.
-    Raises UsageProblem, DatastoreProblem: see ``sparse_build.build_sparse`` and ``catalog.open_store``."""
-    from engines.datastores.building.sparse_build import build_sparse
+    Raises UsageProblem, DatastoreProblem: see ``build_datastore`` and ``catalog.open_store``."""
+    from engines.datastores.building.build_datastore import build_datastore
     from engines.datastores.building.text_files import library_name, standard_library
 
     fingerprint = tokenizer_fingerprint(tokenizer)
@@ -295,7 +295,7 @@ def open_standard_library(tokenizer: Any, progress: Progress = no_progress) -> S
         if not ours or (roots == [library_name()] and entry.manifest.tokenizer == fingerprint):
             return catalog.open_store(STANDARD_LIBRARY, fingerprint)
     corpus = standard_library(progress)
-    return build_sparse(STANDARD_LIBRARY, corpus, tokenizer, progress=progress, fresh=True, replace=True)
+    return build_datastore(STANDARD_LIBRARY, corpus, tokenizer, progress=progress, fresh=True, replace=True)
 
 
 def load_tokenizer_of(

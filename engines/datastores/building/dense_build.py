@@ -13,27 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engines.datastores.building.build_journal import BuildJournal, build_journal
-from engines.datastores.building.corpus import Corpus, Encoder
-from engines.datastores.building.sparse_build import (
-    CorpusCounts,
-    limits_of,
-    sparse_files,
-    write_suffixes,
-    write_tokens,
-)
+from engines.datastores.building.build_journal import BuildJournal
+from engines.datastores.building.sparse_build import CorpusCounts
 from engines.datastores.search.ann import IndexDescription
 from engines.datastores.search.indexing import FOLDER, build_index
 from engines.datastores.search.reduction import BLOCK, Recipe, Reduction, blocks, fit, not_finite, to_half
 from engines.datastores.search.sparse import token_dtype
-from engines.datastores.storage.datastore import Store
-from engines.datastores.storage.manifest import FORMAT, Manifest
 from engines.errors import RunFailed, UsageProblem
-from engines.progress import Progress, ProgressReporter, no_progress
+from engines.progress import Progress, ProgressReporter
 from engines.report import encoding
 
 if TYPE_CHECKING:
@@ -50,63 +41,56 @@ Before = Callable[[int], Sequence[int]]
 every text."""
 
 
-def build_dense(
-    name: str, corpus: Corpus, tokenizer: Any, reader: HiddenStates, *, kind: Literal["dense", "both"] = "dense",
-    recipe: Recipe | None = None, index: str = "auto", limit: int | None = None, document_limit: int | None = None,
-    sample: int = SAMPLE, seed: int = 0, before: Before = lambda document: (), progress: Progress = no_progress,
-    fresh: bool = False, replace: bool = False, spec: dict[str, Any] | None = None,
-) -> Store:
-    """Build a dense datastore, or one that is both; an interrupted build of the same continues.
+@dataclass(frozen=True, slots=True)
+class DensePart:
+    """How a dense part is made.
 
-    Args:
-        tokenizer: of transformers.
+    Attributes:
         reader: reads hidden states with the model.
         recipe: what is done to them.
         index: one of ``ann.BACKENDS``.
-        limit: most tokens, None for all; ``document_limit``: of each document, its first ones.
         sample: most hidden states to fit mean, deviation and PCA on.
         seed: of the sample, and of the keys that are held out.
         before: see ``Before``.
-        progress: gets each step; what it raises interrupts the build and leaves this function.
-        fresh, replace, spec: see ``build_journal.build_journal``.
-
-    Raises:
-        UsageProblem, DatastoreProblem, RunFailed: see ``build_journal.build_journal`` and the stages.
     """
-    encoder, recipe = Encoder(tokenizer), recipe or Recipe()
-    if reader.context < _OVERLAP:
-        raise UsageProblem(f"a context of {reader.context} tokens is too short", "use a model that reads more")
-    limits = limits_of(limit, document_limit)
-    identity = {
-        "format": FORMAT, "kind": kind, **limits, "sources": corpus.identity, "tokenizer": encoder.fingerprint,
-        "model": {**asdict(reader.identity), "name": "", "revision": ""}, "context": reader.context, "index": index,
-        "recipe": asdict(recipe), "reduction": None, "sample": sample, "seed": seed,
-    }  # fmt: skip
-    with build_journal(name, identity, fresh, replace, spec) as journal:
-        counts = write_tokens(journal, corpus, encoder, limit, progress, document_limit)
-        files: dict[str, Any] = sparse_files(counts, encoder.vocab_size)
-        if kind == "both":
-            write_suffixes(journal, counts, encoder.vocab_size, progress)
-        else:
-            del files["suffixes.bin"]
-        rows = write_hidden(journal, counts, encoder.vocab_size, reader, progress, before)
-        hidden = np.memmap(journal.folder / "hidden.raw", "<f2", "r", shape=(rows, reader.identity.width))
-        reduction = write_statistics(journal, hidden, recipe, sample, seed, progress)
-        held = _held_out(rows, seed)
+
+    reader: HiddenStates
+    recipe: Recipe
+    index: str
+    sample: int
+    seed: int
+    before: Before
+
+    def identity(self) -> dict[str, Any]:
+        """What the bytes of the part depend on, as ``build_journal.build_journal`` wants it. Raises UsageProblem: the
+        model reads too few tokens together."""
+        reader = self.reader
+        if reader.context < _OVERLAP:
+            raise UsageProblem(f"a context of {reader.context} tokens is too short", "use a model that reads more")
+        return {
+            "model": {**asdict(reader.identity), "name": "", "revision": ""}, "context": reader.context,
+            "index": self.index, "recipe": asdict(self.recipe), "reduction": None, "sample": self.sample,
+            "seed": self.seed,
+        }
+
+    def write(
+        self, journal: BuildJournal, counts: CorpusCounts, vocab_size: int, progress: Progress
+    ) -> tuple[dict[str, Any], int, dict[str, Any]]:
+        """All stages of the part. Returns its files for ``BuildJournal.finish``, the number of its keys, and its
+        parameters for the manifest."""
+        rows = write_hidden(journal, counts, vocab_size, self.reader, progress, self.before)
+        hidden = np.memmap(journal.folder / "hidden.raw", "<f2", "r", shape=(rows, self.reader.identity.width))
+        reduction = write_statistics(journal, hidden, self.recipe, self.sample, self.seed, progress)
+        held = _held_out(rows, self.seed)
         write_keys(journal, hidden, reduction, held, progress)
         keys = (rows - len(held), reduction.width)
-        description = write_index(journal, keys, index, progress)
-        files |= {"keys.bin": ("<f2", keys), "held_out.bin": ("<f2", (len(held), reduction.width))}
-        files["key_positions.bin"] = ("<i4", keys[:1])
+        description = write_index(journal, keys, self.index, progress)
+        files = {"keys.bin": ("<f2", keys), "held_out.bin": ("<f2", (len(held), reduction.width)),
+                 "key_positions.bin": ("<i4", keys[:1])}
         files |= {f"{name}.bin": ("<f4", array.shape) for name, array in reduction.arrays().items()}
         files |= {f"{FOLDER}/{p.name}": None for p in sorted((journal.folder / FOLDER).iterdir())}
-        dense = asdict(recipe) | {"index": encoding.plain(description), "sample": sample, "seed": seed}
-        manifest = Manifest(
-            name=name, kind=kind, tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
-            documents=counts.documents, tokens=counts.tokens, created=journal.created, files=(), keys=keys[0],
-            parameters={**limits, "sources": corpus.identity, "dense": dense}, model=reader.identity,
-        )
-        return Store(journal.finish(manifest, files, ProgressReporter("checksums", "bytes", progress).report))
+        made = {"index": encoding.plain(description), "sample": self.sample, "seed": self.seed}
+        return files, keys[0], asdict(self.recipe) | made
 
 
 def estimate_dense(keys: int, hidden: int, recipe: Recipe) -> tuple[int, int]:

@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from engines.datastores.building.build_journal import BuildJournal, build_journal
+from engines.datastores.building.build_journal import BuildJournal
 from engines.datastores.building.corpus import Corpus, Document, EncodedText, Encoder
 from engines.datastores.search.sparse import token_dtype
-from engines.datastores.storage.datastore import Store
-from engines.datastores.storage.manifest import FORMAT, Manifest
 from engines.errors import DatastoreProblem, UsageProblem
 from engines.progress import Progress, ProgressReporter, no_progress
 
@@ -46,42 +44,6 @@ class CorpusCounts:
     resume: Any = None
     source: str | None = None
     complete: bool = False
-
-
-def build_sparse(
-    name: str, corpus: Corpus, tokenizer: Any, *, limit: int | None = None, document_limit: int | None = None,
-    progress: Progress = no_progress, fresh: bool = False, replace: bool = False, spec: dict[str, Any] | None = None,
-) -> Store:
-    """Build a sparse datastore; an interrupted build of the same continues.
-
-    Args:
-        tokenizer: of transformers.
-        limit: most tokens, None for all; ``document_limit``: of each document, its first ones.
-        progress: gets each step; what it raises interrupts the build and leaves this function.
-        fresh, replace, spec: see ``build_journal.build_journal``.
-
-    Raises:
-        UsageProblem, DatastoreProblem: see ``build_journal.build_journal`` and the stages.
-    """
-    encoder = Encoder(tokenizer)
-    limits = limits_of(limit, document_limit)
-    identity = {"format": FORMAT, "kind": "sparse", **limits, "sources": corpus.identity,
-                "tokenizer": encoder.fingerprint}
-    with build_journal(name, identity, fresh, replace, spec) as journal:
-        counts = write_tokens(journal, corpus, encoder, limit, progress, document_limit)
-        write_suffixes(journal, counts, encoder.vocab_size, progress)
-        manifest = Manifest(
-            name=name, kind="sparse", tokenizer=encoder.fingerprint, vocab_size=encoder.vocab_size,
-            documents=counts.documents, tokens=counts.tokens, created=journal.created, files=(),
-            parameters={**limits, "sources": corpus.identity},
-        )
-        reporter = ProgressReporter("checksums", "bytes", progress)
-        return Store(journal.finish(manifest, sparse_files(counts, encoder.vocab_size), reporter.report))
-
-
-def limits_of(limit: int | None, document_limit: int | None) -> dict[str, int | None]:
-    """The limits as a manifest has them."""
-    return {"limit": limit} | ({} if document_limit is None else {"document_limit": document_limit})
 
 
 def sparse_files(counts: CorpusCounts, vocab_size: int) -> dict[str, tuple[str, tuple[int, ...]]]:
