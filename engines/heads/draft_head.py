@@ -173,10 +173,7 @@ class DraftHead:
         self.cache.truncate(min(length, self.length))
         del self.tokens[length + 1 if length else 0 :]
 
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+    synchronize = CausalModel.synchronize
 
     def _feature(self) -> torch.Tensor:
         """The feature of the root's children, [1, width]; zeros before anything was read."""

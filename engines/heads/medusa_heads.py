@@ -90,7 +90,4 @@ class MedusaHeads:
         """Nothing is kept of a text."""
         self.cache.length = 0
 
-    def synchronize(self) -> None:
-        """Wait for the device."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+    synchronize = CausalModel.synchronize

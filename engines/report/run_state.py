@@ -293,7 +293,4 @@ def rate_now(state: RunState, window: float = 0.5) -> float | None:
 
 def first_difference(a: RunState, b: RunState) -> int | None:
     """Index of the first token two runs differ in; None where one is a prefix of the other."""
-    for index, (x, y) in enumerate(zip(a.tokens, b.tokens)):
-        if x.emitted.token != y.emitted.token:
-            return index
-    return None
+    return next((i for i, (x, y) in enumerate(zip(a.tokens, b.tokens)) if x.emitted.token != y.emitted.token), None)

@@ -7,7 +7,6 @@ import os
 import platform
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from engines import machine, methods
@@ -117,8 +116,8 @@ def collect() -> dict[str, Any]:
     decoding, libraries = tried[DECODING], {name: found for name, found in tried.items() if name != DECODING}
     size, (total, free) = shutil.get_terminal_size((0, 0)), machine.ram()
     facts = {
-        "versions": {"spec-tui": _version("spec-tui"), "python": platform.python_version()}
-        | {name: _version(name) for name in _PACKAGES},
+        "versions": {"spec-tui": versions.installed("spec-tui"), "python": platform.python_version()}
+        | {name: versions.installed(name) for name in _PACKAGES},
         "machine": {
             "system": f"{platform.system()} {platform.release()}",
             "processor": platform.machine(),
@@ -151,13 +150,6 @@ def _datastore(entry: CatalogEntry) -> dict[str, Any]:
     holds = "" if facts is None else ", ".join(
         (facts.kind, counted(facts.documents, "document"), counted(facts.tokens, "token")))
     return {"name": entry.name, "path": str(entry.folder), "holds": holds, "problem": entry.problem or None}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
