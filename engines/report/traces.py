@@ -36,12 +36,8 @@ def trace_line(event: RunEvent) -> bytes:
 
 def written(events: Iterable[RunEvent]) -> bytes:
     """A trace of these, as ``TraceWriter`` writes it."""
-    seal, out, ended = _Seal(), [], False
-    for event in events:
-        out.append(trace_line(_portable(event)))
-        seal.add(out[-1])
-        ended = isinstance(event, _LAST)
-    return b"".join([*out, seal.line()] if ended else out)
+    seal = _Seal()
+    return b"".join([*map(seal.event, events), seal.end()])
 
 
 class TraceWriter:
@@ -59,20 +55,16 @@ class TraceWriter:
         self._path, self._mode = path, "wb" if replace else "xb"
         self._file: IO[bytes] | None = None
         self._seal = _Seal()
-        self._ended = False
         _check_target(path)
 
     def write(self, event: RunEvent) -> None:
         """Append one event. Raises RunFailed where the disk is full or gone."""
-        line = trace_line(_portable(event))
-        self._seal.add(line)
-        self._ended = isinstance(event, _LAST)
-        self._append(line)
+        self._append(self._seal.event(event))
 
     def close(self) -> None:
         if self._file is not None and not self._file.closed:
-            if self._ended:
-                self._append(self._seal.line())
+            if end := self._seal.end():
+                self._append(end)
             self._file.close()
 
     def _append(self, line: bytes) -> None:
@@ -97,15 +89,22 @@ class _Seal:
     """The checksum of the lines since the last checksum: SHA-256, with ``\\n`` as line end whatever the file has."""
 
     def __init__(self) -> None:
-        self._sum, self.lines = hashlib.sha256(), 0
+        self._sum, self.lines, self._ended = hashlib.sha256(), 0, False
 
     def add(self, line: bytes) -> None:
         self._sum.update(line.rstrip(b"\r\n") + b"\n")
         self.lines += 1
 
-    def line(self) -> bytes:
-        """The line that holds it."""
-        return _SEAL + f'"lines":{self.lines},"sha256":"{self._sum.hexdigest()}"}}\n'.encode()
+    def event(self, event: RunEvent) -> bytes:
+        """The line of an event, which is added."""
+        self.add(line := trace_line(_portable(event)))
+        self._ended = isinstance(event, _LAST)
+        return line
+
+    def end(self) -> bytes:
+        """The line that holds the checksum, after the end of a run; nothing before it."""
+        line = f'"lines":{self.lines},"sha256":"{self._sum.hexdigest()}"}}\n'
+        return _SEAL + line.encode() if self._ended else b""
 
     def differs(self, line: bytes) -> str:
         """What is wrong according to a checksum line that was read; "" if nothing."""
