@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import select
@@ -17,6 +18,7 @@ from typing import IO, Any
 from engines.errors import UsageProblem
 
 _HERE = Path(__file__).resolve().parent
+_BLOCK = 1 << 22  # bytes of a file that are read at once
 
 
 def typed_path(name: str) -> Path:
@@ -90,6 +92,17 @@ def text_of(content: bytes, name: str, most: int) -> str:
     if "\0" in text:
         raise UsageProblem(f"{name} is not text: it holds zero bytes", "give a text file")
     return text
+
+
+def checksum(path: Path, progress: Callable[[int], None] = lambda read: None) -> str:
+    """SHA-256 of a file, hexadecimal. ``progress`` gets the bytes read so far. Raises OSError."""
+    digest, read = hashlib.sha256(), 0
+    with open(path, "rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+            read += len(block)
+            progress(read)
+    return digest.hexdigest()
 
 
 def open_output(path: Path, mode: str) -> IO[bytes]:

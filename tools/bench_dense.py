@@ -29,7 +29,8 @@ from engines.datastores.building.corpus import Document, Encoder
 from engines.datastores.search.ann import BACKENDS, ExactIndex, Index, installed
 from engines.datastores.search.dense import DenseStore, mean_reciprocal_rank, recall
 from engines.datastores.search.indexing import build_index, open_index
-from engines.datastores.storage.manifest import File, ModelIdentity, checksum
+from engines.datastores.storage.manifest import File, ModelIdentity
+from engines.folders import checksum
 
 WINDOW = 512  # tokens that the model reads together
 BATCH = 8  # windows of a forward

@@ -115,13 +115,15 @@ class Download:
                 progress(Loading(f"waiting: another process downloads {self._listing.name}", 0.0, self.bytes))
 
 
-def check_room(size: int, name: str) -> None:
-    """Raises ModelUnavailable where the disk of the cache has less room than ``size`` bytes."""
-    free = free_bytes(cache.folder())
+def check_room(size: int, name: str, folder: Path | None = None, variable: str = "HF_HOME") -> None:
+    """Raises ModelUnavailable where the disk of a folder, which an environment variable names, has less room than
+    ``size`` bytes; None is the hub's cache."""
+    folder = folder or cache.folder()
+    free = free_bytes(folder)
     if size > free:
         raise ModelUnavailable(
-            f"{name} takes {in_bytes(size)} more, the disk of {cache.folder()} has {in_bytes(free)} free",
-            "make room, or set HF_HOME to a folder on a larger disk",
+            f"{name} takes {in_bytes(size)} more, the disk of {folder} has {in_bytes(free)} free",
+            f"make room, or set {variable} to a folder on a larger disk",
         )
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from engines import folders
 from engines.errors import ModelUnavailable
+from engines.folders import checksum
 from engines.hub import hub_api, hub_cache
-from engines.hub.download import Download, Progress
+from engines.hub.download import Download, Progress, check_room
 from engines.hub.download_progress import DownloadProgress, in_bytes
 from engines.hub.file_parts import Part, orders, parts_of
 from engines.hub.kept_weights import forget
@@ -24,6 +24,7 @@ from engines.hub.known_models import KnownModel
 from engines.progress import Loading
 
 _BLOCK = 1 << 20
+_PLACE = "SPEC_TUI_DATA_DIR"  # names the folder that models are kept in
 _ORIGIN = """{title} ({file})
 {origin}
 licence: {licence}
@@ -44,7 +45,7 @@ def get(model: KnownModel, progress: Progress, given: Sequence[Path] = ()) -> st
         ModelUnavailable: no place can be reached, the network is off, no room, or other files than expected.
     """
     lacking = [file for file in model.files if not file.here]
-    check_room(model, sum(file.size for file in lacking))
+    check_room(sum(file.size for file in lacking), model.name, model.path.parent, _PLACE)
     if given:
         parts = parts_of(given)
         for file in lacking:
@@ -103,7 +104,7 @@ def _from_hub(model: KnownModel, progress: Progress) -> None:
         try:
             os.link(fetched.resolve(), place)
         except OSError:
-            check_room(model, model.size)
+            check_room(model.size, model.name, model.path.parent, _PLACE)
             shutil.copyfile(fetched, place)
         _check(model, place, progress)
     if ours:  # else the file would stay on the disk when the model is removed
@@ -200,30 +201,16 @@ def _joined(model: KnownModel, order: Sequence[Part], place: Path, progress: Pro
 
 def _check(model: KnownModel, place: Path, progress: Progress) -> None:
     """Raises ModelUnavailable unless these are the known bytes."""
-    digest, done = hashlib.sha256(), 0
-    with open(place, "rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-            done += len(block)
-            progress(Loading(f"checking {model.file}", min(1.0, done / model.size)))
-    if digest.hexdigest() != model.sha256:
+    def told(read: int) -> None:
+        progress(Loading(f"checking {model.file}", min(1.0, read / model.size)))
+
+    if checksum(place, told) != model.sha256:
         raise _differs(model)
 
 
 def _differs(model: KnownModel) -> ModelUnavailable:
     hint = "nothing of it was kept; fetch it again from another place"
     return ModelUnavailable(f"this {model.file} is not the one that is known: its checksum differs", hint)
-
-
-def check_room(model: KnownModel, size: int) -> None:
-    """Raises ModelUnavailable where the disk has less room than ``size`` bytes."""
-    folder = model.path.parent
-    free = folders.free_bytes(folder)
-    if free < size:
-        raise ModelUnavailable(
-            f"{model.name} takes {in_bytes(size)} more, the disk of {folder} has {in_bytes(free)} free",
-            "make room, or set SPEC_TUI_DATA_DIR to a folder on a larger disk",
-        )
 
 
 @contextmanager
@@ -242,5 +229,5 @@ def _arriving(model: KnownModel) -> Iterator[Path]:
         finally:
             place.unlink(missing_ok=True)
     except OSError as error:
-        hint = "set SPEC_TUI_DATA_DIR to a folder that can"
+        hint = f"set {_PLACE} to a folder that can"
         raise ModelUnavailable(f"{folder} cannot be written: {error.strerror or error}", hint) from None

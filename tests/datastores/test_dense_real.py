@@ -14,7 +14,8 @@ from engines.datastores.search import ann
 from engines.datastores.search.ann import ExactIndex
 from engines.datastores.search.dense import DenseStore, mean_reciprocal_rank, recall
 from engines.datastores.search.indexing import build_index, open_index
-from engines.datastores.storage.manifest import File, checksum
+from engines.datastores.storage.manifest import File
+from engines.folders import checksum
 
 ROOT = Path(__file__).resolve().parents[2] / "engines"
 TEXTS = ("core/tree.py", "cost/curve.py", "methods/options.py")

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from engines.datastores.storage import catalog
-from engines.datastores.storage.manifest import FILE, File, Manifest, checksum, sync, write_manifest
+from engines.datastores.storage.manifest import FILE, File, Manifest, sync, write_manifest
 from engines.errors import UsageProblem
+from engines.folders import checksum
 
 _JOURNAL = "journal"
 _DISK = {errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", 0)}

@@ -21,8 +21,9 @@ import numpy as np
 
 from engines.datastores.search.ann import ExactIndex, Index, IndexDescription, choose, installed
 from engines.datastores.search.ann_libraries import Faiss, LibraryIndex, Scann
-from engines.datastores.storage.manifest import File, checksum, sync
+from engines.datastores.storage.manifest import File, sync
 from engines.errors import first_line
+from engines.folders import checksum
 
 FOLDER = "index"  # below the datastore's
 _LIBRARIES: dict[str, type[LibraryIndex]] = {"scann": Scann, "faiss": Faiss}

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from engines.datastores.storage.manifest import File, Manifest, ModelIdentity, checksum, damaged, read_manifest
+from engines.datastores.storage.manifest import File, Manifest, ModelIdentity, damaged, read_manifest
 from engines.errors import DatastoreProblem
+from engines.folders import checksum
 
 
 class Store:

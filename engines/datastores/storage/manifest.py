@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,6 @@ FORMAT = 1
 Kind = Literal["sparse", "dense", "both"]
 
 _LARGEST = 16 << 20  # bytes of a manifest that are read
-_CHUNK = 1 << 22
 _PATH = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,127})?", re.ASCII)
 _DTYPES = frozenset([">u2", ">u4", "|u1", "<u2", "<u4", "<i4", "<i8", "<f2", "<f4", "<f8"])
 
@@ -169,17 +168,6 @@ def read_manifest(folder: Path) -> Manifest:
 def damaged(name: str, problem: str) -> DatastoreProblem:
     """The error for a datastore that is not as it was built."""
     return DatastoreProblem(f"datastore {name}: {problem}", "remove it and build it again")
-
-
-def checksum(path: Path, progress: Callable[[int], None] = lambda read: None) -> str:
-    """SHA-256 of a file, hexadecimal. ``progress`` gets the bytes read so far. Raises OSError."""
-    digest, read = hashlib.sha256(), 0
-    with open(path, "rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-            read += len(chunk)
-            progress(read)
-    return digest.hexdigest()
 
 
 def sync(path: Path) -> None:
