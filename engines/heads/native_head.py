@@ -18,8 +18,6 @@ from engines.model.native import native_code
 from engines.model.native.native_forward import LANES
 from engines.model.native.native_linear import GROUP, NativeEmbedding, NativeLinear, rows_of
 
-_TABLE = 1024  # positions; tables of rotations grow in multiples of it
-
 
 class NativeHead:
     """The layer of a head and its language modelling head, whose weights are native, in float32 on the CPU (``takes``).
@@ -31,8 +29,7 @@ class NativeHead:
     def __init__(self, network: HeadNetwork, embedding: nn.Module, head: NativeLinear) -> None:
         config = network.config
         self.config, self.outputs = config, head.out_features
-        self._rotation = Rotation(config.rope_theta, config.head_dim, torch.empty(0))
-        self._cos = self._sin = torch.empty(0, config.head_dim)
+        self._rotation = Rotation(config.rope_theta, config.head_dim, torch.empty(0), turning=True)
         eagle3 = config.family == EAGLE3
         norms = {name: _weight(getattr(network, module, None)) for name, module in (
             ("mlp_norm", "post_attention_layernorm"), ("norm", "norm"), ("embedding_norm", "input_layernorm"),
@@ -61,24 +58,17 @@ class NativeHead:
         there, for which the cache has room. ``mask``: bool [rows, columns], what each row sees; None: all before it."""
         count, config = len(tokens), self.config
         first = count - 1 if last_only else 0
-        if max(positions) >= len(self._cos):
-            self._grow(max(positions) + 1)
+        cos, sin = self._rotation.tables(max(positions) + 1)
         stream, last = torch.empty(count, config.width), torch.empty(count - first, config.width)
         logits = torch.empty(count - first, self.outputs)
         unseen = None if mask is None else np.logical_not(mask).astype(np.float32)
         masks = None if unseen is None else (ctypes.c_void_p * 1)(unseen.ctypes.data)
         native_code.forward(
-            self._model, tokens, positions, first=cache.offset, cos=self._cos, sin=self._sin, stream=stream, last=last,
+            self._model, tokens, positions, first=cache.offset, cos=cos, sin=sin, stream=stream, last=last,
             logits=logits, first_last=first, first_logits=first, capacity=cache.capacity,
             cache=cache.pairs(config.kv_heads, config.head_dim, stream), masks=masks, kinds=1,
             features=features.contiguous())
         return last if config.norm_output else stream[first:], logits
-
-    def _grow(self, positions: int) -> None:
-        """Tables for so many positions; turning by half a head rotates where the first half of the sines is negated."""
-        cos, sin = self._rotation.at(range(-(-positions // _TABLE) * _TABLE))
-        sin[:, : sin.shape[1] // 2].neg_()
-        self._cos, self._sin = cos, sin
 
 
 def _weight(norm: torch.Tensor | None) -> torch.Tensor | None:

@@ -94,23 +94,30 @@ class HeadNetwork(nn.Module):
 
 
 class Rotation:
-    """Tables of a rotary embedding that grow as positions are asked for."""
+    """Tables of a rotary embedding that grow as positions are asked for. ``turning``: by half a head, for which the
+    first half of the sines is negated, as native code rotates."""
 
-    def __init__(self, theta: float, dim: int, like: torch.Tensor) -> None:
+    def __init__(self, theta: float, dim: int, like: torch.Tensor, turning: bool = False) -> None:
         exponents = torch.arange(0, dim, 2, dtype=torch.float64, device=like.device) / dim
-        self._frequencies, self._like = theta**-exponents, like
+        self._frequencies, self._like, self._turning = theta**-exponents, like, turning
         self._cos = self._sin = like.new_empty(0, dim)
 
     def at(self, positions: Sequence[int] | torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines [positions, dim]."""
         where = torch.as_tensor(positions, device=self._like.device)
-        last = int(where.max()) + 1 if len(where) else 0
-        if last > len(self._cos):
-            count = -(-last // 1024) * 1024
+        cos, sin = self.tables(int(where.max()) + 1 if len(where) else 0)
+        return cos[where], sin[where]
+
+    def tables(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines of at least so many positions."""
+        if positions > len(self._cos):
+            count = -(-positions // 1024) * 1024
             angles = torch.arange(count, dtype=torch.float64, device=self._like.device)[:, None] * self._frequencies
             angles = torch.cat([angles, angles], -1)
             self._cos, self._sin = angles.cos().to(self._like.dtype), angles.sin().to(self._like.dtype)
-        return self._cos[where], self._sin[where]
+            if self._turning:
+                self._sin[:, : self._sin.shape[1] // 2].neg_()
+        return self._cos, self._sin
 
 
 def rotate(states: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

@@ -45,7 +45,6 @@ class Capabilities:
         datastores: it builds, searches and removes datastores.
         clock: its events come from a recording, whose clock can be paused and made faster or slower.
         drafts: rounds hold the tokens that were drafted.
-        probabilities: emitted tokens have their probability.
         times: rounds say what drafting, verification and the rest took.
         asks_price: t(n) of its model can be measured, and is when somebody asks for it.
     """
@@ -59,7 +58,6 @@ class Capabilities:
     datastores: bool = True
     clock: bool = False
     drafts: bool = True
-    probabilities: bool = True
     times: bool = True
     asks_price: bool = False
 

@@ -98,8 +98,7 @@ class OpenAICompatibleModel(ServedModel):
         self.ready = Ready(
             model=self._name, dtype="not disclosed", device=connection.address, parameters=None, vocab_size=None,
             context_limit=found.max_model_len, chat_template=True, threads=None, backend=program,
-            capabilities=replace(CAPABILITIES, probabilities=self._exact), host=spec.host,
-            warnings=told if self._speculative else (),
+            capabilities=CAPABILITIES, host=spec.host, warnings=told if self._speculative else (),
         )
 
     def run(

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _Message = TypeVar("_Message", bound="Error")
 CAPABILITIES = Capabilities(
     baseline=False, branch=False, detail=False, audit=False, race=False, datastores=False, drafts=False,
-    probabilities=False,
 )
 _OTHERS = 1 << 10  # messages of an answer that may bring nothing
 _DRAWN = next(law.name for law in LAWS.values() if law.lossless and law.varies(1.0))
