@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from threading import Thread
 from time import monotonic
+from typing import Any
 
 from engines.errors import StartCancelled
 
@@ -57,6 +60,29 @@ def unless(cancelled: Callable[[], bool], progress: Callable[[Loading], None], w
         progress(step)
 
     return told
+
+
+def with_heartbeat(
+    call: Callable[[], Any], beat: Callable[[], None], tick: float, left: Callable[[], None] = lambda: None
+) -> Any:
+    """What ``call`` returns or raises, called on a thread of its own; ``beat`` is called every ``tick`` seconds on this
+    one. If that raises, the call is left to itself, and ``left`` is called."""
+    result: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:  # of any kind: somebody waits
+            result.set_exception(error)
+
+    Thread(target=work, daemon=True).start()
+    try:
+        while not wait([result], tick).done:
+            beat()
+    except BaseException:  # ctrl+c too
+        left()
+        raise
+    return result.result()
 
 
 class SomeProgress:

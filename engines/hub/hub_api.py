@@ -5,16 +5,15 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Thread
 from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
 from engines.errors import ModelUnavailable, SpecError, first_line
 from engines.hub.untrusted_json import is_count, parse_object
+from engines.progress import with_heartbeat
 
 TICK = 0.25
 """Seconds between two reports of progress; also how long a cancel waits."""
@@ -65,7 +64,7 @@ def ask(name: str, revision: str | None, beat: Callable[[], None] = lambda: None
     """The listing of a model; ``beat`` is called meanwhile, and may raise to leave. Raises ModelUnavailable: no such
     model or revision, gated, offline, or the hub does not answer."""
     with hub_errors(name, revision):
-        return with_heartbeat(lambda: _listing(name, revision), beat)
+        return with_heartbeat(lambda: _listing(name, revision), beat, TICK)
 
 
 def offline() -> bool:
@@ -73,23 +72,6 @@ def offline() -> bool:
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE)
-
-
-def with_heartbeat(call: Callable[[], Any], beat: Callable[[], None]) -> Any:
-    """What ``call`` returns or raises, called on a thread of its own; ``beat`` is called every tick on this one. If it
-    raises, the call is left to itself."""
-    result: Future[Any] = Future()
-
-    def work() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:  # of any kind: somebody waits
-            result.set_exception(error)
-
-    Thread(target=work, daemon=True).start()
-    while not wait([result], TICK).done:
-        beat()
-    return result.result()
 
 
 @contextmanager

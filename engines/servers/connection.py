@@ -18,6 +18,7 @@ import httpx2 as httpx
 import msgspec
 
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
+from engines.progress import with_heartbeat
 from engines.servers.answers import Answered, Error
 
 _CONNECT, _ANSWER, _SILENCE = 5.0, 30.0, 180.0  # seconds: to connect, for a whole short answer, between parts of a long
@@ -157,14 +158,14 @@ class Connection:
                     yield event
         finally:
             stop.set()
-            self._leave(thread, opened)
+            self._leave(opened, thread.is_alive())
 
-    def _leave(self, thread: threading.Thread, opened: list[httpx.Response]) -> None:
+    def _leave(self, opened: list[httpx.Response], waits: bool = True) -> None:
         """End a request wherever it is: the thread that waits for it is woken, and the server notices."""
         for response in opened:
             with suppress(Exception):  # a read that waits is woken by this, not by closing
                 response.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-        if not opened and thread.is_alive():  # nothing is known of its connection yet
+        if not opened and waits:  # nothing is known of its connection yet
             client, self._client = self._client, self._made()
             with suppress(Exception):
                 client.close()
@@ -236,25 +237,28 @@ class Connection:
         self, method: str, path: str, body: dict[str, Any] | None, cancelled: Cancelled = lambda: False
     ) -> _Whole:
         """A whole answer, whatever its status, in ``_ANSWER`` seconds. Raises ModelUnavailable, RequestCancelled."""
-        arrived: queue.SimpleQueue[_Whole | Exception] = queue.SimpleQueue()
         opened: list[httpx.Response] = []
-        thread = threading.Thread(target=self._fetch, args=(method, path, body, opened, arrived), daemon=True)
-        thread.start()
-        found, until = None, monotonic() + _ANSWER
+        until = monotonic() + _ANSWER
+
+        def fetch() -> _Whole:
+            clock = perf_counter()
+            with self._client.stream(method, path, json=body) as response:
+                opened.append(response)
+                data = _bounded(response)
+            return _Whole(response, data, perf_counter() - clock)
+
+        def beat() -> None:
+            if cancelled():
+                raise RequestCancelled
+            if monotonic() > until:
+                raise self._unanswered(httpx.ReadTimeout(""))
+
         try:
-            while found is None:
-                with suppress(queue.Empty):
-                    found = arrived.get(timeout=_LOOK)
-                if found is None and cancelled():
-                    raise RequestCancelled
-                if found is None and monotonic() > until:
-                    raise self._unanswered(httpx.ReadTimeout(""))
-        finally:
-            if found is None:
-                self._leave(thread, opened)
-        if isinstance(found, Exception):
-            raise self._unanswered(found)
-        return found
+            return with_heartbeat(fetch, beat, _LOOK, lambda: self._leave(opened))
+        except SpecError:
+            raise
+        except Exception as error:  # of whatever kind the library raises
+            raise self._unanswered(error) from None
 
     def _unanswered(self, error: Exception) -> ModelUnavailable:
         if isinstance(error, httpx.ConnectError):
@@ -263,20 +267,6 @@ class Connection:
         if isinstance(error, httpx.TimeoutException):
             return ModelUnavailable(f"{self.address} did not answer in time", "the server may be loading or busy")
         return ModelUnavailable(f"{self.address} cannot be asked: {first_line(error)}", "check the address")
-
-    def _fetch(
-        self, method: str, path: str, body: dict[str, Any] | None, opened: list[httpx.Response],
-        arrived: queue.SimpleQueue[_Whole | Exception],
-    ) -> None:
-        """Put an answer into a queue, or what went wrong."""
-        clock = perf_counter()
-        try:
-            with self._client.stream(method, path, json=body) as response:
-                opened.append(response)
-                data = _bounded(response)
-            arrived.put(_Whole(response, data, perf_counter() - clock))
-        except Exception as error:  # the one who waits tells of it
-            arrived.put(error)
 
     def _refusal(self, whole: _Whole) -> tuple[str, str]:
         status, data = whole.response.status_code, whole.data[:_SAID]

@@ -11,8 +11,8 @@ import pytest
 
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.hub import hub_cache as cache
-from engines.hub.hub_api import with_heartbeat
 from engines.hub.model_source import TrustPolicy, locate
+from engines.progress import with_heartbeat
 from engines.report.events import Loading
 from tests.hub import NEEDED, digest
 
@@ -275,8 +275,8 @@ def test_a_token_opens_a_gated_model_and_goes_nowhere_else(hub, crowded, monkeyp
 
 def test_a_call_that_ends_in_any_way_is_not_waited_for():
     with pytest.raises(SystemExit):
-        with_heartbeat(lambda: sys.exit(3), lambda: None)
-    assert with_heartbeat(lambda: 7, lambda: None) == 7
+        with_heartbeat(lambda: sys.exit(3), lambda: None, 0.01)
+    assert with_heartbeat(lambda: 7, lambda: None, 0.01) == 7
 
 
 def test_a_hub_that_is_not_there_is_said_quickly(hub, monkeypatch):
