@@ -10,7 +10,7 @@ import select
 import shutil
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import IO, Any
@@ -92,6 +92,20 @@ def text_of(content: bytes, name: str, most: int) -> str:
     if "\0" in text:
         raise UsageProblem(f"{name} is not text: it holds zero bytes", "give a text file")
     return text
+
+
+def json_lines(text: str, where: Any, problem: str, hint: str, kind: type = object) -> Iterator[tuple[int, Any]]:
+    """The number and the value of each line of JSON that is not blank. Raises UsageProblem, which names the line and
+    the ``problem``: it is not JSON, or its value is not of the ``kind``."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                value = json.loads(line)
+                if not isinstance(value, kind):
+                    raise ValueError
+            except (ValueError, RecursionError):
+                raise UsageProblem(f"line {number} of {where} {problem}", hint) from None
+            yield number, value
 
 
 def checksum(path: Path, progress: Callable[[int], None] = lambda read: None) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from engines.errors import UsageProblem
+from engines.folders import json_lines
 
 SHAPE = 'a line is {"prompt": "..."}, {"turns": ["...", ...]} or {"messages": [...]} as OpenAI has them'
 _SUITE_SHAPE = SHAPE + ', with a "category" where there are several tasks'
@@ -94,14 +94,8 @@ def by_name(path: Path) -> Suite | None:
 def parse(text: str, where: str, name: str = "") -> Suite:
     """The suite of a file's text, JSON in each line that is not blank; ``where`` names the file in messages. Raises
     UsageProblem, with the line: not of ``SHAPE``; or without any line."""
-    cases = []
-    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):  # some editors begin a file with a mark
-        if line.strip():
-            place = f"line {number} of {where}"
-            try:
-                cases.append(case_of(json.loads(line), number, place))
-            except (ValueError, RecursionError):
-                raise UsageProblem(f"{place} is not JSON", SHAPE) from None
+    lines = json_lines(text.removeprefix("\ufeff"), where, "is not JSON", SHAPE)  # some editors begin with a mark
+    cases = [case_of(record, number, f"line {number} of {where}") for number, record in lines]
     if not cases:
         raise UsageProblem(f"there is no prompt in {where}", SHAPE)
     return Suite(name or where, tuple(cases))

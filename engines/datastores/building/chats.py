@@ -4,7 +4,6 @@ the hidden states of a dense datastore are states that the chat really has (DReS
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +11,7 @@ from typing import Any, Protocol
 from engines.datastores.building.corpus import Document
 from engines.datastores.building.hub_dataset import as_text
 from engines.errors import UsageProblem
-from engines.folders import read_input
+from engines.folders import json_lines, read_input
 
 _LARGEST = 256 << 20  # bytes of a file of rows
 
@@ -37,7 +36,8 @@ class JsonRows:
     def __init__(self, path: Path) -> None:
         content, text = read_input(path, _LARGEST, "a file of JSON lines")
         self._name = path.name
-        self._rows = [_row(path, number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+        like = 'such a line is like {"prompt": "What is a tree?", "answer": "A plant."}'
+        self._rows = [row for _, row in json_lines(text, path, "is no JSON object", like, dict)]
         self.total = len(self._rows)
         self.identity = {"kind": "rows", "rows": self.total, "digest": hashlib.sha256(content).hexdigest()}
 
@@ -45,17 +45,6 @@ class JsonRows:
         """See ``Rows``."""
         for number in range(resume or 0, self.total):
             yield f"{self._name} row {number + 1}", self._rows[number], number + 1
-
-
-def _row(path: Path, number: int, line: str) -> Mapping[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        row = None
-    if not isinstance(row, dict):
-        raise UsageProblem(f"line {number} of {path} is no JSON object",
-                           'such a line is like {"prompt": "What is a tree?", "answer": "A plant."}')
-    return row
 
 
 class Chats:
