@@ -47,11 +47,11 @@ async def test_a_bug_is_jumped_to_and_explained(session):
         assert "token 41" in s.chat.query_one("#answer-title").text_rows()[0]
         await s.pilot.press("enter")
         assert isinstance(s.app.screen, Inspector)
-        text = str(s.app.screen.query_one("#why").content)
+        text = str(s.app.screen.query_one("#text").content)
         assert "token 41 of the answer" in text and "✗ the target's choice is ·rather (0.620)" in text
         assert "2.3; rounding explains only 0.0031" in text
         await s.pilot.press("left")
-        assert "✓ the target's own choice, 1.5 ahead" in str(s.app.screen.query_one("#why").content)
+        assert "✓ the target's own choice, 1.5 ahead" in str(s.app.screen.query_one("#text").content)
 
 
 async def test_a_tie_tells_its_gap_and_leaves_the_view_alone(session):
@@ -62,7 +62,7 @@ async def test_a_tie_tells_its_gap_and_leaves_the_view_alone(session):
         assert s.chat.transcript.cursor is None
         s.chat.transcript.select((0, 41))
         await s.pilot.press("enter")
-        text = str(s.app.screen.query_one("#why").content)
+        text = str(s.app.screen.query_one("#text").content)
         assert "≈ a tie with the target's choice" in text and "0.0012; rounding explains 0.0031" in text
 
 
@@ -72,7 +72,7 @@ async def test_dice_and_lossy_laws_have_words_of_their_own(session):
         await audited(s, "consistent")
         assert "✓ consistent" in s.shown and "keeps the distribution, not the text" in s.status
         await s.pilot.press("left", "enter")
-        assert "can draw this token" in str(s.app.screen.query_one("#why").content)
+        assert "can draw this token" in str(s.app.screen.query_one("#text").content)
         await s.pilot.press("escape")
         await audited(s, "lossy", 3, 1.5)
         assert "≠ lossy (1 of 136)" in s.shown and "✓ consistent" not in s.shown

@@ -416,9 +416,9 @@ async def test_token_cursor_moves_and_the_inspector_explains(session):
         await s.pilot.press("down", "up")
         await s.pilot.press("enter")
         assert isinstance(s.app.screen, Inspector)
-        assert "prefill" in str(s.app.screen.query_one("#why").content)
+        assert "prefill" in str(s.app.screen.query_one("#text").content)
         await s.pilot.press("right")
-        text = str(s.app.screen.query_one("#why").content)
+        text = str(s.app.screen.query_one("#text").content)
         assert "proposed by" in text and "target's distribution" in text
         for key, opened in (("question_mark", GlossaryScreen), ("f1", HelpScreen)):
             await s.pilot.press(key)

@@ -35,6 +35,7 @@ from spec_tui.session.host_access import HostAccess
 from spec_tui.session.jobs import Job
 from spec_tui.tui import chat_text as words
 from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.screens.modal import turn_page
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.path_input import PathInput
 from spec_tui.tui.widgets.strip_panel import SplitLine
@@ -314,8 +315,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         self._say("the settings are copied")
 
     def action_scroll(self, step: int) -> None:
-        scroll = self.query_one("#evaluate-scroll")
-        scroll.scroll_relative(y=step * max(1, scroll.size.height - 2), animate=False)
+        turn_page(self.query_one("#evaluate-scroll"), step)
 
     def _say(self, words: str) -> None:
         self.message = words

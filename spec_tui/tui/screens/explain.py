@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from engines.report.run_state import RunState
 from spec_tui.present.speed_explained import explanation
 from spec_tui.present.text import one_line
 from spec_tui.tui.actions import Action
-from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.screens.modal import TextModal
 
 
-class ExplainScreen(SpecModal[None]):
+class ExplainScreen(TextModal[None]):
     """What ``spec-tui run --explain`` says, of an answer of the conversation."""
 
-    CSS_PATH: ClassVar = ["modal.tcss", "explain.tcss"]
+    FRAME = ("why it was faster or slower", "esc closes")
     word_here = "speed-up"
     ACTIONS = (Action(id="explain.close", run="close", keys="w,q", label="Close", help="Close"),)
 
@@ -27,10 +22,5 @@ class ExplainScreen(SpecModal[None]):
         super().__init__()
         self._run, self._baseline = run, baseline
 
-    def compose(self) -> ComposeResult:
-        said = "\n\n".join(one_line(sentence) for sentence in explanation(self._run, self._baseline))
-        with Box("why it was faster or slower", "esc closes"), VerticalScroll(id="scroll"):
-            yield Static(Content(said), id="text", markup=False)
-
-    def on_mount(self) -> None:
-        self.query_one("#scroll").focus()
+    def text(self, width: int) -> Content:
+        return Content("\n\n".join(map(one_line, explanation(self._run, self._baseline))))

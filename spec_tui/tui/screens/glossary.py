@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -15,19 +14,12 @@ from engines.methods import specs
 from spec_tui.learn.glossary_entries import entries, meaning
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import GLYPHS
-from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.help import row
-from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.screens.modal import Box, PagedModal, TextModal
 
 
-class GlossaryScreen(SpecModal[None]):
+class GlossaryScreen(PagedModal[None], TextModal[None]):
     """A list that what is typed narrows down; ``wanted`` is looked for at first."""
-
-    CSS_PATH: ClassVar = ["modal.tcss", "glossary.tcss"]
-    ACTIONS = (
-        Action(id="glossary.down", run="scroll(1)", anywhere="down,pagedown", label="Down", help="Further down"),
-        Action(id="glossary.up", run="scroll(-1)", anywhere="up,pageup", label="Up", help="Further up"),
-    )
 
     def __init__(self, wanted: str = "") -> None:
         super().__init__()
@@ -39,23 +31,15 @@ class GlossaryScreen(SpecModal[None]):
             with VerticalScroll(id="scroll", can_focus=False):
                 yield Static("", id="text", markup=False)
 
-    def on_mount(self) -> None:
-        self.query_one(Input).focus()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._lay_out)
-
     def on_input_changed(self) -> None:
-        self._lay_out()
+        self.lay_out()
 
-    def _lay_out(self) -> None:
-        text, wanted = self.query_one("#text", Static), self.query_one(Input).value
-        text.update(glossary_text(wanted, text.size.width or 90))
+    def lay_out(self) -> None:
+        super().lay_out()
         self.query_one("#scroll").scroll_home(animate=False)
 
-    def action_scroll(self, step: int) -> None:
-        scroll = self.query_one("#scroll")
-        scroll.scroll_relative(y=step * max(1, scroll.size.height - 2), animate=False)
+    def text(self, width: int) -> Content:
+        return glossary_text(self.query_one(Input).value, width)
 
 
 def search(wanted: str) -> Mapping[str, str]:

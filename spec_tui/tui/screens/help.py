@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import ClassVar
 
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from engines.methods import origins
 from spec_tui.present.text import wrap
 from spec_tui.tui import slash
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_actions import APPLICATION, CHAT
-from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.screens.modal import TextModal
 
 _GAP = "   "
 MARKS = (
@@ -40,27 +36,16 @@ NUMBERS = (
 )
 
 
-class HelpScreen(SpecModal[None]):
+class HelpScreen(TextModal[None]):
     """All keys, commands and marks; those of the screen that it was opened on come first, unless that is the chat."""
 
-    CSS_PATH: ClassVar = ["modal.tcss", "help.tcss"]
+    FRAME = ("help", "esc closes")
     ACTIONS = (Action(id="help.close", run="close", keys="f1,question_mark,q", label="Close", help="Close"),)
 
-    def compose(self) -> ComposeResult:
-        with Box("help", "esc closes"), VerticalScroll(id="scroll"):
-            yield Static("", id="text", markup=False)
-
-    def on_mount(self) -> None:
-        self.query_one("#scroll").focus()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._lay_out)
-
-    def _lay_out(self) -> None:
-        text = self.query_one("#text", Static)
+    def text(self, width: int) -> Content:
         below = self.app.screen_stack[-2]
         here = getattr(below, "actions", ()) if below is not self.app.screen_stack[0] else ()
-        text.update(help_text(text.size.width or 90, here))
+        return help_text(width, here)
 
 
 def help_text(width: int, here: Iterable[Action] = ()) -> Content:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from engines.laws import LawSpec, trying
 from engines.report.events import Choice, Round, Trial
@@ -19,7 +14,7 @@ from spec_tui.present.text import sanitise, visible
 from spec_tui.present.token_facts import facts, fate
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.tui.actions import Action
-from spec_tui.tui.screens.modal import Box, SpecModal
+from spec_tui.tui.screens.modal import TextModal
 from spec_tui.tui.widgets.strip_panel import bar, fit
 from spec_tui.tui.widgets.styled_widget import marked
 
@@ -28,10 +23,10 @@ PASSAGE = 6  # lines of a datastore's text that are shown
 TRIALS = 12  # of a law that are listed
 
 
-class Inspector(SpecModal[tuple[int, int]]):
+class Inspector(TextModal[tuple[int, int]]):
     """Explains one token; left and right go to its neighbours. Gives back the token it was left on."""
 
-    CSS_PATH: ClassVar = ["modal.tcss", "inspector.tcss"]
+    FRAME = ("token", "← → other tokens · ↑ ↓ scroll · esc closes")
     ACTIONS = (
         Action(id="inspect.left", run="step(-1)", keys="left", label="Before", footer=True, help="The token before"),
         Action(id="inspect.right", run="step(1)", keys="right", label="After", footer=True, help="The next token"),
@@ -44,14 +39,6 @@ class Inspector(SpecModal[tuple[int, int]]):
         super().__init__()
         self.session, self.cursor = session, cursor
 
-    def compose(self) -> ComposeResult:
-        with Box("token", "← → other tokens · ↑ ↓ scroll · esc closes"), VerticalScroll(id="scroll"):
-            yield Static("", id="why", markup=False)
-
-    def on_mount(self) -> None:
-        self.query_one("#scroll").focus()
-        self._draw()
-
     @property
     def word_here(self) -> str:
         turn, index = self.cursor
@@ -61,15 +48,15 @@ class Inspector(SpecModal[tuple[int, int]]):
         turn, index = self.cursor
         if 0 <= index + step < len(self.session.turns[turn].run.tokens):
             self.cursor = (turn, index + step)
-            self._draw()
+            self.lay_out()
+            self.query_one("#scroll").scroll_home(animate=False)
 
     def action_close(self) -> None:
         self.dismiss(self.cursor)
 
-    def _draw(self) -> None:
+    def text(self, width: int) -> Content:
         turn, index = self.cursor
-        self.query_one("#why", Static).update(explain(self.session.turns[turn].run, index))
-        self.query_one("#scroll").scroll_home(animate=False)
+        return explain(self.session.turns[turn].run, index)
 
 
 def explain(run: RunState, index: int) -> Content:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -11,8 +10,7 @@ from textual.content import Content
 from textual.widgets import Markdown
 
 from spec_tui.learn.sources import Source
-from spec_tui.tui.actions import Action
-from spec_tui.tui.screens.modal import Box, ListScreen, SpecModal
+from spec_tui.tui.screens.modal import Box, ListScreen, PagedModal
 
 
 class SourcesScreen(ListScreen[None]):
@@ -43,15 +41,10 @@ class SourcesScreen(ListScreen[None]):
             self.notify("This document is not here.", markup=False)
 
 
-class DocumentScreen(SpecModal[None]):
+class DocumentScreen(PagedModal[None]):
     """A document of this project, in Markdown."""
 
-    CSS_PATH: ClassVar = ["modal.tcss", "lesson_sources.tcss"]
     word_here = "lesson"
-    ACTIONS = (
-        Action(id="document.down", run="scroll(1)", anywhere="down,pagedown", label="Down", help="Further down"),
-        Action(id="document.up", run="scroll(-1)", anywhere="up,pageup", label="Up", help="Further up"),
-    )
 
     def __init__(self, title: str, text: str) -> None:
         super().__init__()
@@ -60,10 +53,6 @@ class DocumentScreen(SpecModal[None]):
     def compose(self) -> ComposeResult:
         with Box(self._title, "↑ ↓ scroll · esc closes"), VerticalScroll(id="scroll", can_focus=False):
             yield Markdown(self._text, open_links=False)
-
-    def action_scroll(self, step: int) -> None:
-        scroll = self.query_one("#scroll")
-        scroll.scroll_relative(y=step * max(1, scroll.size.height - 2), animate=False)
 
 
 def _about(one: Source) -> Content:

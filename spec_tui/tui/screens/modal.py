@@ -1,15 +1,16 @@
-"""What the dialogs share: a box with a title, esc closes it; and the dialog that is a list to choose from."""
+"""What the dialogs share: a box with a title, esc closes it; the dialog with a long text; the list to choose from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Click
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
 from spec_tui.tui.actions import Action, HasActions
@@ -56,6 +57,49 @@ class SpecModal(HasActions, ModalScreen[Result]):
         self.dismiss(None)
 
 
+def turn_page(panel: Widget, step: int) -> None:
+    """Scroll a panel by a page; its last two lines stay in sight."""
+    panel.scroll_relative(y=step * max(1, panel.size.height - 2), animate=False)
+
+
+class TextModal(SpecModal[Result]):
+    """A dialog with a long text, which scrolls. A subclass gives the text in ``text``; ``FRAME`` holds its title, and
+    what keys do."""
+
+    FRAME: ClassVar = ("", "esc closes")
+
+    def compose(self) -> ComposeResult:
+        with Box(*self.FRAME), VerticalScroll(id="scroll"):
+            yield Static("", id="text", markup=False)
+
+    def on_mount(self) -> None:
+        self.lay_out()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.lay_out)
+
+    def lay_out(self) -> None:
+        """Show the text as it is now."""
+        shown = self.query_one("#text", Static)
+        shown.update(self.text(shown.size.width or 90))
+
+    def text(self, width: int) -> Content:
+        """The text, for so many columns."""
+        raise NotImplementedError
+
+
+class PagedModal(SpecModal[Result]):
+    """A dialog in which the arrow keys scroll by pages, wherever the focus is."""
+
+    ACTIONS = (
+        Action(id="paged.down", run="scroll(1)", anywhere="down,pagedown", label="Down", help="Further down"),
+        Action(id="paged.up", run="scroll(-1)", anywhere="up,pageup", label="Up", help="Further up"),
+    )
+
+    def action_scroll(self, step: int) -> None:
+        turn_page(self.query_one("#scroll"), step)
+
+
 class DescribedList(OptionList):
     """A list whose marked line is described beside it: a click on another line marks that, a second one chooses it."""
 
@@ -90,8 +134,7 @@ class DescribedModal(SpecModal[Result]):
         self.query_one(Description).text.update(words)
 
     def action_read(self, step: int) -> None:
-        panel = self.query_one(Description)
-        panel.scroll_relative(y=step * max(1, panel.size.height - 2), animate=False)
+        turn_page(self.query_one(Description), step)
 
     def on_option_list_option_highlighted(self) -> None:
         for panel in self.query(Description):
