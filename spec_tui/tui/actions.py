@@ -23,6 +23,12 @@ _KEY_NAMES = {
 }
 
 
+EXAMPLES = "Example prompts, each with what to look for"
+BY_OUTCOME = "Tokens by outcome, with rejected drafts kept in the text, by source, by confidence, or plain"
+LARGE = "Large, light, without frames: for a projector; on every screen"
+"""Help of actions that several screens have."""
+
+
 def always(host: Any) -> bool:
     """The condition of an action that always applies."""
     return True

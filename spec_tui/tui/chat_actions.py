@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spec_tui.present.token_styles import VIEWS
-from spec_tui.tui.actions import Action, can
+from spec_tui.tui.actions import BY_OUTCOME, EXAMPLES, LARGE, Action, can
 
 
 def _answered(chat: Any) -> bool:
@@ -24,8 +24,7 @@ CHAT = (
            help="Leave the prompt or the panel for the text, where letters are keys",
            when=lambda chat: chat.escape_does == "text"),
     Action(id="chat.view", run="view", keys="v", label="View", footer=True, palette="", command="view",
-           choices=tuple(VIEWS), offered=lambda chat: chat.in_text,
-           help="Tokens by outcome, with rejected drafts kept in the text, by source, by confidence, or plain"),
+           choices=tuple(VIEWS), offered=lambda chat: chat.in_text, help=BY_OUTCOME),
     Action(id="run.baseline", run="baseline", keys="b", anywhere="f7", label="Baseline", footer=True,
            palette="Measure baseline", command="baseline",
            help="Answer the last prompt without drafts, to compare speed and text", when=can("baseline"),
@@ -37,7 +36,7 @@ CHAT = (
     Action(id="chat.engine", run="engine", opens=True, anywhere="ctrl+e,f2", label="Engine", footer=True,
            palette="Engine and options", help="Choose the engine, its options and sampling", when=can("ask")),
     Action(id="chat.showcase", run="showcase", opens=True, keys="ctrl+o,f3", label="Examples", palette="Examples",
-           command="showcase", help="Example prompts, each with what to look for", when=can("ask")),
+           command="showcase", help=EXAMPLES, when=can("ask")),
     Action(id="run.again", run="again", anywhere="ctrl+r,f4", label="Again", palette="Ask again", command="again",
            help="Ask the last prompt again with the same seed; restart a dead engine", when=can("ask")),
     Action(id="run.restart", run="restart", label="Restart", palette="Restart the engine",
@@ -86,8 +85,7 @@ CHAT = (
            help="Panels: the short view, or all details"),
     Action(id="chat.enlarge", run="enlarge", keys="m,f9", label="Enlarge", palette="Panel: enlarge",
            help="Enlarge the focused panel"),
-    Action(id="chat.present", run="present", keys="P", label="Present", palette="Present",
-           help="Large, light, without frames: for a projector; on every screen"),
+    Action(id="chat.present", run="present", keys="P", label="Present", palette="Present", help=LARGE),
     Action(id="chat.prompt", run="prompt", keys="i,enter", label="Prompt", footer=True, palette="",
            help="Go to the prompt; so does a click on it", when=can("ask"),
            offered=lambda chat: not chat.escape_does),  # where esc has brought one

@@ -30,9 +30,6 @@ from spec_tui.session.settings import changed, sampling_words
 from spec_tui.tui.widgets.strip_panel import Row, Span, gauge
 from spec_tui.tui.widgets.transcript import Transcript
 
-TOO_SMALL = "Please enlarge the window to at least 60 × 16,\nor use spec-tui run for plain output.\n\nctrl+q leaves."
-
-
 _MEASURES = ("F7 measures plain decoding, to say whether drafting was faster; /race runs engines side by side and "
              "ranks them. ")
 WELCOME = """Type a prompt, or press ctrl+o for examples.

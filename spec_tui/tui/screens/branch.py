@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.widgets import Static
 
 from engines.methods import find
 from engines.report.run_state import RunState, first_difference
@@ -16,9 +15,7 @@ from spec_tui.present.step.branching import differences, future, same_text
 from spec_tui.present.text import one_line, wrap
 from spec_tui.present.token_styles import BUSY, FAILED, spans
 from spec_tui.session.chat_session import ChatSession, Turn
-from spec_tui.tui import chat_text as words
 from spec_tui.tui.actions import Action, HasActions
-from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.step_panels import BLANK, visible_text
 from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Lines, Pane, Row, SplitLine, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns
@@ -103,9 +100,7 @@ class BranchScreen(HasActions, Backdrop):
             yield Lines(id="changed")
         with Pane(id="branch-table"):
             yield Lines(id="both")
-        yield SplitLine(id="branch-said")
-        yield Footer()
-        yield Static(words.TOO_SMALL, id="branch-enlarge", markup=False)
+        yield from self.foot(SplitLine(id="branch-said"))
 
     def on_mount(self) -> None:
         self.set_interval(EVERY, self._tick)

@@ -31,7 +31,6 @@ from spec_tui.tui import layers_view as layers
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.chat_actions import CHAT, PLAYBACK
-from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.large_numbers import LargeNumbers
 from spec_tui.tui.widgets.layers_panel import LayersPanel
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
@@ -118,16 +117,13 @@ class ChatScreen(HasActions, Backdrop):
             yield PromptBox(
                 lambda text: slash.complete(text, self.session.settings, self.session.ready),
                 id="prompt", placeholder="Type a prompt, or press ctrl+o for examples")
-        yield SplitLine(id="status")
-        yield Footer()
-        yield Static(words.TOO_SMALL, id="enlarge", markup=False)
+        yield from self.foot(SplitLine(id="status"))
 
     def on_mount(self) -> None:
         self.transcript = self.query_one(Transcript)
         self.prompt = self.query_one(PromptBox)
         self.query_one(TitleLine).heads = "transcript"
         self.transcript.view = self.app.view
-        self.set_class(self.app.presenter, "presenting")
         self.prompt.focus()
         self._letter_due = self.set_interval(self.TYPING or 1, self._act_on_letter, pause=True)
         self.watch(self.transcript, "following", self._draw_title)
@@ -602,9 +598,6 @@ class ChatScreen(HasActions, Backdrop):
             return
         self.toggle_class(f"max-{focused}" if focused in PANELS else "max-text")
         self.call_after_refresh(self.draw_all)
-
-    def action_present(self) -> None:
-        self.app.present(not self.app.presenter)
 
     def presented(self, on: bool) -> None:
         """Presenting begins or ends, here or on a screen above."""

@@ -19,11 +19,9 @@ from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.history import Entry
 from spec_tui.session.race_state import RaceState
-from spec_tui.tui import chat_text as words
 from spec_tui.tui import race_view
-from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.actions import BY_OUTCOME, LARGE, Action, HasActions
 from spec_tui.tui.race_controller import REPEATS, RaceController
-from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from spec_tui.tui.widgets.race_numbers import SORTS, RacePlot, RaceTable, ranked
@@ -75,10 +73,8 @@ class RaceScreen(HasActions, Backdrop):
                help="Sort the table by the next column"),
         Action(id="race.numbers", run="numbers", keys="m", label="Numbers", footer=True, when=_FINISHED,
                help="The table alone, and back"),
-        Action(id="race.view", run="view", keys="v", label="View",
-               help="Tokens by outcome, with rejected drafts kept in the text, by source, by confidence, or plain"),
-        Action(id="race.present", run="present", keys="P", label="Present",
-               help="Large, light, without frames: for a projector; on every screen"),
+        Action(id="race.view", run="view", keys="v", label="View", help=BY_OUTCOME),
+        Action(id="race.present", run="present", keys="P", label="Present", help=LARGE),
         Action(id="race.repeats", run="repeats", keys="asterisk", label="Repeats", when=_IDLE,
                help="How often each lane runs; from 6 repeats on, the intervals are 95 % intervals"),
         Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_IDLE,
@@ -137,13 +133,10 @@ class RaceScreen(HasActions, Backdrop):
         with Horizontal(id="race-ask"):
             yield Static("›", id="race-mark", markup=False)
             yield PromptBox(self._complete, id="race-prompt", placeholder="The prompt for all lanes")
-        yield Lines(id="race-said")
-        yield Footer()
-        yield Static(words.TOO_SMALL, id="race-enlarge", markup=False)
+        yield from self.foot(Lines(id="race-said"))
 
     def on_mount(self) -> None:
         self.view = self.app.view
-        self.set_class(self.app.presenter, "presenting")
         self.query_one("#race-ask").display = self.controller.can_race
         self.query_one(PromptBox).put(self.controller.setup.prompt)
         self.call_after_refresh(self.changed)
@@ -295,9 +288,6 @@ class RaceScreen(HasActions, Backdrop):
         count = next((n for n in REPEATS if n > self.controller.setup.repeats), REPEATS[0])
         enough = "enough for 95 % intervals" if count >= 6 else "95 % intervals take 6"
         self.set_up(f"{count} repeat{'s' * (count > 1)}; {enough}", repeats=count)
-
-    def action_present(self) -> None:
-        self.app.present(not self.app.presenter)
 
     def presented(self, on: bool) -> None:
         """Presenting begins or ends, here or on a screen above."""

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.events import Key
-from textual.widgets import Static
 
 from engines.report.run_state import RunState, fold_all
 from engines.report.wording import counted
@@ -23,9 +22,7 @@ from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, OUTCOME, REJECTED_KEPT, spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
-from spec_tui.tui import chat_text as words
-from spec_tui.tui.actions import Action, HasActions, can
-from spec_tui.tui.widgets.footer import Footer
+from spec_tui.tui.actions import LARGE, Action, HasActions, can
 from spec_tui.tui.widgets.large_numbers import LargeNumbers
 from spec_tui.tui.widgets.step_panels import Doing, Explaining, PhaseBar, SoFar, StepPanel, StepTree, Timeline
 from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Pane, SplitLine
@@ -79,8 +76,7 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.go", run="type_round", keys="number_sign", label="Go to", help="Type the number of a round"),
         Action(id="step.view", run="view", keys="v", label="View",
                help="Keep rejected drafts in the text, struck through, or not"),
-        Action(id="step.present", run="present", keys="P", label="Present",
-               help="Large, light, without frames: for a projector; on every screen"),
+        Action(id="step.present", run="present", keys="P", label="Present", help=LARGE),
         Action(id="step.enter", run="enter", keys="enter", label="Go", palette="",
                help="Go to the round that was typed"),
         Action(id="step.leave", run="leave", keys="escape", label="Back", footer=True,
@@ -126,9 +122,7 @@ class StepScreen(HasActions, Backdrop):
                 yield from self.teaching()
         with Pane(id="timeline-pane"):
             yield self.TIMELINE(id="timeline")
-        yield SplitLine(id="step-said")
-        yield Footer()
-        yield Static(words.TOO_SMALL, id="step-enlarge", markup=False)
+        yield from self.foot(SplitLine(id="step-said"))
 
     def picture(self) -> ComposeResult:
         """The panels that show the round."""
@@ -143,7 +137,6 @@ class StepScreen(HasActions, Backdrop):
     def on_mount(self) -> None:
         self._keep_rejected(self.app.view == REJECTED_KEPT)
         self.begins_presenting = self.app.presenter
-        self.set_class(self.app.presenter, "presenting")
         self.set_interval(1 / TICKS, self._tick)
 
     @property
@@ -387,10 +380,6 @@ class StepScreen(HasActions, Backdrop):
             if self.rerun is not None and self.rerun is self.session.measuring:
                 self.session.cancel()
             self.dismiss(None)
-
-    def action_present(self) -> None:
-        """Large, no chrome, light; and back."""
-        self.app.present(not self.app.presenter)
 
     # -- what needs the engine --------------------------------------------------------------------
     def request(self) -> Request:

@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import OptionList, TextArea
 
 from spec_tui.present.text import sanitise
-from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.actions import EXAMPLES, Action, HasActions
 from spec_tui.tui.widgets.strip_panel import shortened
 from spec_tui.tui.widgets.wrap import cells
 
@@ -52,7 +52,7 @@ class PromptBox(HasActions, TextArea):
         Action(id="prompt.newline", run="newline", keys="ctrl+j,shift+enter", label="New line", footer=True,
                help="Break the line"),
         Action(id="prompt.showcase", run="screen.showcase", keys="ctrl+o", label="Examples", footer=True,
-               help="Example prompts, each with what to look for"),
+               help=EXAMPLES),
         Action(id="prompt.complete", run="complete", keys="tab", label="Complete",
                help="Complete a command, else go to the next panel"),
         Action(id="prompt.clear", run="clear_all", keys="ctrl+u", label="Clear",

@@ -6,18 +6,22 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.app import ComposeResult
 from textual.containers import Container
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
+from textual.widgets import Static
 
 from spec_tui.present.rows import Row, Span, bar
 from spec_tui.present.text import wrap
 from spec_tui.present.token_styles import FAILED
 from spec_tui.tui.border import words
+from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.styled_widget import StyledWidget
 from spec_tui.tui.widgets.wrap import cells
 
+TOO_SMALL = "Please enlarge the window to at least 60 × 16,\nor use spec-tui run for plain output.\n\nctrl+q leaves."
 BLANK: Row = [("", "text")]
 _BETWEEN, _FEW = " ·,;:(*+-", 12  # ends of no word; columns of a row's last piece that may as well be left out
 _FOCUSED = {"title": "title-here", "border": "title"}  # what stands out of the panel that has the focus
@@ -169,11 +173,25 @@ class TitleLine(SplitLine):
 
 class Backdrop(Screen):
     """A screen that paints its background without the detour over a style cache, as it lies under everything, and draws
-    itself again (``draw``) when it comes to the top and when the size of the terminal changes."""
+    itself again (``draw``) when it comes to the top and when the size of the terminal changes. Below a least size it
+    shows a sentence and nothing else."""
 
     def draw(self) -> None:
         """Fill the panels."""
         raise NotImplementedError
+
+    @staticmethod
+    def foot(said: StripPanel) -> ComposeResult:
+        """What is last on each: the line of what is said, the keys; and the sentence."""
+        yield said
+        yield Footer()
+        yield Static(TOO_SMALL, id="enlarge", markup=False)
+
+    def on_mount(self) -> None:
+        self.set_class(self.app.presenter, "presenting")
+
+    def action_present(self) -> None:
+        self.app.present(not self.app.presenter)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         return [Strip.blank(crop.width, self.rich_style)] * crop.height
