@@ -278,7 +278,7 @@ async def test_the_tables_of_a_lesson_are_raced(session):
         await s.pilot.press("escape")
         s.chat.action_learn()
         await s.pilot.pause()
-        s.app.screen.options.highlighted = names().index("rest")
+        s.app.screen.listed.highlighted = names().index("rest")
         await s.pilot.press("L", "enter")
         await s.pilot.pause()
         await s.pilot.pause()

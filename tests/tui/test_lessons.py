@@ -212,7 +212,7 @@ async def test_the_papers_tables_of_a_lesson_without_an_engine():
         lesson = app.screen
         await pilot.press("L")
         listed = app.screen
-        assert isinstance(listed, PapersScreen) and list(shipped())[listed.options.highlighted] == "rasd-rest"
+        assert isinstance(listed, PapersScreen) and list(shipped())[listed.listed.highlighted] == "rasd-rest"
         assert "lanes" not in str(listed.query_one(".box").border_subtitle)
         await pilot.press("enter")
         assert app.screen is lesson

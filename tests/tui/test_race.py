@@ -666,8 +666,8 @@ async def test_rows_of_a_papers_table_become_lanes(name, words, lanes):
         before = r.controller.setup
         await r.press("L")
         screen = r.app.screen
-        assert isinstance(screen, PapersScreen) and screen.options.option_count == len(shipped())
-        screen.options.highlighted = list(shipped()).index(name)
+        assert isinstance(screen, PapersScreen) and screen.listed.option_count == len(shipped())
+        screen.listed.highlighted = list(shipped()).index(name)
         await r.press()
         about = str(screen.query_one("#about").content)
         assert ("cannot be" in about) == (not lanes) and (lanes or words in about), "it is said before it is chosen"

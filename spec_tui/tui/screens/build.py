@@ -99,9 +99,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         self._draw()
 
     def on_field_explained(self, event: Field.Explained) -> None:
-        hint = self.query_one("#hint", Static)
-        hint.update(one_line(event.words))
-        hint.set_class(event.wrong, "wrong")
+        self.tell("#hint", one_line(event.words), event.wrong)
 
     def _form_spec(self) -> BuildSpec:
         """What the form says. Raises UsageProblem."""

@@ -25,8 +25,8 @@ from spec_tui.session import shell_lines as command
 from spec_tui.session.datastore_jobs import DatastoreJobs, Refused
 from spec_tui.session.settings import ChatSettings, stores
 from spec_tui.tui.actions import Action
-from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Description
-from spec_tui.tui.widgets.strip_panel import bar
+from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Description, fact
+from spec_tui.tui.widgets.strip_panel import gauge
 
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
@@ -141,12 +141,7 @@ def row_facts(row: DatastoreRow, session: ChatSession, width: int) -> Content:
         lines, known = [*lines, *_stages(session.datastore_jobs, width), Content("")], _spec_facts(row.spec)
     else:
         known = _unfinished(row) if row.unfinished else facts(row.name, row.entry, session.ready)
-    return Content("\n").join([*lines, *[_fact(title, words, width) for title, words in known]])
-
-
-def _fact(title: str, words: str, width: int) -> Content:
-    folded = wrap(one_line(words), max(12, width - TITLE)) or [""]
-    return Content.assemble((f"{title:<{TITLE}}", "$tok-prompt"), f"\n{'':{TITLE}}".join(folded))
+    return Content("\n").join([*lines, *[fact(title, words, TITLE, width) for title, words in known]])
 
 
 def _stages(jobs: DatastoreJobs, width: int) -> list[Content]:
@@ -159,8 +154,7 @@ def _stages(jobs: DatastoreJobs, width: int) -> list[Content]:
         return [*lines, Content("starting")]
     lines.append(Content.assemble((f"{BUSY} ", "$primary"), one_line(last.stage)))
     if last.total:
-        filled = bar(last.done / last.total, BAR)
-        track = "·" * (BAR - len(filled))
+        (filled, _), (track, _) = gauge(last.done / last.total, BAR)
         lines.append(Content.assemble("  ", (filled, "$primary"), (track, "$border")))
     parts = [amount_done(last), *filter(None, rate_and_time_left(last).split(", "))]
     return lines + [Content(line) for words in parts for line in wrap(
@@ -267,7 +261,6 @@ class DataScreen(DescribedModal[ChatSettings]):
             yield Static("", id="chosen", markup=False)
 
     def on_mount(self) -> None:
-        self.listed = self.query_one(OptionList)
         self.listed.focus()
         self._draw_chosen()
         self._update()
@@ -298,7 +291,7 @@ class DataScreen(DescribedModal[ChatSettings]):
 
     def _list(self, at: str | None = None) -> None:
         """List the rows again; the same row stays highlighted, or ``at`` is."""
-        here, before = at or self._here(), self.listed.highlighted or 0
+        here, before = at or self.here, self.listed.highlighted or 0
         self.rows = list_rows(self.session)
         self.listed.clear_options()
         self.listed.add_options([Option(self._label(row), id=row.id) for row in self.rows.values()])
@@ -322,21 +315,17 @@ class DataScreen(DescribedModal[ChatSettings]):
         row = next((row for row in self.rows.values() if row.is_running(self.datastore_jobs)), None)
         if row is not None:
             self.listed.replace_option_prompt(row.id, self._label(row))
-            if self._here() == row.id:
+            if self.here == row.id:
                 self._draw_about(row)
 
     def _draw_about(self, row: DatastoreRow) -> None:
         panel = self.query_one("#about", Static)
         panel.update(row_facts(row, self.session, panel.size.width or WIDTH))
 
-    def _here(self) -> str | None:
-        at = self.listed.highlighted
-        return None if at is None else self.listed.get_option_at_index(at).id
-
     @property
     def row(self) -> DatastoreRow | None:
         """The one under the cursor."""
-        return self.rows.get(self._here() or "")
+        return self.rows.get(self.here or "")
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         if (row := self.rows.get(event.option.id)) is not None:
@@ -363,9 +352,7 @@ class DataScreen(DescribedModal[ChatSettings]):
         self._say(f"next answers search {names}{less}")
 
     def _say(self, words: str, wrong: bool = False) -> None:
-        line = self.query_one("#chosen", Static)
-        line.update(one_line(words))
-        line.set_class(wrong, "wrong")
+        self.tell("#chosen", one_line(words), wrong)
 
     def _report_end(self, ended: object) -> None:
         """How a build or a removal ended."""

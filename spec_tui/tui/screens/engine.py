@@ -152,9 +152,7 @@ class EngineScreen(SpecModal[ChatSettings]):
             self.query_one("#hint", Static).update(" ".join(words))
 
     def on_field_explained(self, event: Field.Explained) -> None:
-        hint = self.query_one("#hint", Static)
-        hint.update(marked(one_line(event.words)))
-        hint.set_class(event.wrong, "wrong")
+        self.tell("#hint", marked(one_line(event.words)), event.wrong)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.action_apply()

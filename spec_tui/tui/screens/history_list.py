@@ -63,7 +63,7 @@ class HistoryScreen(DescribedModal[Entry]):
         return "" if self.entries else _NONE[self.kind]
 
     def on_mount(self) -> None:
-        self.query_one(OptionList).focus()
+        self.listed.focus()
 
     @property
     def word_here(self) -> str:
@@ -72,7 +72,7 @@ class HistoryScreen(DescribedModal[Entry]):
     @property
     def chosen(self) -> Entry | None:
         """The entry under the cursor."""
-        at = self.query_one(OptionList).highlighted
+        at = self.listed.highlighted
         return self.entries[at] if at is not None else None
 
     def say(self, words: str) -> None:
@@ -95,17 +95,17 @@ class HistoryScreen(DescribedModal[Entry]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        entry, at = self.chosen, self.query_one(OptionList).highlighted
+        entry, at = self.chosen, self.listed.highlighted
         try:
             entry.rename(event.value)
         except SpecError as error:
             self.say(failure(error))
-        self.query_one(OptionList).replace_option_prompt_at_index(at, _option(entry).prompt)
+        self.listed.replace_option_prompt_at_index(at, _option(entry).prompt)
         self.describe(_about(entry))
         self._end_rename()
 
     def action_delete(self) -> None:
-        entry, options = self.chosen, self.query_one(OptionList)
+        entry, options = self.chosen, self.listed
         if entry is None:
             return
         if self._asked is not entry:
@@ -133,7 +133,7 @@ class HistoryScreen(DescribedModal[Entry]):
 
     def _end_rename(self) -> None:
         self.remove_class("renaming")
-        self.query_one(OptionList).focus()
+        self.listed.focus()
 
 
 def _option(entry: Entry) -> Option:

@@ -63,10 +63,10 @@ class LessonsScreen(ListScreen[None]):
         self._open(LessonProgress(lesson, recorded(lesson)))
 
     def action_begin(self) -> None:
-        self.chosen(self.options.highlighted or 0)
+        self.chosen(self.listed.highlighted or 0)
 
     def action_papers(self) -> None:
-        self.app.show_papers(self.lessons[self.options.highlighted or 0].tables[:1])
+        self.app.show_papers(self.lessons[self.listed.highlighted or 0].tables[:1])
 
     def _open(self, progress: LessonProgress) -> None:
         self.app.push_screen(LessonScreen(progress), lambda went_on: self._done(progress.lesson.name, went_on))
@@ -76,9 +76,9 @@ class LessonsScreen(ListScreen[None]):
             return
         kept_settings.finish_lesson(name)
         number = names().index(name)
-        self.options.replace_option_prompt_at_index(number, _line(number + 1, self.lessons[number], True))
+        self.listed.replace_option_prompt_at_index(number, _line(number + 1, self.lessons[number], True))
         if went_on:
-            self.options.highlighted = min(number + 1, len(self.lessons) - 1)
+            self.listed.highlighted = min(number + 1, len(self.lessons) - 1)
 
 
 def _line(number: int, lesson: Lesson, finished: bool) -> Content:

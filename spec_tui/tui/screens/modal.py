@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
+from spec_tui.present.text import one_line, wrap
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.wrap import cells
 
@@ -55,6 +56,12 @@ class SpecModal(HasActions, ModalScreen[Result]):
 
     def action_close(self) -> None:
         self.dismiss(None)
+
+    def tell(self, where: str, words: Content | str, wrong: bool) -> None:
+        """Say this in a line of the dialog."""
+        line = self.query_one(where, Static)
+        line.update(words)
+        line.set_class(wrong, "wrong")
 
 
 def turn_page(panel: Widget, step: int) -> None:
@@ -129,6 +136,17 @@ class DescribedModal(SpecModal[Result]):
                help="Its beginning", when=lambda screen: bool(screen.query(Description))),
     )
 
+    @property
+    def listed(self) -> OptionList:
+        """Its list."""
+        return self.query_one(OptionList)
+
+    @property
+    def here(self) -> str | None:
+        """Id of the marked line."""
+        option = self.listed.highlighted_option
+        return option and option.id
+
     def describe(self, words: Content | str) -> None:
         """Say this of the marked line."""
         self.query_one(Description).text.update(words)
@@ -139,6 +157,12 @@ class DescribedModal(SpecModal[Result]):
     def on_option_list_option_highlighted(self) -> None:
         for panel in self.query(Description):
             panel.scroll_home(animate=False)
+
+
+def fact(name: str, words: str, column: int, width: int) -> Content:
+    """A name, as wide as its column, and what it is, folded beside it to a width in columns."""
+    folded = wrap(one_line(words), max(12, width - column)) or [""]
+    return Content.assemble((f"{name:<{column}}", "$tok-prompt"), f"\n{'':{column}}".join(folded))
 
 
 class ListScreen(DescribedModal[Result]):
@@ -166,9 +190,8 @@ class ListScreen(DescribedModal[Result]):
                 yield Description(self._about[self._first])
 
     def on_mount(self) -> None:
-        self.options = self.query_one(OptionList)
-        self.options.focus()
-        self.options.highlighted = self._first
+        self.listed.focus()
+        self.listed.highlighted = self._first
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         if self._about:

@@ -18,14 +18,14 @@ from engines.folders import same_place
 from engines.heads.local_heads import AUTO
 from engines.hub.download_progress import in_bytes
 from spec_tui.present.on_screen import failure, on_screen
-from spec_tui.present.text import one_line, wrap
+from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ABSENT, PRESENT
 from spec_tui.session import model_choices
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.model_choices import ModelChoice
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_text import count
-from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Description
+from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Description, fact
 from spec_tui.tui.widgets.path_input import PathInput
 
 Role = Literal["target", "draft", "head"]
@@ -40,7 +40,7 @@ JUDGING = "comparing their tokens …"
 KEYS = "enter loads · space marks · tab another · d datastores · esc closes"
 OTHER = "another"
 """Behind a role: the line under its list that leads to the field for one that is not listed."""
-TITLE = 12  # columns of a fact's name
+TITLE = 13  # columns of a fact's name
 
 
 class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
@@ -78,14 +78,13 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
             yield Static("", id="said", markup=False)
 
     def on_mount(self) -> None:
-        self.listed = self.query_one(OptionList)
         self.listed.focus()
         self._say("the conversation is kept; the next answer uses the models loaded then")
         self._in_thread(self._look)
 
     @property
     def word_here(self) -> str:
-        return "datastore" if self._here() == DATASTORES else TITLES[self._role]
+        return "datastore" if self.here == DATASTORES else TITLES[self._role]
 
     def _in_thread(self, work: Callable[[], None]) -> None:
         self.run_worker(work, thread=True, exclusive=True, exit_on_error=True)
@@ -122,7 +121,7 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
 
     def _list(self) -> None:
         """List everything again; the same row stays highlighted."""
-        here = self._here()
+        here = self.here
         self.rows = {}
         options: list[Option] = []
         for role, choices in zip(TITLES, (self._targets, self._drafts, self._heads)):
@@ -181,10 +180,6 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
         style = "$tok-prompt" if choice.problem else ""
         return Content.assemble((mark, "$primary"), (f"{name:<{room + 1}}", style), (words, "$tok-prompt"))
 
-    def _here(self) -> str | None:
-        at = self.listed.highlighted
-        return None if at is None else self.listed.get_option_at_index(at).id
-
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         panel = self.query_one("#about", Static)
         if event.option.id in self.rows:
@@ -198,16 +193,14 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
         self.query_one(Input).placeholder = ANOTHER[self._role]
 
     def _say(self, words: str, wrong: bool = False) -> None:
-        line = self.query_one("#said", Static)
-        line.update(one_line(on_screen(words)))
-        line.set_class(wrong, "wrong")
+        self.tell("#said", one_line(on_screen(words)), wrong)
 
     # -- what keys do -----------------------------------------------------------------------------
     def action_data(self) -> None:
         self.dismiss(DATASTORES)
 
     def action_mark(self) -> None:
-        found = self.rows.get(self._here() or "")
+        found = self.rows.get(self.here or "")
         if found is not None and self._mark(*found):
             self._list()
 
@@ -321,8 +314,5 @@ def _about(role: Role, choice: ModelChoice, width: int) -> Content:
     if role != "target":
         known.append(("fits", {True: "yes", False: "no", None: "not known"}[choice.fits] + f": {choice.why}"))
     lines = [Content.assemble((one_line(choice.title), "bold")), Content("")]
-    for title, words in known:
-        if words:
-            folded = wrap(one_line(on_screen(words)), max(12, width - TITLE - 1)) or [""]
-            lines.append(Content.assemble((f"{title:<{TITLE}} ", "$tok-prompt"), f"\n{'':{TITLE + 1}}".join(folded)))
+    lines += [fact(title, on_screen(words), TITLE, width) for title, words in known if words]
     return Content("\n").join(lines)

@@ -29,5 +29,5 @@ class ShowcaseScreen(ListScreen[tuple[str, bool]]):
         self.dismiss((SHOWCASES[number].prompt, True))
 
     def action_fill(self) -> None:
-        if self.options.highlighted is not None:
-            self.dismiss((SHOWCASES[self.options.highlighted].prompt, False))
+        if self.listed.highlighted is not None:
+            self.dismiss((SHOWCASES[self.listed.highlighted].prompt, False))
