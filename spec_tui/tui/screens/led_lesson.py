@@ -28,12 +28,11 @@ Tell = Callable[[Mapping[str, object]], None]
 _STEP = 1.5  # seconds between the phases of a round that is shown
 
 
+@dataclass
 class ClassNews(Message):
     """What the server tells every session of a class: page, stage, votes by number, and how many students are here."""
 
-    def __init__(self, told: Mapping[str, object]) -> None:
-        super().__init__()
-        self.told = told
+    told: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

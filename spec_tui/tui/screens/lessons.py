@@ -4,7 +4,7 @@ beside a figure that the reader may change."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import ClassVar
 
@@ -104,12 +104,11 @@ class LessonText(ScrolledPanel):
     shows = "text"
     _answers: Sequence[int | None] = ()  # by row: the answer on it
 
+    @dataclass
     class Answered(Message):
         """A click on an answer."""
 
-        def __init__(self, number: int) -> None:
-            super().__init__()
-            self.number = number
+        number: int
 
     def on_click(self, event: Click) -> None:
         if event.y < len(self._answers) and (number := self._answers[event.y]) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from textual import on
@@ -30,19 +31,18 @@ class Field(Horizontal):
     Field Switch:focus { border: none; background: $primary 25%; }
     """
 
+    @dataclass
     class Explained(Message):
         """The sentence to show for the field that has the focus."""
 
-        def __init__(self, words: str, wrong: bool) -> None:
-            super().__init__()
-            self.words, self.wrong = words, wrong
+        words: str
+        wrong: bool
 
+    @dataclass
     class Changed(Message):
         """Another value, sound or not."""
 
-        def __init__(self, field: Field) -> None:
-            super().__init__()
-            self.field = field
+        field: Field
 
     def __init__(self, option: Option, value: Any, default: Any = None, **kwargs) -> None:
         super().__init__(**kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from textual import events
 from textual.content import Content
@@ -65,12 +66,11 @@ class PromptBox(HasActions, TextArea):
 
     _between = False  # edits are undone or done again: the cursor may stand where there is no text
 
+    @dataclass
     class Sent(Message):
         """Enter was pressed; the text stays until the receiver takes it."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
     class Pasted(Message):
         """Something was pasted, and is in the text now."""

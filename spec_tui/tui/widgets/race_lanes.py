@@ -120,12 +120,11 @@ def merged(spans: Iterable[Span]) -> Row:
 class RaceLanes(StripPanel):
     """Draws the lanes; a click chooses one."""
 
+    @dataclass
     class Picked(Message):
         """A lane was clicked."""
 
-        def __init__(self, lane: int) -> None:
-            super().__init__()
-            self.lane = lane
+        lane: int
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)

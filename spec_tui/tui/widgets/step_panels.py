@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from textual.events import Click
 from textual.geometry import Size
@@ -86,12 +87,11 @@ class ScrolledPanel(StepPanel):
 class PhaseBar(StepPanel):
     """The phases of this round, the present one marked; a click goes there."""
 
+    @dataclass
     class Picked(Message):
         """A phase was clicked."""
 
-        def __init__(self, phase: Phase) -> None:
-            super().__init__()
-            self.phase = phase
+        phase: Phase
 
     def on_click(self, event: Click) -> None:
         player, end = self.player, 0
@@ -225,12 +225,11 @@ class SoFar(StepPanel):
 class Timeline(StepPanel):
     """The rounds as columns, as high as the tokens that each gained; a click goes there."""
 
+    @dataclass
     class Picked(Message):
         """A round was clicked."""
 
-        def __init__(self, number: int) -> None:
-            super().__init__()
-            self.number = number
+        number: int
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
         rounds, here = player.run.rounds, player.place.round

@@ -78,18 +78,13 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     following: var[bool] = var(True)  # whether the view stays at the end as the text grows
 
     class Selected(Message):
-        """The token cursor moved (None: there is no cursor any more)."""
+        """The token cursor moved, or is gone."""
 
-        def __init__(self, cursor: tuple[int, int] | None) -> None:
-            super().__init__()
-            self.cursor = cursor
-
+    @dataclass
     class Inspect(Message):
         """A token is to be explained."""
 
-        def __init__(self, cursor: tuple[int, int]) -> None:
-            super().__init__()
-            self.cursor = cursor
+        cursor: tuple[int, int]
 
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
@@ -387,7 +382,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
             self.following = False
             self._scroll_to_line(self._line_of(cursor))
         self.refresh()
-        self.post_message(self.Selected(cursor))
+        self.post_message(self.Selected())
 
     def _line_of(self, cursor: tuple[int, int]) -> int:
         lines = self.wrapped.lines
