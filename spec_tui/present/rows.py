@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engines.report.events import HeadReads
-from spec_tui.present.token_styles import ABSENT, PRESENT
+from spec_tui.present.text import wrap
+from spec_tui.present.token_styles import ABSENT, PRESENT, spans
 
 Span = tuple[str, str]
 """Text and style name."""
@@ -33,6 +34,17 @@ def taps(reads: HeadReads, width: int) -> Row:
         return [("reads ", "muted"), (reads.words, "text")]
     marks = "".join(PRESENT if layer in reads.layers else ABSENT for layer in range(1, reads.of + 1))
     return [("reads ", "muted"), (marks + PRESENT * reads.final, "accent"), (told, "muted")]
+
+
+def rows_of(words: str, width: int, style: str = "text") -> list[Row]:
+    """A text, wrapped to a width."""
+    return [[(line, style)] for line in wrap(words, width)]
+
+
+def rows_beside(mark: str, style: str, words: str, width: int) -> list[Row]:
+    """A text, wrapped beside a mark; LOSSY stands out in it."""
+    lines = wrap(words, max(20, width - len(mark) - 1)) or [""]
+    return [[(" " * len(mark) if n else mark, style), *spans(line, "text")] for n, line in enumerate(lines)]
 
 
 def words_of(row: Row) -> str:

@@ -14,8 +14,8 @@ from spec_tui.present.on_screen import on_screen
 from spec_tui.present.playback import speed_words
 from spec_tui.present.progress_text import preparing_words
 from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sentence, speed_up, verdict
-from spec_tui.present.text import one_line, visible, wrap
-from spec_tui.present.token_styles import spans
+from spec_tui.present.rows import rows_beside
+from spec_tui.present.text import one_line, visible
 from spec_tui.session.race_state import RaceState, timeline
 from spec_tui.session.settings import changed
 from spec_tui.tui import chat_text as words
@@ -187,8 +187,7 @@ def status(controller: RaceController, message: str, width: int) -> list[Row]:
 
 
 def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:
-    lines = wrap(one_line(text), max(20, width - 4))[:_SAID] or [""]
-    return [[(mark if not n else "   ", style), *spans(line, "text")] for n, line in enumerate(lines)]
+    return rows_beside(mark, style, one_line(text), width)[:_SAID]
 
 
 def _resting(controller: RaceController) -> Row:

@@ -11,9 +11,10 @@ from engines.methods import find
 from engines.report.run_state import RunState, first_difference
 from engines.request import Request
 from spec_tui.present.on_screen import on_screen
+from spec_tui.present.rows import rows_beside
 from spec_tui.present.step.branching import differences, future, same_text
-from spec_tui.present.text import one_line, wrap
-from spec_tui.present.token_styles import BUSY, FAILED, spans
+from spec_tui.present.text import one_line
+from spec_tui.present.token_styles import BUSY, FAILED
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets.step_panels import BLANK, visible_text
@@ -54,11 +55,10 @@ def table_rows(a: RunState, b: RunState, said: str, well: bool | None, width: in
              "rounds": [str(len(run.rounds)) for run in (a, b)],
              "accepted": [f"{m.accepted} of {m.drafted}" for m in both],
              "M": [_number(m.mean_generated_length) for m in both], "tokens/s": [_number(rate) for rate in rates]}
-    words = [spans(line, "text") for line in wrap(said, max(20, width - 3))]
     return [title_row(width, "both futures", ratio),
             *([(fit(name, _NAME), "muted"), *((fit(value, _CELL), "text" if name else "title") for value in values)]
               for name, values in table.items()),
-            *([(f"{' ' if number else mark} ", style), *line] for number, line in enumerate(words))]
+            *rows_beside(f"{mark} ", style, said, width)]
 
 
 class BranchScreen(HasActions, Backdrop):

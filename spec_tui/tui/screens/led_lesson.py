@@ -14,10 +14,9 @@ from engines.report.events import Round
 from engines.report.wording import counted
 from spec_tui.learn.class_room import MOST
 from spec_tui.learn.lesson_progress import LessonProgress
-from spec_tui.present.rows import Row, bar
+from spec_tui.present.rows import Row, bar, rows_of
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
 from spec_tui.present.step.player import StepPlayer
-from spec_tui.present.text import wrap
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.lessons import LessonExplaining, LessonScreen, LessonText
 from spec_tui.tui.widgets.step_panels import BLANK, Timeline
@@ -60,7 +59,7 @@ class Ballot:
         """The question, and the votes as bars; a student sees them after a vote of their own."""
         most, total = len(self.counts) - 1, sum(self.counts)
         head = title_row(width, "How many will be accepted?", f"{total} of {self.here} voted")
-        rows: list[Row] = [head, *([(line, "text")] for line in wrap(self._told(most), max(20, width - 1))), BLANK]
+        rows: list[Row] = [head, *rows_of(self._told(most), max(20, width - 1)), BLANK]
         if self.votes and self.mine is None and self.came is None:
             return rows
         room = max(4, width - 16)

@@ -20,7 +20,7 @@ from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import Lesson, find, names, recorded
 from spec_tui.learn.lesson_progress import LessonProgress, View
 from spec_tui.learn.sources import named_in, sources
-from spec_tui.present.rows import Row
+from spec_tui.present.rows import Row, rows_of
 from spec_tui.present.step.player import StepPlayer
 from spec_tui.present.text import wrap
 from spec_tui.session import kept_settings
@@ -122,10 +122,7 @@ class LessonText(ScrolledPanel):
         head: list[Row] = [title_row(width, view.title, where)]
         room = max(1, height - len(head))
         lines = {"text": body, "words": _words, "notes": _notes}[self.shows](view, width, room)
-        self.scrolled = max(0, min(self.scrolled, len(lines) - room))
-        shown = lines[self.scrolled : self.scrolled + room]
-        if len(lines) - self.scrolled > room:
-            shown[-1] = REST
+        shown = self.window(lines, room)
         self._answers = [getattr(row, "answer", None) for row in (*head, *shown)]
         return [*head, *shown]
 
@@ -162,7 +159,7 @@ class FigurePanel(StripPanel):
         if (figure := self.figure) is None:
             return []
         keys = [f"↑ ↓ {figure.moves}"] * bool(figure.moves) + [f"space: {figure.draws}"] * bool(figure.draws)
-        head, foot = [title_row(width, figure.title)], _lines(" · ".join(keys), max(20, width - 1), "muted")
+        head, foot = [title_row(width, figure.title)], rows_of(" · ".join(keys), max(20, width - 1), "muted")
         room = max(1, height - len(head) - (height > 9))
         rows = figure.rows(width, room)[:room]
         gap = [BLANK] if height - len(head) - len(rows) - len(foot) > 0 else []
@@ -200,7 +197,7 @@ class _AnswerRow(list):
 def body(view: View, width: int, room: int = 99) -> list[Row]:
     """The rows of a view. Where there is room, blank ones stand between, and at the end where to read on."""
     wide = max(20, width - 1)
-    parts: list[list[Row]] = [_lines(words, wide) for words in view.paragraphs]
+    parts: list[list[Row]] = [rows_of(words, wide) for words in view.paragraphs]
     if view.verdict is not None:
         mark, words, style = ("✓", "Right.", "good") if view.verdict else ("✗", "Not so.", "bad")
         said = wrap(f"{view.said}: {view.options[view.said - 1]}", wide, initial_indent=" " * len(f"{mark} {words} "))
@@ -210,18 +207,14 @@ def body(view: View, width: int, room: int = 99) -> list[Row]:
         parts.append([_AnswerRow(number, row) for number, words in enumerate(view.options, 1)
                       for row in _option(number, words, wide)])
     if doing := view.do if not view.options else f"Press 1 to {len(view.options)}, or click." if view.asks else "":
-        parts.append(_lines(doing, wide, "accent"))
+        parts.append(rows_of(doing, wide, "accent"))
     rows = sum(map(len, parts))
     if view.see and rows + 1 <= room:
-        parts.append(_lines(f"→ {view.see}", wide, "muted"))
+        parts.append(rows_of(f"→ {view.see}", wide, "muted"))
         if (rows := sum(map(len, parts))) > room:
             rows -= len(parts.pop())
     gaps = rows + len(parts) - 1 <= room
     return [row for number, part in enumerate(parts) for row in ([BLANK, *part] if gaps and number else part)]
-
-
-def _lines(words: str, width: int, style: str = "text") -> list[Row]:
-    return [[(line, style)] for line in wrap(words, width)]
 
 
 def _option(number: int, words: str, width: int) -> list[Row]:
@@ -240,7 +233,7 @@ def _words(view: View, width: int, room: int) -> list[Row]:
 
 def _notes(view: View, width: int, room: int) -> list[Row]:
     """What the presenter should know of a page."""
-    return _lines(view.note or "There is no note for this page.", max(20, width - 1))
+    return rows_of(view.note or "There is no note for this page.", max(20, width - 1))
 
 
 _FREE = attrgetter("free")

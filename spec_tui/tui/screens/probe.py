@@ -13,7 +13,7 @@ from engines.methods.options import Option
 from engines.report.events import Emitted, Round
 from engines.report.run_state import Log, RunState, TokenState
 from spec_tui.present.on_screen import on_screen
-from spec_tui.present.text import one_line, wrap
+from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.datastore_jobs import Question, Refused
@@ -21,7 +21,7 @@ from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, SpecModal
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.field import Field
-from spec_tui.tui.widgets.strip_panel import Row, StripPanel, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, StripPanel, rows_of, title_row
 from spec_tui.tui.widgets.tree_panel import tree_rows
 
 INTERVAL = 0.05  # seconds between two checks for changes
@@ -52,18 +52,18 @@ class ProbePanel(StripPanel):
     def rows(self, width: int, height: int) -> list[Row]:
         found = self._probed
         if found is None:
-            return [[(line, "text")] for text in EMPTY for line in wrap(text, width) or [""]]
+            return [row for text in EMPTY for row in rows_of(text, width) or [BLANK]]
         if isinstance(found, Refused):
             texts = one_line(f"{found.message}."), one_line(on_screen(found.hint))
-            return [[(line, "bad")] for text in texts for line in wrap(text, width)]
+            return [row for text in texts for row in rows_of(text, width, "bad")]
         return [row for draft in found.drafts for row in self._draft(found, draft, width)]
 
     def _draft(self, found: Probed, probed: ProbeDraft, width: int) -> list[Row]:
         run = run_of(found, probed)
         passages = retrieval_rows.rows_needed(probed.retrieval)
-        remark = [[(line, "warn")] for line in wrap(one_line(probed.remark), width)]
         return [
-            title_row(width, probed.title, f"{len(probed.draft.tokens)} tokens"), *remark,
+            title_row(width, probed.title, f"{len(probed.draft.tokens)} tokens"),
+            *rows_of(one_line(probed.remark), width, "warn"),
             *tree_rows(run.rounds[0], run, 0, width, TREE_ROWS, judged=False),
             *retrieval_rows.rows(run, 0, width, passages, judged=False), [],
         ]

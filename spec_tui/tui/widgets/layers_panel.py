@@ -11,11 +11,10 @@ from engines.methods import drafts_itself, known, with_rules
 from engines.methods.shared.payoff import Payoff
 from engines.report.events import Layers
 from spec_tui.present.speed_verdict import Speed
-from spec_tui.present.text import wrap
 from spec_tui.present.token_styles import PRESENT
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.layers_view import LayersView
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, title_row
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, rows_of, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 
 NAME = 14  # columns of what a row of the scale is of
@@ -273,7 +272,7 @@ def _nothing(look: LayersView, width: int) -> list[Row]:
     spec, rules = known(look.engine), with_rules()
     text = (spec.layers_unknown if spec is not None else "") or (
         f"this engine leaves out no layers: /engine {rules} drafts with a part of the model")
-    return [BLANK, *([(line, "muted")] for line in wrap(text, max(10, width)))]
+    return [BLANK, *rows_of(text, max(10, width), "muted")]
 
 
 def _hint(look: LayersView, width: int) -> Row:

@@ -15,10 +15,10 @@ from engines.report.run_state import RunState
 from spec_tui.present.price_text import SpeedEstimate, conclusion, off, percent, why
 from spec_tui.present.served_price import ServedPrice
 from spec_tui.present.speed_verdict import of_runs
-from spec_tui.present.text import one_line, wrap
+from spec_tui.present.text import one_line
 from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import spans
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit
+from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, rows_of
 from spec_tui.tui.widgets.strip_plot import columns, nice_top
 
 ROWS = 64  # the end of the axis
@@ -224,8 +224,8 @@ def _sizes(most: int, count: int, always: set[int]) -> list[int]:
 
 def _wrapped(text: str, width: int, count: int) -> list[Row]:
     """A sentence on so many rows, always."""
-    lines = wrap(text, max(20, width - 1))[:count]
-    return [*[[(line, "text")] for line in lines], *[BLANK] * (count - len(lines))]
+    rows = rows_of(text, max(20, width - 1))[:count]
+    return [*rows, *[BLANK] * (count - len(rows))]
 
 
 def _beside(left: Row, right: Row, half: int) -> Row:

@@ -13,9 +13,9 @@ from textual.message import Message
 from engines.report.run_state import RunState
 from spec_tui.present import rejected
 from spec_tui.present import token_styles as marks
-from spec_tui.present.text import LOSSY, one_line, sanitise, wrap
+from spec_tui.present.text import LOSSY, one_line, sanitise
 from spec_tui.tui.widgets.line_styles import pieces_of
-from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, size, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, rows_of, size, title_row
 from spec_tui.tui.widgets.wrap import GHOST, Line, Tok, Wrapper, cells
 
 NARROWEST = 28  # columns of a lane beside others
@@ -208,7 +208,7 @@ class RaceLanes(StripPanel):
         else:
             rows.append(BLANK)
             for part in lane.about:
-                rows += [*[[(line, "muted")] for line in wrap(one_line(part), width)], BLANK]
+                rows += [*rows_of(one_line(part), width, "muted"), BLANK]
         return [clip(row, width) for row in rows]
 
     def _title(self, number: int, width: int) -> Row:
@@ -236,8 +236,8 @@ class RaceLanes(StripPanel):
         rows.append(clip(self._title(self.focused_lane, width - 1), width))
         room = max(1, height - len(rows))
         if lane.run is None:
-            about = [line for part in lane.about for line in wrap(one_line(part), width - 1)]
-            return [*rows, *[[(line, "muted")] for line in about][:room]]
+            about = [row for part in lane.about for row in rows_of(one_line(part), width - 1, "muted")]
+            return [*rows, *about[:room]]
         return [*rows, *self._text(self.focused_lane, width - 1, room)]
 
     def _bar(self, number: int, width: int) -> Row:

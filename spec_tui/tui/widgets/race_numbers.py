@@ -8,9 +8,9 @@ from itertools import zip_longest
 from engines.race.result import LaneFigures
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.race_text import COLUMNS, pair_mark
+from spec_tui.present.rows import rows_beside
 from spec_tui.present.tables import share
-from spec_tui.present.text import one_line, wrap
-from spec_tui.present.token_styles import spans
+from spec_tui.present.text import one_line
 from spec_tui.session.race_state import Point, RaceState
 from spec_tui.tui.widgets.race_lanes import merged
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, size, title_row
@@ -99,7 +99,7 @@ class RaceTable(StripPanel):
             rows += [BLANK, *_beside(pairs, by_depth(race, width - left), left)]
         else:
             rows += [*([BLANK, *pairs] if pairs else []), *([BLANK, *depths] if depths else [])]
-        said = [line for note in race.notes() for line in _wrapped(on_screen(note), width)]
+        said = [line for note in race.notes() for line in rows_beside("· ", "muted", one_line(on_screen(note)), width)]
         if len(rows) + 1 + len(said) > height:
             rows = [row for row in rows if row is not BLANK]
         gap = [BLANK] if said and len(rows) + len(said) < height else []
@@ -173,8 +173,3 @@ def by_depth(race: RaceState, width: int) -> list[Row]:
 
 def _beside(left: list[Row], right: list[Row], width: int) -> list[Row]:
     return [[*a, (" " * (width - size(a)), "text"), *b] for a, b in zip_longest(left, right, fillvalue=BLANK)]
-
-
-def _wrapped(note: str, width: int) -> list[Row]:
-    lines = wrap(one_line(note), max(20, width - 3))
-    return [[("· " if not n else "  ", "muted"), *spans(line, "text")] for n, line in enumerate(lines)]

@@ -12,9 +12,9 @@ from spec_tui.present.price_text import SpeedEstimate, why
 from spec_tui.present.speed_caveats import Caveat
 from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
 from spec_tui.present.tables import milliseconds
-from spec_tui.present.text import LOSSY, lossy, wrap
+from spec_tui.present.text import LOSSY, lossy
 from spec_tui.present.token_styles import spans
-from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, gauge, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, gauge, rows_of, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 
 DEPTHS = 5  # depths shown where there is little room
@@ -59,8 +59,8 @@ class SpeedPanel(StripPanel, can_focus=True):
     def rows(self, width: int, height: int) -> list[Row]:
         head = [title_row(width, "speed", self._title or ("this run" if self._run.started else "")),
                 *(clip(row, width) for row in self._headline()),
-                *([(line, "warn")] for caveat in self._caveats
-                  for line in wrap(f"! {caveat.words}", max(20, width - 1)))]
+                *(row for caveat in self._caveats
+                  for row in rows_of(f"! {caveat.words}", max(20, width - 1), "warn"))]
         if not self.detailed:
             return [*head, *(self._plot(width, min(height - len(head), 10)) if height > len(head) else ())]
         gap = [BLANK] if height >= 32 else []

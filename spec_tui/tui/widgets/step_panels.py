@@ -23,7 +23,7 @@ from spec_tui.present.step.player import MOST, StepPlayer
 from spec_tui.present.text import one_line, visible, wrap
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets import retrieval_rows
-from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, size, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, rows_of, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 from spec_tui.tui.widgets.tree_panel import tree_rows
 from spec_tui.tui.widgets.wrap import GHOST, Tok, cells, wrapped
@@ -76,6 +76,12 @@ class ScrolledPanel(StepPanel):
         """Show further rows, or those before."""
         self.scrolled += rows
         self.update_rows()
+
+    def window(self, lines: list[Row], room: int) -> list[Row]:
+        """So many of the lines, from where the reader is; a mark says that more follow."""
+        self.scrolled = max(0, min(self.scrolled, len(lines) - room))
+        shown = lines[self.scrolled : self.scrolled + room]
+        return [*shown[:-1], REST] if len(lines) - self.scrolled > room else shown
 
     def on_mouse_scroll_down(self) -> None:
         self.scroll(1)
@@ -164,14 +170,10 @@ class Explaining(ScrolledPanel):
         for paragraph in told.paragraphs:
             gap = [BLANK] if lines and (height >= 14 or self.airy) else []
             lines += [*gap, *[spans(line, "text") for line in wrap(paragraph, max(20, width - 1))]]
-        foot = [[(line, "muted")] for line in wrap(f"→ {told.reference}", max(20, width - 1))] if told.reference else []
+        foot = rows_of(f"→ {told.reference}", max(20, width - 1), "muted") if told.reference else []
         lines += [*([BLANK] if height >= 14 else []), *foot]
         room = max(1, height - len(head) - len(question))
-        self.scrolled = max(0, min(self.scrolled, len(lines) - room))
-        shown = lines[self.scrolled : self.scrolled + room]
-        if len(lines) - self.scrolled > room:
-            shown[-1] = REST
-        return [*head, *question, *shown]
+        return [*head, *question, *self.window(lines, room)]
 
     @staticmethod
     def _question(player: StepPlayer, width: int) -> list[Row]:
@@ -180,7 +182,7 @@ class Explaining(ScrolledPanel):
             most = player.most()
             more = " or more" if most == MOST else ""
             words = f"? Predict: how many will be accepted? press 0 to {most}{more}"
-            return [[(line, "warn")] for line in wrap(words, max(20, width - 1))]
+            return rows_of(words, max(20, width - 1), "warn")
         if guess is None or player.hides:
             return []
         more = " or more" if guess.said == MOST else ""

@@ -13,8 +13,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widgets import Static
 
-from spec_tui.present.rows import Row, Span, bar
-from spec_tui.present.text import wrap
+from spec_tui.present.rows import Row, Span, bar, rows_of
 from spec_tui.present.token_styles import FAILED
 from spec_tui.tui.border import words
 from spec_tui.tui.widgets.footer import Footer
@@ -68,7 +67,7 @@ class StripPanel(StyledWidget):
                 raise
             said = words(error, "this panel cannot be drawn")
             self.app.noted(said, error)
-            return [[(line, "warn")] for line in wrap(f"{FAILED} {said}", max(10, width))]
+            return rows_of(f"{FAILED} {said}", max(10, width), "warn")
 
     @property
     def is_on_screen_tree(self) -> bool:
