@@ -76,6 +76,14 @@ def words(error: Exception, what: str) -> str:
     return f"{what}: {one_line(f'{type(error).__name__}: {error}', _SHOWN)}; the log has more (spec-tui doctor)"
 
 
+def said_instead(app: App, error: Exception) -> str:
+    """What stands in a panel that cannot be drawn; an application that does not go on raises the exception again."""
+    if not getattr(app, "contains", False):
+        raise error
+    app.noted(said := words(error, "this panel cannot be drawn"), error)
+    return f"{FAILED} {said}"
+
+
 def contained(drawing: Drawing) -> Drawing:
     """``render_lines`` of a widget that shows what went wrong instead of ending the application."""
     if getattr(drawing, _MARK, False):
@@ -86,11 +94,7 @@ def contained(drawing: Drawing) -> Drawing:
         try:
             return drawing(widget, crop)
         except Exception as error:
-            if not getattr(widget.app, "contains", False):
-                raise
-            said = words(error, "this panel cannot be drawn")
-            widget.app.noted(said, error)
-            return _instead(f"{FAILED} {said}", crop)
+            return _instead(said_instead(widget.app, error), crop)
 
     setattr(draw, _MARK, True)
     return draw

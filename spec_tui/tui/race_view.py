@@ -20,8 +20,8 @@ from spec_tui.session.race_state import RaceState, timeline
 from spec_tui.session.settings import changed
 from spec_tui.tui import chat_text as words
 from spec_tui.tui.race_controller import RaceController, missing
-from spec_tui.tui.widgets.race_lanes import LaneView, filled
-from spec_tui.tui.widgets.strip_panel import Row
+from spec_tui.tui.widgets.race_lanes import LaneView
+from spec_tui.tui.widgets.strip_panel import Row, gauge
 
 _PLACES = ("", "1st", "2nd", "3rd", "4th", "5th", "6th")
 _BAR = 12
@@ -207,7 +207,7 @@ def _running(controller: RaceController, width: int) -> list[Row]:
     if controller.job.stopping:
         return [[(f" {marks.WAITING} ", "warn"), ("stopping after this round; complete runs are kept", "text")]]
     if race.auditing is not None:
-        return [[(f" {marks.BUSY} ", "warn"), ("auditing texts that differ  ", "text"), *filled(race.auditing, _BAR)]]
+        return [[(f" {marks.BUSY} ", "warn"), ("auditing texts that differ  ", "text"), *gauge(race.auditing, _BAR)]]
     at = race.at
     if at is None:
         return [[(f" {marks.WAITING} ", "warn"), ("starting", "text")]]
@@ -216,7 +216,7 @@ def _running(controller: RaceController, width: int) -> list[Row]:
     how = preparing_words(race.preparing) if race.preparing is not None else how + controller.left
     row = [(f" {marks.BUSY} ", "good"), (f"lane {at.lane + 1} of {len(race.labels)}, {what}: ", "text"),
            (one_line(race.labels[at.lane], 30), f"lane-{at.lane + 1}"), ("  ", "text"),
-           *filled((at.step - 1) / at.steps, _BAR)]
+           *gauge((at.step - 1) / at.steps, _BAR)]
     more = (f"  {how} · esc stops", "muted")
     return [[*row, more]] if width >= _WIDE else [row, [(" ", "text"), more]]
 
@@ -227,5 +227,5 @@ def _clock(controller: RaceController) -> Row:
     state = ("   ", "muted") if replay.clock.over else playing
     again = "space again · R new race" if controller.can_race else "space again"
     keys = again if replay.clock.over else "space · < > speed · end"
-    return [state, (f"photo finish {speed_words(replay.clock.speed)}  ", "text"), *filled(replay.clock.share, _BAR),
+    return [state, (f"photo finish {speed_words(replay.clock.speed)}  ", "text"), *gauge(replay.clock.share, _BAR),
             (f" {replay.clock.position:.3f} of {replay.clock.end:.3f} s  {keys}", "muted")]

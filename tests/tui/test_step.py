@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engines.report.events import Failed, Prefilled, Round
+from engines.report.run_state import fold_all
 from engines.report.wording import p3
 from engines.request import Request
 from spec_tui.present.step.phases import StepPosition, phases_of
@@ -313,7 +314,7 @@ async def test_strange_runs_are_drawn(strange):
     }[strange]
     app = SpecTui(FakeClient(), LoadRequest())
     async with app.run_test(size=(80, 24)) as pilot:
-        screen = StepScreen(events, "a \x1b[1m title")
+        screen = StepScreen(fold_all(events), "a \x1b[1m title")
         await app.push_screen(screen)
         for number in range(4):
             screen.player.jump(number)

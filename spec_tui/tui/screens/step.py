@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.events import Key
 
-from engines.report.run_state import RunState, fold_all
+from engines.report.run_state import RunState
 from engines.report.wording import counted
 from engines.request import Request
-from engines.wire import Event
 from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present.playback import speed_words
 from spec_tui.present.step.branching import going_on
@@ -39,7 +37,7 @@ class StepScreen(HasActions, Backdrop):
     """Goes through a run.
 
     Args:
-        source: a run, or its events.
+        run: what it goes through.
         title: whose run it is.
         place: where to begin.
         session: of a conversation: its engine may be asked for more. The screen below takes in what it says.
@@ -91,11 +89,10 @@ class StepScreen(HasActions, Backdrop):
     )
 
     def __init__(
-        self, source: RunState | Iterable[Event], title: str = "", *, place: StepPosition | None = None,
+        self, run: RunState, title: str = "", *, place: StepPosition | None = None,
         session: ChatSession | None = None, turn: Turn | None = None,
     ) -> None:
         super().__init__()
-        run = source if isinstance(source, RunState) else fold_all(source)
         self.player, self.run_title = StepPlayer(run, place), title
         self.session, self.turn = session, turn
         self.rerun: Turn | None = None  # the same answer, with every row recorded
@@ -322,11 +319,11 @@ class StepScreen(HasActions, Backdrop):
             self.typed = (self.typed + str(digit))[:6]
             self._draw_said()
         elif not self.player.guess(digit):
-            self.say(self._no_guess(digit))
+            self.say(self._no_guess())
         else:
             self.moved()
 
-    def _no_guess(self, digit: int) -> str:
+    def _no_guess(self) -> str:
         if not self.player.guessing:
             return "G turns guessing on; then digits are guesses. Digits alone go to a round."
         if self.player.asks:

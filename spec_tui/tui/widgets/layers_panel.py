@@ -14,7 +14,7 @@ from spec_tui.present.speed_verdict import Speed
 from spec_tui.present.token_styles import PRESENT
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.layers_view import LayersView
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, bar, clip, fit, rows_of, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, rows_of, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 
 NAME = 14  # columns of what a row of the scale is of
@@ -29,7 +29,6 @@ _KEY = {
     AGAIN: "will run", "C": "will go", "c": "cosine", "i": "interval", "b": "both", "s": "as set", STAYS: "last n",
     RUNS: "runs",
 }
-BLANK: Row = [("", "text")]
 KEYS = "←→ α  ↑↓ m  −+ n  enter measures"
 
 

@@ -18,7 +18,7 @@ from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import one_line
 from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import spans
-from spec_tui.tui.widgets.strip_panel import Row, Span, StripPanel, clip, fit, rows_of
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, rows_of
 from spec_tui.tui.widgets.strip_plot import columns, nice_top
 
 ROWS = 64  # the end of the axis
@@ -33,7 +33,6 @@ BESIDE = 150  # columns from which the two plots stand side by side
 NAME, CELL = 22, 7  # columns of the table
 _KEY: Row = [(BEST, "good"), (" best  ", "muted"), (PAPER, "accent"), (" as published", "muted")]
 _FRESH = "spec-tui price --fresh measures it again"
-BLANK: Row = [("", "text")]
 _SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 256)
 
 

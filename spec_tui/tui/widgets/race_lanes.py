@@ -15,7 +15,7 @@ from spec_tui.present import rejected
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import LOSSY, one_line, sanitise
 from spec_tui.tui.widgets.line_styles import pieces_of
-from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, rows_of, size, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, gauge, rows_of, size, title_row
 from spec_tui.tui.widgets.wrap import GHOST, Line, Tok, Wrapper, cells
 
 NARROWEST = 28  # columns of a lane beside others
@@ -252,7 +252,7 @@ class RaceLanes(StripPanel):
         said = max(_SAID, *(cells(lane.badge[0]) for lane in self.lanes if lane.badge is not None), 0)
         wide = max(6, width - size(row) - 27 - said)
         place = _PLACE if lane.total and lane.state and wide > _PLACE + 2 else 0  # a rank takes room of the bar
-        row += (filled(_share(lane), wide - place) if lane.total
+        row += (gauge(_share(lane), wide - place) if lane.total
                 else [(fit(f"{len(lane.run.tokens)} tokens", wide), "text")])
         row.append((fit(f" {lane.state}", place), "strong"))
         row.append((" " + fit(lane.numbers[0] if lane.numbers else "", 16, right=True), "text"))
@@ -290,15 +290,9 @@ def _share(lane: LaneView) -> float:
     return len(lane.run.tokens) / lane.total if lane.run is not None and lane.total else 0.0
 
 
-def filled(share: float, width: int) -> Row:
-    """A bar of a share, on a track of this width."""
-    done = bar(share, width)
-    return [(done, "bar"), ("·" * (width - len(done)), "track")]
-
-
 def _progress(lane: LaneView, width: int) -> Row:
     tokens = len(lane.run.tokens)
     words = f" {tokens} tokens  {lane.seconds:.2f} s"
     if not lane.total:
         return [(words[1:], "text")]
-    return [*filled(_share(lane), max(4, width - len(words))), (words, "muted")]
+    return [*gauge(_share(lane), max(4, width - len(words))), (words, "muted")]

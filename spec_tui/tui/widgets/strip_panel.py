@@ -14,8 +14,7 @@ from textual.strip import Strip
 from textual.widgets import Static
 
 from spec_tui.present.rows import Row, Span, bar, rows_of
-from spec_tui.present.token_styles import FAILED
-from spec_tui.tui.border import words
+from spec_tui.tui.border import said_instead
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.styled_widget import StyledWidget
 from spec_tui.tui.widgets.wrap import cells
@@ -40,7 +39,6 @@ class StripPanel(StyledWidget):
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
         self._rows: list[Row] = []
-        self._strips: dict[int, Strip] = {}
 
     def rows(self, width: int, height: int) -> list[Row]:
         """What to show in a space of this size."""
@@ -51,23 +49,15 @@ class StripPanel(StyledWidget):
         width, height = self.size
         if not (width and height and self.is_on_screen_tree):
             return
-        new = self._rows_or_why_not(width, height)[:height]
+        try:
+            new = self.rows(width, height)[:height]
+        except Exception as error:
+            new = rows_of(said_instead(self.app, error), max(10, width), "warn")[:height]
         old, self._rows = self._rows, new
         for y in range(max(len(old), len(new))):
             if (old[y] if y < len(old) else None) != (new[y] if y < len(new) else None):
                 self._strips.pop(y, None)
                 self.refresh(Region(0, y, width, 1))
-
-    def _rows_or_why_not(self, width: int, height: int) -> list[Row]:
-        """The rows; where they cannot be made, what went wrong."""
-        try:
-            return self.rows(width, height)
-        except Exception as error:
-            if not getattr(self.app, "contains", False):
-                raise
-            said = words(error, "this panel cannot be drawn")
-            self.app.noted(said, error)
-            return rows_of(f"{FAILED} {said}", max(10, width), "warn")
 
     @property
     def is_on_screen_tree(self) -> bool:
@@ -84,10 +74,6 @@ class StripPanel(StyledWidget):
 
     def on_show(self) -> None:
         self.update_rows()
-
-    def forget_styles(self) -> None:
-        super().forget_styles()
-        self._strips.clear()
 
     def style(self, name: str) -> Style:
         """The style of a name; the title of the panel that has the focus stands out, and the line beside it."""

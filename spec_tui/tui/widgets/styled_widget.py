@@ -9,6 +9,7 @@ from __future__ import annotations
 from rich.style import Style
 from textual.color import Color, ColorParseError
 from textual.content import Content
+from textual.strip import Strip
 from textual.widget import Widget
 
 from spec_tui.present.styles import Style as NamedStyle
@@ -33,12 +34,17 @@ class StyledWidget(Widget):
         if "render_lines" in cls.__dict__:
             cls.render_lines = contained(cls.render_lines)
 
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self._strips: dict[int, Strip] = {}  # lines as they were drawn
+
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self.forget_styles())
 
     def forget_styles(self) -> None:
         """Drop what was made with the old colours."""
         self.__dict__.pop("_named_styles", None)
+        self._strips.clear()
         self.refresh()
 
     def notify_style_update(self) -> None:

@@ -93,7 +93,6 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         self.show_ghosts = True
         self.cursor: tuple[int, int] | None = None
         self.wrapped = Wrapper(80)
-        self._strips: dict[int, Strip] = {}
         self._width = 0
         self._count = 0
         self._tail: list[str] = []
@@ -274,10 +273,6 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
             self._rewrap_in_place(width)
         elif self.following:
             self.scroll_end(animate=False, immediate=True, x_axis=False, force=True)
-
-    def forget_styles(self) -> None:
-        super().forget_styles()
-        self._strips.clear()
 
     def set_view(self, view: str) -> None:
         """Another way to show the same text. What stands at the top of the window, or the cursor where it is in the
