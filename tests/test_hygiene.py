@@ -129,6 +129,14 @@ def test_nothing_is_trusted_unless_the_user_says_so():
 # -- names and places -----------------------------------------------------------------------------------------
 
 
+def test_no_handler_calls_that_of_its_base_class():
+    """Textual calls both, so the base class's would run twice, whatever a condition around the call says."""
+    found = [f"{name(path)}:{node.lineno}" for path, node in everywhere(ast.Attribute)
+             if name(path).startswith("spec_tui/tui/") and node.attr.startswith("on_")
+             and isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "super"]
+    assert not found
+
+
 def test_every_file_says_what_it_is_for():
     silent = [name(p) for p in SOURCES if not ast.get_docstring(read(p)[0])]
     assert not [path for path in silent if not path.endswith("__main__.py") and (ROOT / path).read_text().strip()]

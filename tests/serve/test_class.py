@@ -19,6 +19,7 @@ from spec_tui.serve.gate import Gate
 from spec_tui.serve.session_policy import SessionPolicy
 from spec_tui.tui.recorded import class_room
 from spec_tui.tui.screens.led_lesson import ClassNews, ClassScreen, ClassText
+from spec_tui.tui.widgets.step_panels import PhaseBar, Timeline
 from tests.tui.test_hostile import screen_text
 
 
@@ -123,7 +124,11 @@ async def test_students_follow_vote_and_see_the_round():
         assert all(app.screen.player.place.phase == "tree" and app.screen.player.hides for app in together.apps)
         await pilots[1].press("full_stop", "right", "left", "full_stop")
         await together.settled(pilots)
-        assert ann.screen.player.place.phase == "tree" and ann.screen.progress.at == 2, "nobody looks behind the vote"
+        place = ann.screen.player.place
+        for widget, x in ((Timeline, 1), (Timeline, 20), (PhaseBar, 50)):
+            await pilots[1].click(widget, offset=(x, 0))
+        assert ann.screen.player.place == place and place.phase == "tree" and ann.screen.progress.at == 2, (
+            "nobody looks behind the vote")
         await pilots[1].press("9", str(accepted))
         await together.settled(pilots)
         assert "1 of 2 voted" in text(teacher) and "1 of 2 voted" in text(ben) and "█" not in text(ben)

@@ -19,7 +19,7 @@ from spec_tui.present.step.phases import StepPosition, event_of, phases_of
 from spec_tui.present.step.player import StepPlayer
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.lessons import LessonExplaining, LessonScreen, LessonText
-from spec_tui.tui.widgets.step_panels import BLANK, Timeline
+from spec_tui.tui.widgets.step_panels import BLANK
 from spec_tui.tui.widgets.strip_panel import title_row
 
 Tell = Callable[[Mapping[str, object]], None]
@@ -127,7 +127,6 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         yield LessonExplaining(id="explaining")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.tell({"type": "hello"})
 
     @property
@@ -136,6 +135,10 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         view = self.progress.view()
         event = event_of(view.run, view.place.round)
         return event if view.figure is None and not view.options and event and event.draft.tokens else None
+
+    @property
+    def free(self) -> bool:
+        return self.stage != "vote" and super().free
 
     @property
     def hiding(self) -> bool:
@@ -218,10 +221,6 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
             self.say("The class is voting: V shows the round." if self.leads else "The round is shown after the vote.")
         else:
             super().action_phase(step)
-
-    def on_timeline_picked(self, event: Timeline.Picked) -> None:
-        if self.stage != "vote":
-            super().on_timeline_picked(event)
 
     def action_next(self) -> None:
         if self.progress.at + 1 < self.progress.length or self.progress.view().asks:

@@ -54,7 +54,6 @@ class LessonsScreen(ListScreen[None]):
             names().index(progress.lesson.name) if begun else 0)
 
     def on_mount(self) -> None:
-        super().on_mount()
         if self._progress is not None:
             self.call_after_refresh(self._open, self._progress)
 
