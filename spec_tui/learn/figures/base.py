@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from math import inf
 
 from engines.report.events import Round
 from engines.report.run_state import RunState
@@ -25,9 +26,7 @@ class LessonFigure(ABC):
         moves: what ↑ and ↓ change; "" where they change nothing.
         draws: what space does; "" where it does nothing. ``verb`` is that in a word.
         of_run: whether it shows the run.
-
-    Raises:
-        Missing: the run does not have what it shows.
+        at: which of ``count`` places the reader is at; ↑ adds ``direction``.
     """
 
     title = ""
@@ -35,16 +34,19 @@ class LessonFigure(ABC):
     draws = ""
     verb = "Draw"
     of_run = True
+    count: float = 0
+    direction = -1  # later places stand below
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
-        self.runs, self.run, self.event = runs, run, event
+        self.runs, self.run, self.event, self.at = runs, run, event, 0
 
     @abstractmethod
     def rows(self, width: int, height: int) -> list[Row]:
         """The picture in a space of this size."""
 
-    def move(self, step: int) -> None:  # noqa: B027
+    def move(self, step: int) -> None:
         """Change what ``moves`` names, up or down."""
+        self.at = max(0, min(self.count - 1, self.at + step * self.direction))
 
     def draw(self) -> None:  # noqa: B027
         """Do what ``draws`` says."""
@@ -59,17 +61,11 @@ class ScrolledFigure(LessonFigure):
 
     moves = "further down"
     of_run = False
-
-    def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
-        super().__init__(runs, run, event)
-        self.at = 0
+    count = inf  # how many lines there are depends on the width
 
     @abstractmethod
     def lines(self, width: int) -> list[Row]:
         """The whole list."""
-
-    def move(self, step: int) -> None:
-        self.at = max(0, self.at - step)
 
     def still(self, width: int, height: int) -> list[Row]:
         return self.lines(width)

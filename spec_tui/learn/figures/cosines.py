@@ -8,7 +8,6 @@ from engines.methods.admg.rules import leave_out
 from engines.report.events import Round
 from engines.report.run_state import RunState
 from spec_tui.learn.figures.base import LessonFigure, Runs, told
-from spec_tui.learn.lesson_facts import Missing
 from spec_tui.present.rows import Row
 from spec_tui.present.token_styles import ABSENT, PRESENT
 
@@ -22,10 +21,7 @@ class CosinesFigure(LessonFigure):
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        layers = run.prefilled.layers if run.prefilled is not None else None
-        if layers is None or not any(layers.attention_cosine) or layers.alpha is None:
-            raise Missing("this run has no cosines")
-        self.layers, self.alpha = layers, layers.alpha
+        self.layers, self.alpha = run.prefilled.layers, run.prefilled.layers.alpha
 
     def move(self, step: int) -> None:
         self.alpha = min(1.0, max(0.5, round(self.alpha + step * self._STEP, 3)))

@@ -12,7 +12,7 @@ from engines.report.guess_ranks import guess_ranks
 from engines.report.run_state import RunState
 from engines.report.wording import counted, ms, seconds_of
 from spec_tui.learn.figures.base import LessonFigure, Runs, told
-from spec_tui.learn.lesson_facts import FLAT, Missing
+from spec_tui.learn.lesson_facts import FLAT
 from spec_tui.present.rows import Row, bar
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import HERE
@@ -26,15 +26,9 @@ class CostFigure(LessonFigure):
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        points = run.started.price if run.started is not None else ()
-        if len(points) < 2:
-            raise Missing("this run has no t(n)")
-        self.curve = CostCurve(points)
-        self.sizes = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= max(16, points[-1][0])]
-        self.at = 3
-
-    def move(self, step: int) -> None:
-        self.at = max(0, min(len(self.sizes) - 1, self.at - step))  # larger ones stand below
+        self.curve = CostCurve(run.started.price)
+        self.sizes = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= max(16, self.curve.points[-1][0])]
+        self.count, self.at = len(self.sizes), 3
 
     def rows(self, width: int, height: int) -> list[Row]:
         one, top = self.curve.at(1), self.curve.at(self.sizes[-1])
@@ -60,20 +54,21 @@ class BreakEvenFigure(LessonFigure):
 
     title = "expected speed-up by the length of the draft; the line is 1x"
     moves = "the chance that a drafted token is accepted, once those before it were"
+    direction = 1
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        if run.started is None or not run.started.price:
-            raise Missing("this run has no t(n)")
         draft = CostCurve(run.started.draft_price).at(1) if run.started.draft_price else 0.0
         self.model = SpeedupModel(CostCurve(run.started.price), first=draft, each=draft)
         self.recorded = run.metrics.chance_accepted
-        self.chance = 0.5 if self.recorded is None else self.recorded
-        self._chances = sorted({*(n / 20 for n in range(21)), self.chance})
+        chance = 0.5 if self.recorded is None else self.recorded
+        self._chances = sorted({*(n / 20 for n in range(21)), chance})
+        self.count, self.at = len(self._chances), self._chances.index(chance)
 
-    def move(self, step: int) -> None:
-        at = self._chances.index(self.chance) + step
-        self.chance = self._chances[max(0, min(len(self._chances) - 1, at))]
+    @property
+    def chance(self) -> float:
+        """The one that is assumed."""
+        return self._chances[self.at]
 
     def rows(self, width: int, height: int) -> list[Row]:
         model, room = self.model.assuming(self.chance), max(12, width - 42)
@@ -103,16 +98,12 @@ class BatchFigure(LessonFigure):
     title = "the rounds of this run, for b answers at the same time"
     moves = "b, the answers that share a pass"
     _BATCHES = (1, 2, 4, 8, 16, 32)
+    count = len(_BATCHES)
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        if run.started is None or not run.started.price or not run.started.draft_price or not run.metrics.drafted:
-            raise Missing("this run has no t(n), or no draft model")
         self.curve, self.draft = CostCurve(run.started.price), CostCurve(run.started.draft_price)
-        self.gained, self.at = run.metrics.mean_generated_length, 0
-
-    def move(self, step: int) -> None:
-        self.at = max(0, min(len(self._BATCHES) - 1, self.at - step))  # larger ones stand below
+        self.gained = run.metrics.mean_generated_length
 
     def seconds(self, answers: int) -> float:
         """The time of a round on average: its draft, and a pass over b(n+1) rows."""
@@ -160,16 +151,9 @@ class OverlapFigure(LessonFigure):
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        started = run.started
-        if started is None or not started.price or not started.draft_price:
-            raise Missing("this run has no t(n), or no draft model")
-        price, step = CostCurve(started.price), CostCurve(started.draft_price).at(1)
-        self.found, self.at = forecasts(guess_ranks(run.rounds), price, step), 0
-        if not self.found:
-            raise Missing("nothing was drafted in this run")
-
-    def move(self, step: int) -> None:
-        self.at = max(0, min(len(self.found) - 1, self.at - step))  # larger ones stand below
+        price, step = CostCurve(run.started.price), CostCurve(run.started.draft_price).at(1)
+        self.found = forecasts(guess_ranks(run.rounds), price, step)
+        self.count = len(self.found)
 
     def rows(self, width: int, height: int) -> list[Row]:
         room, top = max(4, width - 66), max(2.0, *(one.speed_up for one in self.found))
@@ -199,12 +183,8 @@ class RaceFigure(LessonFigure):
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        asked = run.started.conversation if run.started is not None else None
-        self.title = f"recorded runs of {one_line(run.started.model, 30)} on one clock" if asked else ""
-        self.lanes = [other for other in runs.values()
-                      if other.started is not None and other.started.conversation == asked and other.rounds]
-        if len(self.lanes) < 2:
-            raise Missing("these runs are not of one prompt")
+        self.title = f"recorded runs of {one_line(run.started.model, 30)} on one clock"
+        self.lanes = [other for other in runs.values() if other.started.conversation == run.started.conversation]
         whole = [sum(map(seconds_of, lane.rounds)) for lane in self.lanes]
         self.longest, self.shortest = max(whole), min(whole)
         self.time = 0.0

@@ -10,11 +10,11 @@ import numpy as np
 
 from engines.core.tree import children
 from engines.randomness import GumbelNoise, SeededRng, bound, residual
-from engines.report.events import Choice, Emitted, Round
+from engines.report.events import Choice, Round
 from engines.report.run_state import RunState
 from engines.report.wording import quoted
 from spec_tui.learn.figures.base import LessonFigure, Runs, told
-from spec_tui.learn.lesson_facts import Missing, kept_chances
+from spec_tui.learn.lesson_facts import kept_chances
 from spec_tui.present.rows import Row, bar
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import HERE
@@ -29,24 +29,21 @@ class TrialFigure(LessonFigure):
     moves = "q: how much the drafter is like the target"
     draws = f"the law draws {AT_ONCE:,} times"
     _MIXES = (-0.8, -0.4, 0.0, 0.4, 0.8, 1.0)
+    count, direction = len(_MIXES), 1
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        if event is None or not event.verified:
-            raise Missing("this round has no probabilities")
         pairs: dict[str, tuple[float, float]] = {}
         for node in children(event.draft.parents).get(-1, ()):
             p, q = event.verified[node + 1].drafted, event.draft.probs[node]
             if p is not None and q is not None and len(pairs) < 4:
                 pairs.setdefault(event.draft.pieces[node], (p, q))
-        if len(pairs) < 2:
-            raise Missing("this round has too few probabilities")
         self.names = [*map(quoted, pairs), "others"]
         both = np.array([*pairs.values(), (0.0, 0.0)])
         both[-1] = np.maximum(0.0, 1 - both.sum(axis=0))
         self.p, self._q = (column / column.sum() for column in both.T)
         self.at, self.drawn, self.kept = self._MIXES.index(0.0), np.zeros(len(self.names), int), 0
-        self.rng = SeededRng(run.started.seed if run.started is not None else 0)
+        self.rng = SeededRng(run.started.seed)
 
     @property
     def q(self) -> np.ndarray:
@@ -61,7 +58,7 @@ class TrialFigure(LessonFigure):
         return float(np.minimum(self.p, self.q).sum())
 
     def move(self, step: int) -> None:
-        self.at = max(0, min(len(self._MIXES) - 1, self.at + step))
+        super().move(step)
         self.drawn[:], self.kept = 0, 0
 
     def draw(self) -> None:
@@ -114,12 +111,7 @@ class BlockFigure(LessonFigure):
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
         self.chains = [one for one in run.rounds if len(kept_chances(one)) > 1]
-        if event not in self.chains:
-            raise Missing("this round has no chain whose probabilities are known")
-        self.at = self.chains.index(event)
-
-    def move(self, step: int) -> None:
-        self.at = max(0, min(len(self.chains) - 1, self.at - step))
+        self.count, self.at = len(self.chains), self.chains.index(event)
 
     def rows(self, width: int, height: int) -> list[Row]:
         event = self.chains[self.at]
@@ -151,18 +143,17 @@ class NoiseFigure(LessonFigure):
 
     title = "one position: log p + noise = score"
     moves = "the position"
+    direction = 1
     draws = f"choose with {AT_ONCE:,} other seeds"
     _HEADS, _BAR = ("log p", "noise", "score"), "score, │ zero"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        self.texts = [(one_line(other.started.engine, 14), self._emitted(other)) for other in runs.values()
-                      if other.started is not None and self._drawn(other) == self._drawn(run)]
-        first = self.texts[0][1] if self.texts else []
+        self.texts = [(one_line(other.started.engine, 14), [token.emitted for token in other.tokens])
+                      for other in runs.values() if self._drawn(other) == self._drawn(run)]
+        first = self.texts[0][1]
         self.places = [n for n, emitted in enumerate(first) if emitted.noise is not None and len(emitted.top) > 2]
-        if not self.places or len(self.texts) < 2:
-            raise Missing("these runs were not drawn by noise")
-        self.share = None
+        self.count, self.share = len(self.places), None
         self.at = next((at for at, n in enumerate(self.places) if first[n].top[0].token != first[n].token), 0)
 
     @staticmethod
@@ -176,12 +167,9 @@ class NoiseFigure(LessonFigure):
         started = run.started
         return started.conversation, started.model, started.law, started.temperature, started.seed
 
-    @staticmethod
-    def _emitted(run: RunState) -> list[Emitted]:
-        return [token.emitted for token in run.tokens]
-
     def move(self, step: int) -> None:
-        self.at, self.share = max(0, min(len(self.places) - 1, self.at + step)), None
+        super().move(step)
+        self.share = None
 
     def _choices(self) -> list[Choice]:
         """The likeliest tokens of the position, the chosen one among them."""

@@ -9,7 +9,7 @@ from engines.report.events import Round
 from engines.report.run_state import RunState, origin_of
 from engines.report.wording import context_tail, counted, quoted
 from spec_tui.learn.figures.base import LessonFigure, Runs, told
-from spec_tui.learn.lesson_facts import Missing, followers
+from spec_tui.learn.lesson_facts import followers
 from spec_tui.present.rows import Row, bar, struck
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ACCEPTED, HERE, PRUNED, REJECTED
@@ -24,8 +24,6 @@ class TrieFigure(LessonFigure):
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        if event is None or len(event.draft.tokens) < 4 or None in event.draft.probs:
-            raise Missing("this round has no trie")
         draft, reach = event.draft, []
         for node, parent in enumerate(draft.parents):
             reach.append(draft.probs[node] * (reach[parent] if parent >= 0 else 1.0))
@@ -76,19 +74,15 @@ class CountsFigure(LessonFigure):
 
     title = "what followed the last tokens of the text so far, counted"
     moves = "how many last tokens are looked for"
+    direction = 1
     _FOLLOWERS = 5  # that are listed
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        if event is None or not (first := followers(run, event, 1)):
-            raise Missing("the last token of this round's text is new, or not known")
-        self.found = [first]  # by how many last tokens: what followed how often
+        self.found = []  # by how many last tokens: what followed how often
         while more := followers(run, event, len(self.found) + 1):
             self.found.append(more)
-        self.at = 0
-
-    def move(self, step: int) -> None:
-        self.at = max(0, min(len(self.found) - 1, self.at + step))
+        self.count = len(self.found)
 
     def still(self, width: int, height: int) -> list[Row]:
         out: list[Row] = []
@@ -125,17 +119,12 @@ class NeighboursFigure(LessonFigure):
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        if event is None or event.retrieval is None or not event.retrieval.passages or not event.retrieval.scores:
-            raise Missing("this round has no neighbours")
-        self.found, self.at, self.mapped = event.retrieval, 0, False
-        passages, dropped, places = self.found.passages, self.found.dropped, self.found.map
-        if len(places) != len(passages) + len(dropped):
-            raise Missing("this round has no map")
+        self.found, self.mapped = event.retrieval, False
+        passages, dropped = self.found.passages, self.found.dropped
         kept = [True] * len(passages) + [False] * len(dropped)
-        self.near = sorted(zip((*passages, *dropped), kept, places), key=lambda one: -one[0].weight)
-
-    def move(self, step: int) -> None:
-        self.at = max(0, min(len(self.near) - 1, self.at - step))
+        self.near = sorted(zip((*passages, *dropped), kept, self.found.map, strict=True),
+                           key=lambda one: -one[0].weight)
+        self.count = len(self.near)
 
     def draw(self) -> None:
         self.mapped = not self.mapped
@@ -201,9 +190,7 @@ class KeyFigure(LessonFigure):
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        if event is None or event.retrieval is None or len(ends := context_tail(run, event.position, 2)) < 2:
-            raise Missing("this round looked up no state")
-        self.read, self.root = (one_line(quoted(piece), 14) for piece in ends)
+        self.read, self.root = (one_line(quoted(piece), 14) for piece in context_tail(run, event.position, 2))
 
     def rows(self, width: int, height: int) -> list[Row]:
         table = (("token", self.read, self.root, "the draft"),
@@ -220,19 +207,14 @@ class FusionFigure(LessonFigure):
     title = "two trees become one"
     moves = "the step: what was drafted, what was retrieved, both"
     _SAYS = ("what the {} drafted", "what was retrieved, and what was pruned", "fused: shared tokens once")
+    count = len(_SAYS)
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
-        if event is None or not event.draft.also or event.retrieval is None:
-            raise Missing("this round has no fused tree")
-        self.at = 0
         draft = event.draft
         self.sources = [{origin_of(draft, node).source} | (
             {draft.origins[draft.also[node]].source} if draft.also[node] >= 0 else set())
             for node in range(len(draft.tokens))]
-
-    def move(self, step: int) -> None:
-        self.at = max(0, min(len(self._SAYS) - 1, self.at - step))
 
     def still(self, width: int, height: int) -> list[Row]:
         out: list[Row] = []
