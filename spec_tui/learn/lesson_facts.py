@@ -9,19 +9,18 @@ from itertools import takewhile
 from math import prod
 from statistics import median
 
-from engines.core.tree import children, depths
+from engines.core.tree import children
 from engines.cost.curve import CostCurve
 from engines.randomness import bound
 from engines.report.events import Round, Trial
 from engines.report.run_state import RunState, best_path, origin_of
-from engines.report.wording import context_tail, joined, listed, quoted, seconds_of
+from engines.report.wording import context_tail, listed, quoted, seconds_of
 from spec_tui.present.narration import question
 from spec_tui.present.step.phases import event_of
 from spec_tui.present.text import one_line
 
 Fact = str | int | float
 """Texts are cleaned for the terminal. Times are seconds, shares 0..1."""
-SIZES = (2, 4, 8, 16, 32)
 FLAT = 2.0
 """Up to so many times t(1) a forward pass counts as about as long as one over a single row."""
 
@@ -30,25 +29,19 @@ class Missing(ValueError):
     """A page wants something that this run does not have."""
 
 
-
 def of_run(run: RunState) -> dict[str, Fact]:
     """What is known of a whole run; what it does not have is left out."""
     m, started = run.metrics, run.started
     facts: dict[str, Fact | None] = {
         "tokens": m.new_tokens, "new": m.new_tokens - m.answers, "forwards": m.target_forwards, "drafted": m.drafted,
         "accepted": m.accepted, "wasted": m.drafted - m.accepted, "rate": m.acceptance_rate,
-        "m": m.mean_generated_length, "speed": m.tokens_per_second, "decode": m.decode_seconds,
+        "m": m.mean_generated_length, "speed": m.tokens_per_second,
     }
     if started is not None:
-        facts |= {"asked": one_line(question(started), 120), "engine": one_line(started.engine, 40),
-                  "temperature": f"{started.temperature:g}", "law": one_line(started.law, 20),
-                  "store": joined(one_line(name, 40) for name in started.datastores) if started.datastores else None}
+        facts |= {"asked": one_line(question(started), 120), "temperature": f"{started.temperature:g}"}
         facts |= _prices(run)
         facts |= {f"option_{name}": value for name, value in (started.options or {}).items()
                   if isinstance(value, int | float)}
-    if run.prefilled is not None:
-        facts |= {"prompt": run.prefilled.prompt_tokens, "prefill": run.prefilled.seconds,
-                  "opening": quoted(run.prefilled.first.piece)}
     if run.audited is not None:
         facts["verdict"] = run.audited.verdict
     facts |= _rounds(run) | _layers(run)
@@ -60,7 +53,7 @@ def _prices(run: RunState) -> dict[str, Fact | None]:
     if not run.started.price:
         return {}
     curve = CostCurve(run.started.price)
-    facts: dict[str, Fact | None] = {f"cost_{n}": curve.at(n) / curve.at(1) for n in SIZES}
+    facts: dict[str, Fact | None] = {f"cost_{n}": curve.at(n) / curve.at(1) for n in (8, 16)}
     facts["alone"] = curve.at(1)
     facts["flat"] = max(n for n, seconds in curve.points if seconds <= FLAT * curve.at(1))
     facts["widest"] = curve.points[-1][0]
@@ -75,10 +68,7 @@ def _rounds(run: RunState) -> dict[str, Fact | None]:
     drafting = [event for event in run.rounds if event.draft.tokens]
     idle = [event for event in run.rounds if not event.draft.tokens]
     off = [len(event.path) - on_favourite(event) for event in drafting]
-    who = Counter(token.source for token in run.tokens)
     one = median(map(seconds_of, idle)) if idle else None
-    matches = [match for event in drafting if (match := _match(event))]
-    lookups = [event.retrieval.seconds for event in run.rounds if event.retrieval is not None]
     passes, rounds = sum(event.draft_forwards or 0 for event in run.rounds), len(run.rounds)
     each = _median([event.draft_seconds and event.draft_seconds / event.draft_forwards
                     for event in run.rounds if event.draft_forwards])
@@ -90,9 +80,7 @@ def _rounds(run: RunState) -> dict[str, Fact | None]:
         "drafting": len(drafting), "idle": len(idle), "one": one,
         "off_rounds": sum(gain > 0 for gain in off), "off_tokens": sum(gain for gain in off if gain > 0),
         "failed": sum(not event.path for event in drafting),
-        "by_draft": who["draft"], "by_retrieval": who["retrieval"],
-        "match": round(median(matches)) if matches else None,
-        "lookup": median(lookups) if lookups else None,
+        "by_retrieval": sum(token.source == "retrieval" for token in run.tokens),
     }
 
 
@@ -114,39 +102,33 @@ def _layers(run: RunState) -> dict[str, Fact | None]:
         "sublayers": len(rules), "left_out": left, "share": share, "draft_forwards": forwards,
         "alpha": f"{layers.alpha:g}" if layers.alpha is not None else None,
         "lowest": min(known, default=None), "highest": max(known, default=None), "layers": len(layers.attention),
-        "by_cosine": sum(rule in ("cosine", "both") for rule in rules), "every": layers.m,
-        "by_interval": sum(rule == "interval" for rule in rules),
         "mlp_out": sum(rule != "" for rule in layers.mlp),
     }
 
 
 def of_round(run: RunState, number: int) -> dict[str, Fact]:
-    """What is known of a round; of the prefill only its number."""
+    """What is known of a round; of the prefill nothing."""
     event = event_of(run, number)
     if event is None:
-        return {"number": number}
+        return {}
     draft, path = event.draft, best_path(event.draft)
     root, last = run.root_of(number - 1), event.emitted[-1] if event.emitted else None
     gamma = event.note.get("exit_threshold")
     facts: dict[str, Fact | None] = {
-        "number": number, "rows": 1 + len(draft.tokens), "drafted": len(draft.tokens), "accepted": len(event.path),
-        "gained": len(event.emitted), "wrong": len(draft.tokens) - len(event.path), "before": event.position,
+        "rows": 1 + len(draft.tokens), "drafted": len(draft.tokens), "accepted": len(event.path),
+        "gained": len(event.emitted), "wrong": len(draft.tokens) - len(event.path),
         "root": quoted(root.piece) if root is not None else None, "verify": event.verify_seconds,
-        "drafting": event.draft_seconds, "took": seconds_of(event), "cache": event.cache_length,
-        "wrote": f"‹{one_line(''.join(emitted.text for emitted in event.emitted), 60)}›",
-        "deepest": max(depths(draft.parents), default=0),
+        "drafting": event.draft_seconds, "took": seconds_of(event),
         "paths": len(set(range(len(draft.parents))) - set(draft.parents)),
         "draft": listed(draft.pieces[node] for node in path) if path else None,
         "path": listed(draft.pieces[node] for node in event.path) if event.path else None,
         "favourite": on_favourite(event), "forwards": event.draft_forwards,
         "gamma": gamma if isinstance(gamma, int | float) else None,
-        "stopped": one_line(str(event.note["stopped"]), 40) if "stopped" in event.note else None,
     }
     if path:
-        facts |= {"first": quoted(draft.pieces[path[0]]), "first_q": draft.probs[path[0]],
-                  "last_q": draft.probs[path[-1]]}
+        facts |= {"first": quoted(draft.pieces[path[0]]), "first_q": draft.probs[path[0]]}
     if last is not None and last.node < 0:
-        facts |= {"own": quoted(last.piece), "own_p": last.prob, "rival": _rival(event)}
+        facts |= {"own": quoted(last.piece), "rival": _rival(event)}
     facts |= _sought(run, event) | _trials(event)
     return {name: value for name, value in facts.items() if value is not None}
 
@@ -173,14 +155,11 @@ def _sought(run: RunState, event: Round) -> dict[str, Fact | None]:
     if found is None:
         return facts
     facts |= {"hits": found.hits, "used": found.used, "lookup": found.seconds,
-              "score": found.scores[0] if found.scores else None, "pruned": sum(count for _, count in found.pruned),
+              "pruned": sum(count for _, count in found.pruned),
               "cut": listed((piece for piece, _ in found.pruned), 3) if found.pruned else None,
               "both": sum(origin >= 0 for origin in draft.also),
               "mine": sum(origin_of(draft, node).source == "draft" for node in range(len(draft.tokens)))}
     facts["theirs"] = len(draft.tokens) - facts["mine"]
-    if found.passages:
-        facts |= {"document": one_line(found.passages[0].document, 40),
-                  "passage": f"‹{one_line(found.passages[0].before[-24:] + '|' + found.passages[0].after[:24], 60)}›"}
     return facts
 
 
@@ -325,7 +304,6 @@ PICKS: dict[str, Score] = {
     "last corrected": lambda run, event: event.index if event.path and event.emitted[-1].kind == "corrected" else None,
     "all wrong": lambda run, event: len(event.draft.tokens) if _judged(event) and not event.path else None,
     "off the favourite": _off,
-    "longest copy": lambda run, event: max((o.match or 0 for o in event.draft.origins), default=None),
     "longest match": lambda run, event: event.retrieval.match if event.retrieval and event.draft.tokens else None,
     "pruned": lambda run, event: sum(n for _, n in event.retrieval.pruned) or None if event.retrieval else None,
     "dropped": lambda run, event: min(len(event.retrieval.dropped), len(event.retrieval.passages)) or None
