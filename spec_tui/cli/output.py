@@ -26,6 +26,7 @@ from spec_tui.present.progress_text import preparing_share, preparing_words
 from spec_tui.present.rejected import labels
 from spec_tui.present.speed_caveats import speed_caveats
 from spec_tui.present.speed_explained import explanation
+from spec_tui.present.tables import or_dash
 from spec_tui.present.text import one_line, sanitise
 
 if TYPE_CHECKING:
@@ -43,22 +44,19 @@ def remark(started: Started) -> None:
         narrate(f"LOSSY: the law {started.law} changes the target's distribution")
 
 
-def _known(number: int | None) -> str:
-    return "(not disclosed)" if number is None else str(number)
-
-
 def summary(run: RunState) -> str:
     """The numbers of a run in a few lines, for people."""
     m, said = run.metrics, dict(about.outcome(run))
     name = run.started.engine if run.started else "run"
     length = "" if m.mean_generated_length is None else f", {m.mean_generated_length:.2f} tokens per verify step (M)"
     rate = f" ({m.acceptance_rate:.0%})" if m.acceptance_rate is not None else ""
+    drafted, accepted = (or_dash(number, str, "(not disclosed)") for number in (m.drafted, m.accepted))
     speed = f", {said['speed']}" if "speed" in said else ""
     lines = [
         f"{name}: {counted(m.new_tokens, 'token')}{speed}, {said['ended']}",
         counted(m.target_forwards, "message") + " of the server" if m.messages else
         f"{counted(m.target_forwards, 'forward pass')} of the target{length}",
-        f"drafted {_known(m.drafted)}, accepted {_known(m.accepted)}{rate}",
+        f"drafted {drafted}, accepted {accepted}{rate}",
     ]
     if (even := m.break_even) is not None and m.drafted:
         lines.append(f"break-even by t(n): {even.needs:.2f} tokens per verify step; for the speed-up: spec-tui compare")

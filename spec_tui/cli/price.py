@@ -19,7 +19,7 @@ from spec_tui.cli.run import load_decoder
 from spec_tui.cli.stage_progress import StageProgress
 from spec_tui.present.rows import bar
 from spec_tui.present.served_price import WHAT_IT_IS
-from spec_tui.present.tables import aligned, text_width
+from spec_tui.present.tables import aligned, share, text_width
 from spec_tui.present.text import one_line, wrap
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
         out += ["", *wrap(f"forecast, {name}: at most {drafts['at_best']:.2f}x", text_width()), *aligned([
             ["tokens drafted", *(f"{size['tokens']}" for size in sizes)],
             ["break-even tokens", *(f"{size['needs']:.2f}" for size in sizes)],
-            ["break-even acceptance", *(_share(size["acceptance_needed"]) for size in sizes)],
+            ["break-even acceptance", *(share(size["acceptance_needed"], none="never") for size in sizes)],
         ])]
     if "rounds" in facts:
         out += ["", *round_profile.lines(facts["rounds"])]
@@ -202,8 +202,9 @@ def _at_once(facts: dict[str, Any]) -> list[str]:
         line = round(room / top)
         for point in drafts["points"]:
             drawn = f"{bar(point['gain'] / top, room):<{room}}"
+            least = share(point["pays_from"], none="never")
             out.append(f"  {point['requests']:>8}{point['length'] or 'none':>7}{point['gain']:>7.2f}x"
-                       f"{_share(point['pays_from']):>18}  {drawn[:line]}│{drawn[line:].rstrip()}".rstrip())
+                       f"{least:>18}  {drawn[:line]}│{drawn[line:].rstrip()}".rstrip())
     context = f", {found['context']} tokens of context each" if found["context"] else ""
     reads = f"; reading a token of context takes {found['reading_seconds'] * 1e6:.2f} us"
     return [*out, "", *wrap(
@@ -225,7 +226,3 @@ def _head(facts: dict[str, Any], rows: str = "tokens verified, n") -> list[str]:
             ["t(n) / t(1)", *(f"{seconds / facts['price'][0][1]:.2f}" for _, seconds in facts["price"])],
         ]),
     ]
-
-
-def _share(value: float | None) -> str:
-    return "never" if value is None else f"{value:.0%}"

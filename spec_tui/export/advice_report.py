@@ -25,7 +25,7 @@ from spec_tui.export.race_report import depth_rows
 from spec_tui.export.report import Report, TextBlock
 from spec_tui.present.advice_text import chosen, elsewhere, judge, last_measured, ranked, sentences, ties, verdict_of
 from spec_tui.present.race_text import disturbance_sentence, pairs_summary
-from spec_tui.present.tables import Rows, length, milliseconds, share
+from spec_tui.present.tables import Rows, length, milliseconds, or_dash, share
 from spec_tui.present.text import one_line
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.shell_lines import engine_line
@@ -137,9 +137,9 @@ def _speed(screening: Screening) -> Rows:
     rows = [["setting", "tokens/s", f"x {methods.baseline().id}", "±", "tokens/step", "accepted", "1st token"]]
     for lane in _order(screening):
         m, found = screening.metrics(lane), verdict_of(screening, lane)
-        rate = "-" if m.tokens_per_second is None else f"{m.tokens_per_second:.1f}"
+        rate = or_dash(m.tokens_per_second, "{:.1f}".format)
         over = "baseline" if lane == BASELINE else found.brief
-        noise = "-" if lane == BASELINE or found.noise is None else f"{found.noise:.2f}"
+        noise = length(None if lane == BASELINE else found.noise)
         rows.append([screening.asked.labels[lane], rate, over, noise, length(m.mean_generated_length),
                      share(m.acceptance_rate), milliseconds(screening.ttft(lane))])
     return rows

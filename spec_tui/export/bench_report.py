@@ -31,7 +31,7 @@ from spec_tui.present.race_text import (
     remarks,
     verdict_sentences,
 )
-from spec_tui.present.tables import Rows, interval, length, median, milliseconds, with_interval
+from spec_tui.present.tables import Rows, interval, length, median, milliseconds, or_dash, with_interval
 from spec_tui.present.text import one_line
 
 SCHEMA = "spec-tui bench 1"
@@ -157,8 +157,9 @@ def _published(done: Benchmark) -> tuple[list[Rows], list[str]]:
     rows = [["published elsewhere", "there", "here", "model", "data", "source"]]
     for f, lane in found:
         name = f"{f.engine}, {f.variant}" if f.variant else f.engine
-        measured = _value(f.measure, _here(done, f.measure, lane))
-        rows.append([name, _value(f.measure, f.value), measured, f.model, f.data, f"[{sources.index(f.where) + 1}]"])
+        write = _MEASURES[f.measure].format
+        measured = or_dash(_here(done, f.measure, lane), write)
+        rows.append([name, write(f.value), measured, f.model, f.data, f"[{sources.index(f.where) + 1}]"])
     return [rows], [f"published elsewhere: {published.CAPTION}; tau, M and MAR are those of the glossary",
                     *(f"[{n}] {source}" for n, source in enumerate(sources, 1))]
 
@@ -176,10 +177,6 @@ def _here(done: Benchmark, measure: str, lane: int) -> float | None:
 
 _MEASURES = {"speed-up": "x {:.2f}", "tau": "tau {:.2f}", "M": "M {:.2f}", "MAR": "MAR {:.0%}"}
 """Of the published measures those that a benchmark compares, and how they are written."""
-
-
-def _value(measure: str, value: float | None) -> str:
-    return "-" if value is None else _MEASURES[measure].format(value)
 
 
 def as_object(done: Benchmark) -> dict[str, Any]:

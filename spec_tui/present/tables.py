@@ -7,7 +7,8 @@ import html
 import io
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from engines.hub.download_progress import in_bytes
@@ -37,6 +38,16 @@ def text_width() -> int:
     return min(_MOST, max(_LEAST, shutil.get_terminal_size().columns))
 
 
+def or_dash(value: Any, form: Callable[[Any], str], none: str = "-") -> str:
+    """A value as ``form`` writes it; a dash or other words where there is none."""
+    return none if value is None else form(value)
+
+
+share = partial(or_dash, form="{:.0%}".format)
+length = partial(or_dash, form="{:.2f}".format)
+memory = partial(or_dash, form=in_bytes)
+
+
 def median(estimate: MedianInterval | None, digits: int) -> str:
     """A median; a dash where there is none."""
     return "-" if estimate is None else f"{estimate.median:.{digits}f}"
@@ -47,10 +58,6 @@ def interval(estimate: MedianInterval | None, digits: int = 1) -> str:
     if estimate is None or estimate.low is None or estimate.high is None:
         return "-"
     return f"{estimate.low:.{digits}f}..{estimate.high:.{digits}f}"
-
-
-def share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0%}"
 
 
 def with_interval(estimate: MedianInterval | None, digits: int) -> Cell:
@@ -64,16 +71,8 @@ def whole(rows: Rows) -> list[list[str]]:
     return [[cell if isinstance(cell, str) else f"{cell[0]} ({cell[1]})" for cell in row] for row in rows]
 
 
-def length(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
 def milliseconds(seconds: float | None, digits: int = 0) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.{digits}f} ms"
-
-
-def memory(count: int | None) -> str:
-    return "-" if count is None else in_bytes(count)
 
 
 def as_text(blocks: Sequence[Rows], labels: Sequence[str], notes: Sequence[str], width: int = 0) -> str:

@@ -184,10 +184,11 @@ def sampling_words(asked: ChatSettings | Request | Started) -> str:
 def changed(engine: str, options: Mapping[str, Any]) -> list[str]:
     """The options that differ from their defaults (those of the budget chosen), as "name value"."""
     defaults = methods.find(engine).defaults(dict(options))
-    return [f"{n} {_short(v)}" for n, v in options.items() if n in defaults and v != defaults[n]]
+    return [f"{n} {written(v)}" for n, v in options.items() if n in defaults and v != defaults[n]]
 
 
-def _short(value: Any) -> str:
+def written(value: Any) -> str:
+    """An option's value as it stands in a form."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -14,6 +14,7 @@ from textual.widgets import Input, Select, Static, Switch
 from engines.errors import UsageProblem
 from engines.methods.options import Option
 from spec_tui.present.text import LOSSY
+from spec_tui.session.settings import written
 from spec_tui.tui.widgets.styled_widget import marked
 
 
@@ -108,11 +109,6 @@ class Field(Horizontal):
 
     def on_descendant_focus(self) -> None:
         self._show()
-
-
-def written(value: Any) -> str:
-    """A value as it stands in a form."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def limits(option: Option) -> str:
