@@ -120,7 +120,7 @@ def build(store: Shipped, runtime: Runtime, work: Path) -> Path:
     from engines.datastores.building.build_spec import ANSWERS, BuildSpec
     from engines.datastores.building.build_spec import build as build_datastore
     from engines.datastores.storage import catalog
-    from spec_tui.cli.stage_progress import StageProgress
+    from spec_tui.cli.status_line import StageProgress
 
     os.environ["SPEC_TUI_DATA_DIR"] = str(work)
     catalog.sample_datastores = lambda: None  # the one that is there must not be in the way of the new one

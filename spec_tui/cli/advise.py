@@ -26,9 +26,9 @@ from spec_tui.cli.advise_server import advise_server
 from spec_tui.cli.export import write_document
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOrServerOptions, OutputFormat
-from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import LARGEST
 from spec_tui.cli.run import load_decoder
+from spec_tui.cli.status_line import Status
 from spec_tui.export.advice_report import TITLE, Advice, advised, report
 from spec_tui.export.report import WRITERS
 from spec_tui.present.advice_text import planned

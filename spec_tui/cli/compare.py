@@ -27,9 +27,9 @@ from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.cli.failures import FAILED, INTERRUPTED, LEFT_OUT, Interrupt, narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
-from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import confirmed
 from spec_tui.cli.run import load_decoder, tell_address
+from spec_tui.cli.status_line import Status
 from spec_tui.export.race_report import TraceFolder, report
 from spec_tui.export.report import WRITERS
 from spec_tui.present.progress_text import preparing_share, preparing_words, race_left

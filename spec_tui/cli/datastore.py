@@ -18,7 +18,7 @@ from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, TargetOptions, command, complete_datastore
 from spec_tui.cli.output import console, table
 from spec_tui.cli.prompts import argument_text, confirmed
-from spec_tui.cli.stage_progress import StageProgress
+from spec_tui.cli.status_line import StageProgress, Status
 from spec_tui.present.progress_text import estimate_parts, skipped_files
 from spec_tui.present.text import one_line, visible
 from spec_tui.session.engine_commands import LoadRequest
@@ -265,7 +265,6 @@ def _build(spec: BuildSpec, load: LoadRequest, fresh: bool, replace: bool) -> St
 
 def tokenizer_of(load: LoadRequest) -> Any:
     """The tokenizer of a model, without its weights. Raises ModelUnavailable."""
-    from spec_tui.cli.output import Status
     from spec_tui.session.environment import prepare_this_process
 
     prepare_this_process()

@@ -23,7 +23,7 @@ from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.option_groups import Format, ModelOptions, Only, OutputFormat, TargetOptions, command, complete_head
 from spec_tui.cli.output import console, table
 from spec_tui.cli.run import load_once
-from spec_tui.cli.stage_progress import StageProgress
+from spec_tui.cli.status_line import StageProgress
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ class TrainingDisplay(StageProgress):
         accepted = progress.accepted
         words = f"; loss {progress.losses[0]:.2f}" + (f", {accepted:.2f} tokens a round" if accepted else "")
         step = BuildProgress("training", int(progress.minutes * 60), max(1, int(progress.of * 60)), "seconds")
-        if not self.terminal and progress.minutes - self._said >= 1:
+        if not self.shown and progress.minutes - self._said >= 1:
             self._said = progress.minutes
             narrate(f"{progress.minutes:.0f} of {progress.of:g} minutes{words}")
         self.show(step, words)

@@ -17,7 +17,8 @@ from engines.hub.download_progress import in_bytes
 from engines.model.load_options import AUTO
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, Without, command, complete_model
-from spec_tui.cli.output import Status, console, table
+from spec_tui.cli.output import console, table
+from spec_tui.cli.status_line import Status
 from spec_tui.present.tables import in_number
 from spec_tui.present.text import one_line
 from spec_tui.session.engine_commands import LoadRequest

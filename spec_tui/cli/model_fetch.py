@@ -13,8 +13,8 @@ from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import KNOWN, SAMPLE, KnownModel, choose, chosen, default_label
 from engines.progress import Loading
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.output import Status
 from spec_tui.cli.prompts import confirmed
+from spec_tui.cli.status_line import Status
 from spec_tui.present.text import wrap
 
 ESCAPE = b"\x1b"

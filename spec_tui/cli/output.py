@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from engines.errors import UsageProblem
 from engines.report import encoding
-from engines.report.events import Loading, Prefilled, Preparing, Round, Started
+from engines.report.events import Prefilled, Round, Started
 from engines.report.metrics import run_object
 from engines.report.run_state import RunState
 from engines.report.wording import counted
@@ -22,7 +20,6 @@ from spec_tui.export import about
 from spec_tui.present.ansi import FateStyle
 from spec_tui.present.audit_text import sentence
 from spec_tui.present.narration import narration
-from spec_tui.present.progress_text import preparing_share, preparing_words
 from spec_tui.present.rejected import labels
 from spec_tui.present.speed_caveats import speed_caveats
 from spec_tui.present.speed_explained import explanation
@@ -66,47 +63,6 @@ def summary(run: RunState) -> str:
         lines.append(f"rounds by length of the match: {lengths}")
     notes = (f"note: {caveat.words}" for caveat in speed_caveats(run))
     return "\n".join([*lines, *filter(None, [said.get("distribution")]), *notes])
-
-
-class Status:
-    """A line on stderr that replaces itself and goes away; nothing where stderr is not a terminal."""
-
-    def __init__(self) -> None:
-        self.shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._downloading = False
-        self._line = ""  # what it shows now: where that is nothing, the line may be somebody else's
-
-    def __enter__(self) -> Status:
-        self._write("loading ...")
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._write("")
-        if kind is KeyboardInterrupt and self._downloading:
-            narrate("what was downloaded is kept: the same command continues")
-
-    def show(self, event: Loading) -> None:
-        """Progress of loading. How large a download will be is said where nothing replaces it, in a pipe too."""
-        self._downloading = event.bytes is not None
-        if self._downloading and event.done is None:
-            self._write("")
-            narrate(one_line(event.stage))
-            return
-        done = "" if event.done is None else f" {event.done:.0%}"
-        room = shutil.get_terminal_size().columns - len(done) - 5
-        self._write(f"{one_line(event.stage, room)}{done} ...")
-
-    def show_preparing(self, event: Preparing) -> None:
-        """Progress before an answer; ``clear`` takes it away."""
-        self.show(Loading(preparing_words(event), preparing_share(event)))
-
-    def clear(self) -> None:
-        self._write("")
-
-    def _write(self, text: str) -> None:
-        if self.shown and (text or self._line):
-            self._line = text
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 class Output:

@@ -16,7 +16,7 @@ from spec_tui.cli import round_profile
 from spec_tui.cli.failures import INTERRUPTED, Interrupt
 from spec_tui.cli.option_groups import Alone, Format, ModelOrServerOptions, OutputFormat
 from spec_tui.cli.run import load_decoder
-from spec_tui.cli.stage_progress import StageProgress
+from spec_tui.cli.status_line import StageProgress
 from spec_tui.present.rows import bar
 from spec_tui.present.served_price import WHAT_IT_IS
 from spec_tui.present.tables import aligned, share, text_width

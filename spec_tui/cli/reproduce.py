@@ -24,7 +24,7 @@ from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.option_groups import ModelOptions
 from spec_tui.cli.output import console, table
 from spec_tui.cli.run import load_decoder
-from spec_tui.cli.stage_progress import StageProgress
+from spec_tui.cli.status_line import StageProgress
 from spec_tui.present.progress_text import estimate_parts
 from spec_tui.present.text import one_line
 

@@ -32,7 +32,8 @@ from spec_tui.cli.option_groups import (
     Rejected,
     engine_settings,
 )
-from spec_tui.cli.output import JsonOutput, NarratedOutput, Output, Status, TextOutput, remark
+from spec_tui.cli.output import JsonOutput, NarratedOutput, Output, TextOutput, remark
+from spec_tui.cli.status_line import Status
 from spec_tui.present.audit_text import STRICT
 from spec_tui.present.text import one_line
 from spec_tui.session.engine_commands import LoadRequest

@@ -167,7 +167,7 @@ def test_the_engine_to_begin_with_reaches_the_application(cli, monkeypatch):
 
 def test_how_large_a_download_is_goes_to_stderr_also_in_a_pipe(capsys):
     from engines.report.events import Loading
-    from spec_tui.cli.output import Status
+    from spec_tui.cli.status_line import Status
 
     with Status() as status:
         status.show(Loading("downloading a/b: 6 files, 1.5 GB\x1b[2J", None, 10**9))
@@ -177,7 +177,7 @@ def test_how_large_a_download_is_goes_to_stderr_also_in_a_pipe(capsys):
 
 def test_an_interrupted_download_says_that_it_goes_on(capsys):
     from engines.report.events import Loading
-    from spec_tui.cli.output import Status
+    from spec_tui.cli.status_line import Status
 
     for stage, said in ((Loading("downloading", 0.1, 10), True), (Loading("loading the weights", 0.2), False)):
         with pytest.raises(KeyboardInterrupt), Status() as status:

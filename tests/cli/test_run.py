@@ -14,7 +14,7 @@ from engines.report.events import Audited, Failed, Finished, Round, Started
 from engines.report.run_state import fold
 from engines.wire import read_trace, to_json
 from spec_tui.cli import failures
-from spec_tui.cli.output import Status
+from spec_tui.cli.status_line import Status
 from spec_tui.present.audit_text import STRICT
 from spec_tui.session.log import log_path
 from tests.session.fake_runtime import HOSTILE, FakeRuntime
