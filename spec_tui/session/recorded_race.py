@@ -92,15 +92,10 @@ def recorded_race(sources: Sequence[RecordedRun]) -> RaceState:
                            f"name one to {MOST} of them: spec-tui replay FILE FILE --screen race")
     lanes = tuple(_lane(name, run[0]) for name, run in runs)
     conversation = runs[0][1][0].conversation  # for people; what was asked is each run's own, its Started has it
-    race = RaceState(Race(lanes, Request(conversation)))
+    race = _over(Race(lanes, Request(conversation)), {(number, 0): run for number, (_, run) in enumerate(runs)})
     result = race.result
-    result.add(RaceStarted(lanes, 1, 1, race.asked.baseline))
-    for number, (_, run) in enumerate(runs):
-        _add_run(race, number, 0, run)
     if not result.complete:
         raise UsageProblem("none of these runs came to its end", "spec-tui replay FILE plays what there is of one")
-    result.pairs = list(_pairs(race))
-    result.add(RaceFinished("done"))
     starts = [result.runs[lane, 0, 0].state.started for lane in range(len(lanes))]
     base = starts[race.asked.baseline]
     result.incomparable = frozenset(lane for lane, started in enumerate(starts) if _differing(started, base))
@@ -127,28 +122,30 @@ def kept_race(runs: Mapping[str, RunState], when: str) -> RaceState:
     shared = ("law", "temperature", "top_p", "top_k", "seed", "max_new_tokens")
     request = Request(first.conversation, **{name: getattr(first, name) for name in shared})
     repeats = 1 + max(repeat for _, repeat in placed)
-    race = RaceState(Race(lanes, request, repeats=repeats), [f"kept from {when}"])
-    race.result.add(RaceStarted(lanes, 1, repeats, race.asked.baseline))
-    for (number, repeat), (_, run) in sorted(placed.items()):
-        _add_run(race, order.index(number), repeat, run.events)
-    race.result.pairs = list(_pairs(race))
-    race.result.add(RaceFinished("done"))
+    race = _over(Race(lanes, request, repeats=repeats), {
+        (order.index(number), repeat): run.events for (number, repeat), (_, run) in sorted(placed.items())})
+    race.origin = (f"kept from {when}",)
     return race
 
 
-def _add_run(race: RaceState, number: int, repeat: int, events: Iterable[Any]) -> None:
+def _over(asked: Race, runs: Mapping[tuple[int, int], Iterable[Any]]) -> RaceState:
+    """A race that has come to its end; ``runs`` are the events of each lane's repeats."""
+    race = RaceState(asked)
     result = race.result
-    result.add(LaneEvents(number, repeat, 0))
-    for event in events:
-        result.add(event)
-    state = result.runs[number, repeat, 0].state
-    if state.finished is not None:
-        points = timeline(state)
-        seconds, tokens = points[-1] if points else (0.0, 0)
-        result.add(LaneFinished(
-            lane=number, repeat=repeat, prompt=0, tokens=tokens, tokens_per_second=state.metrics.tokens_per_second,
-            seconds=seconds,
-        ))
+    result.add(RaceStarted(asked.lanes, 1, asked.repeats, asked.baseline))
+    for (lane, repeat), events in runs.items():
+        for event in (LaneEvents(lane, repeat, 0), *events):
+            result.add(event)
+        state = result.runs[lane, repeat, 0].state
+        if state.finished is not None:
+            seconds, tokens = (timeline(state) or [(0.0, 0)])[-1]
+            result.add(LaneFinished(
+                lane=lane, repeat=repeat, prompt=0, tokens=tokens, tokens_per_second=state.metrics.tokens_per_second,
+                seconds=seconds,
+            ))
+    result.pairs = list(_pairs(race))
+    result.add(RaceFinished("done"))
+    return race
 
 
 def _lane(name: str, started: Started) -> Lane:
