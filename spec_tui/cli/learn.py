@@ -84,7 +84,7 @@ def learn(
     def make() -> SpecTui:
         from spec_tui.tui.recorded import lessons
 
-        return lessons(_progress(wanted[0]) if wanted else None, theme, presenter)
+        return lessons(_progress(wanted[0]) if wanted else None, theme=theme, presenter=presenter)
 
     return open_recorded(make, "learn NAME --format text")
 

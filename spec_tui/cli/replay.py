@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -52,8 +52,9 @@ def replay(
     check_speed(1 if speed is None else speed, math.inf)
     if not traces:
         return _list()
+    looks = {"theme": theme, "presenter": presenter, "rejected": rejected}
     if screen == "race":
-        return _race(traces, speed, format, theme, presenter, rejected)
+        return _race(traces, speed, format, **looks)
     path = _only(traces)
     trace = runs_in(path, tell=format != "screen")
     if format == "screen":
@@ -61,8 +62,7 @@ def replay(
         from spec_tui.tui import recorded
 
         client = ReplayClient(trace, speed or 1.0, title=path.stem)
-        return open_recorded(lambda: recorded.replay(client, screen, theme, presenter, rejected),
-                             "replay FILE --format text")
+        return open_recorded(lambda: recorded.replay(client, screen, **looks), "replay FILE --format text")
     _narrate(trace, speed or math.inf) if format == "text" else _summarise(trace)
     return 0
 
@@ -84,9 +84,7 @@ def runs_in(path: Path, tell: bool) -> Trace:
     return trace
 
 
-def _race(
-    traces: list[str], speed: float | None, format: str, theme: str | None, presenter: bool, rejected: bool
-) -> int:
+def _race(traces: list[str], speed: float | None, format: str, **looks: Any) -> int:
     """Side by side, in the photo finish."""
     if format != "screen":
         raise UsageProblem(f"--screen race needs --format screen, not --format {format}",
@@ -96,8 +94,7 @@ def _race(
     from spec_tui.tui import recorded
 
     race = read_recorded(traces)
-    return open_recorded(lambda: recorded.race(race, speed, theme, presenter, rejected),
-                         "replay FILE --format text, one by one")
+    return open_recorded(lambda: recorded.race(race, speed, **looks), "replay FILE --format text, one by one")
 
 
 def _only(traces: list[str]) -> Path:

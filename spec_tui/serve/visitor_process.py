@@ -53,24 +53,23 @@ def show(policy: SessionPolicy) -> int:
 
         asked = Request((), engine=policy.engine, options=policy.options) if policy.engine else None
         return app.run_app(policy.load, theme=policy.theme, initial_request_options=asked, presenter=policy.presenter)
+    looks = {"theme": policy.theme, "presenter": policy.presenter}
     if policy.role:
         from spec_tui.serve.browser_driver import BrowserDriver
 
-        shown = recorded.class_room(
-            _progress(policy.names), policy.role == "teacher", BrowserDriver.tell, policy.theme, policy.presenter)
+        shown = recorded.class_room(_progress(policy.names), policy.role == "teacher", BrowserDriver.tell, **looks)
     elif policy.shows == "lessons":
-        shown = recorded.lessons(_progress(policy.names), policy.theme, policy.presenter)
+        shown = recorded.lessons(_progress(policy.names), **looks)
     elif policy.shows == "race":
         from spec_tui.session.recorded_race import read_recorded
 
-        shown = recorded.race(read_recorded(policy.names), theme=policy.theme, presenter=policy.presenter)
+        shown = recorded.race(read_recorded(policy.names), **looks)
     else:
         from engines.wire import read_trace
         from spec_tui.session.replay_client import ReplayClient
 
         path = Path(policy.names[0])
-        shown = recorded.replay(ReplayClient(read_trace(path), 1.0, title=path.stem), "chat", policy.theme,
-                                policy.presenter)
+        shown = recorded.replay(ReplayClient(read_trace(path), 1.0, title=path.stem), **looks)
     shown.run()
     return shown.return_code or 0
 

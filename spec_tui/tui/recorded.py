@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from textual.screen import Screen
 
@@ -19,45 +19,42 @@ if TYPE_CHECKING:
     from spec_tui.tui.screens.led_lesson import Tell
 
 
-def replay(
-    client: ReplayClient, screen: str = "chat", theme: str | None = None, presenter: bool = False,
-    rejected: bool = False,
-) -> SpecTui:
+class Looks(TypedDict, total=False):
+    """As of ``SpecTui``."""
+
+    theme: str | None
+    presenter: bool
+    rejected: bool
+
+
+def replay(client: ReplayClient, screen: str = "chat", **looks: Unpack[Looks]) -> SpecTui:
     """The application over a trace; it begins on the screen "chat" or "step". Raises UsageProblem for an unknown
     theme, as the others do."""
-    check_theme(theme)
-    return SpecTui(client, LoadRequest(), theme=theme, presenter=presenter, rejected=rejected, step=screen == "step")
+    check_theme(looks.get("theme"))
+    return SpecTui(client, LoadRequest(), step=screen == "step", **looks)
 
 
-def race(
-    recorded: RaceState, speed: float | None = None, theme: str | None = None, presenter: bool = False,
-    rejected: bool = False,
-) -> SpecTui:
+def race(recorded: RaceState, speed: float | None = None, **looks: Unpack[Looks]) -> SpecTui:
     """The race screen over recorded runs; ``speed`` is as in ``RaceController``."""
     from spec_tui.tui.screens.race import RaceScreen
 
-    return _without_engine(lambda session: RaceScreen(session, recorded, speed), theme, presenter, rejected)
+    return _without_engine(lambda session: RaceScreen(session, recorded, speed), looks)
 
 
-def lessons(progress: LessonProgress | None = None, theme: str | None = None, presenter: bool = False) -> SpecTui:
+def lessons(progress: LessonProgress | None = None, **looks: Unpack[Looks]) -> SpecTui:
     """The lessons, with one open where a progress is given."""
     from spec_tui.tui.screens.lessons import LessonsScreen
 
-    return _without_engine(lambda session: LessonsScreen(progress), theme, presenter)
+    return _without_engine(lambda session: LessonsScreen(progress), looks)
 
 
-def class_room(
-    progress: LessonProgress, leads: bool, tell: Tell, theme: str | None = None, presenter: bool = False
-) -> SpecTui:
+def class_room(progress: LessonProgress, leads: bool, tell: Tell, **looks: Unpack[Looks]) -> SpecTui:
     """A session of a class; the arguments are those of ``ClassScreen``."""
     from spec_tui.tui.screens.led_lesson import ClassScreen
 
-    return _without_engine(lambda session: ClassScreen(progress, leads, tell), theme, presenter)
+    return _without_engine(lambda session: ClassScreen(progress, leads, tell), looks)
 
 
-def _without_engine(
-    first: Callable[[ChatSession], Screen], theme: str | None, presenter: bool, rejected: bool = False
-) -> SpecTui:
-    check_theme(theme)
-    return SpecTui(ReplayClient(Trace(())), LoadRequest(), theme=theme, presenter=presenter, rejected=rejected,
-                   first=first)
+def _without_engine(first: Callable[[ChatSession], Screen], looks: Looks) -> SpecTui:
+    check_theme(looks.get("theme"))
+    return SpecTui(ReplayClient(Trace(())), LoadRequest(), first=first, **looks)
