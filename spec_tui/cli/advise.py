@@ -168,9 +168,7 @@ class AdviceProgress(Status):
             what = "warm-up" if event.warm_up else f"prompt {event.prompt + 1}"
             self._say(f"{self._stage}: {one_line(lanes[event.lane])}, {what}{self._left()}")
         elif isinstance(event, LaneFinished) and event.failed is not None:
-            self._write("")
-            label = self._adviser.rounds[-1].asked.labels[event.lane]
-            narrate(f"{one_line(label)} failed and is left out: {event.failed.message}; the others continue")
+            self.tell_left_out(self._adviser.rounds[-1].asked.labels[event.lane], event.failed)
         elif isinstance(event, Auditing):
             self._say(f"{self._stage}: auditing texts that differ")
 

@@ -243,9 +243,7 @@ class RaceProgress(Status):
             self._stage = stage
             super().show(Loading(stage, (event.step - 1) / event.steps))
         elif isinstance(event, LaneFinished) and event.failed is not None:
-            self._write("")
-            narrate(f"{one_line(self._labels[event.lane])} failed and is left out: {event.failed.message}; the others "
-                    "continue")
+            self.tell_left_out(self._labels[event.lane], event.failed)
         elif isinstance(event, LaneFinished) and not self.shown:
             step, steps = self._step
             if perf_counter() - self._said < self._pause and step < steps:

@@ -158,7 +158,23 @@ def _spec(
 @command
 def list_(format: OutputFormat = Format.text) -> int:
     """List the available datastores: your own, those that ship, unfinished builds; and what is built when searched."""
-    return _list(format)
+    from engines.datastores.storage import catalog
+    from engines.datastores.storage.datastore import Store
+
+    entries = catalog.listing()
+    rows = []
+    for entry in entries:
+        facts = datastore_facts(Store(entry.folder)) if entry.manifest is not None else {"name": entry.name}
+        rows.append(facts | {"shipped": entry.shipped, "unfinished": entry.unfinished, "problem": entry.problem})
+    offered = not any(e.name == _STANDARD_LIBRARY and e.manifest is not None for e in entries)
+    if format is Format.json:
+        print(json.dumps(rows + [{"name": _STANDARD_LIBRARY, "offered": True}] * offered, indent=2))
+        return 0
+    lines = [(row["name"], _line(row)) for row in rows]
+    if offered:
+        lines.append((_STANDARD_LIBRARY, "the standard library of this Python; built in seconds when first searched"))
+    _print(lines)
+    return 0
 
 
 @group.command(short_help="A datastore's contents, and how it was made.")
@@ -313,26 +329,6 @@ def datastore_facts(store: Store) -> dict[str, Any]:
         "tokenizer": facts.tokenizer, "model": model.name if model else None,
         "revision": model.revision if model else None,
     }
-
-
-def _list(format: Format) -> int:
-    from engines.datastores.storage import catalog
-    from engines.datastores.storage.datastore import Store
-
-    entries = catalog.listing()
-    rows = []
-    for entry in entries:
-        facts = datastore_facts(Store(entry.folder)) if entry.manifest is not None else {"name": entry.name}
-        rows.append(facts | {"shipped": entry.shipped, "unfinished": entry.unfinished, "problem": entry.problem})
-    offered = not any(e.name == _STANDARD_LIBRARY and e.manifest is not None for e in entries)
-    if format is Format.json:
-        print(json.dumps(rows + [{"name": _STANDARD_LIBRARY, "offered": True}] * offered, indent=2))
-        return 0
-    lines = [(row["name"], _line(row)) for row in rows]
-    if offered:
-        lines.append((_STANDARD_LIBRARY, "the standard library of this Python; built in seconds when first searched"))
-    _print(lines)
-    return 0
 
 
 def _line(row: dict[str, Any]) -> str:

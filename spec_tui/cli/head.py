@@ -71,8 +71,7 @@ def list_(format: OutputFormat = Format.text) -> int:
 @command
 def info(name: HeadName, format: OutputFormat = Format.text, *, models: TargetOptions) -> int:
     """Describe a head, and say whether it fits the model."""
-    runtime = _with_head(name, models)
-    head = _named(runtime, name)
+    runtime, head = _with_head(name, models)
     config, file, price = head.config, head.file, runtime.prices.heads[head.config.kind]
     facts = {
         "head": name, "folder": str(file.folder), "family": config.family, "reads": head.reads.words,
@@ -120,19 +119,19 @@ def check(
     """
     from engines.heads.check_head import as_read
     from engines.heads.check_head import check as check_head
+    from engines.heads.hidden_state_cache import Text
     from engines.methods import baseline
     from engines.request import Request
     from engines.tokenization import encode
 
     _check_new(take)
-    runtime = _with_head(name, models)
+    runtime, head = _with_head(name, models)
     texts = []
     for prompt in _prompts(prompts):
         request = Request((("user", prompt),), baseline().id, max_new_tokens=tokens)
         *_, finished = runtime.run(request)
         asked = encode(runtime.tokenizer, request, runtime.target.vocab_size)[0]
-        texts.append(_text(asked, finished.tokens))
-    head = _named(runtime, name)
+        texts.append(Text((*asked, *finished.tokens), len(asked), True))
     found = check_head(head, runtime.target, texts)
     print(json.dumps(_check_facts(found), indent=2) if format is Format.json else "\n".join(check_lines(found)))
     if take is not None and found.better is not None:
@@ -142,12 +141,6 @@ def check(
     elif take is not None:
         narrate("nothing is written")
     return 0
-
-
-def _text(asked: list[int], answer: tuple[int, ...]) -> Text:
-    from engines.heads.hidden_state_cache import Text
-
-    return Text((*asked, *answer), len(asked), True)
 
 
 def _check_facts(found: HeadCheck) -> dict[str, Any]:
@@ -189,8 +182,7 @@ def export(
     from engines.heads.compatibility import standing_alone
 
     _check_new(out)
-    runtime = _with_head(name, models)
-    head = _named(runtime, name)
+    runtime, head = _with_head(name, models)
     whole = replace(standing_alone(head.file, runtime.target), folder=out)
     _write(whole, target_name or runtime.target.name, weights)
     method = head.config.family.lower().replace("-", "")
@@ -403,10 +395,7 @@ def _made_for(these: bool | None, target: str) -> str:
     return f"{'these' if these else 'other'} weights {'of' if these else 'than those of'} {one_line(target)}"
 
 
-def _named(runtime: Any, name: str) -> Any:
-    """The head of this name, of those that are loaded."""
-    return next(head for head in runtime.heads.values() if head.name == name)
-
-
-def _with_head(name: str, models: ModelOptions) -> Any:
-    return load_once(replace(models.load, head=name))
+def _with_head(name: str, models: ModelOptions) -> tuple[Any, Any]:
+    """The model loaded with the head of this name, and that head."""
+    runtime = load_once(replace(models.load, head=name))
+    return runtime, next(head for head in runtime.heads.values() if head.name == name)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from engines.progress import BuildProgress
-from engines.report.events import Loading, Preparing
+from engines.report.events import Failed, Loading, Preparing
 from spec_tui.cli.failures import narrate
 from spec_tui.present.progress_text import amount, amount_done, preparing_share, preparing_words, rate_and_time_left
 from spec_tui.present.rows import bar
@@ -55,6 +55,11 @@ class Status:
 
     def clear(self) -> None:
         self._write("")
+
+    def tell_left_out(self, label: str, failed: Failed) -> None:
+        """Say that a lane failed, where nothing replaces it."""
+        self._write("")
+        narrate(f"{one_line(label)} failed and is left out: {failed.message}; the others continue")
 
     def _write(self, text: str, end: str = "") -> None:
         """Replace the line; of a long text only as much as fits."""
