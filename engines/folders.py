@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
+from itertools import count
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import IO, Any
 
@@ -211,6 +212,13 @@ def writable_folder() -> Path:
     from platformdirs import user_documents_path
 
     return user_documents_path()
+
+
+def unused(folder: Path, stem: str, ending: str = "") -> Path:
+    """A path in a folder at which there is nothing: named by the time, and numbered where that is taken."""
+    name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    paths = (folder / f"{name}{f'-{number}' if number else ''}{ending}" for number in count())
+    return next(path for path in paths if not path.exists())
 
 
 def write_whole(file: Path, data: bytes, replace: bool = True) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from engines.errors import UsageProblem
-from engines.folders import writable_folder
+from engines.folders import unused, writable_folder
 from engines.race.interval import METHOD
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun, RaceResult, started_here
@@ -209,7 +207,8 @@ def export(result: RaceResult, asked: Race, parent: Path | None = None) -> Path:
         SpecError: the disk is full in the middle of a trace, or the session has no access to this machine.
     """
     HostAccess.here().need("saving files")
-    folder, written = _folder(parent), report(result, asked)
+    folder, written = unused(parent or writable_folder(), "spec-tui-race"), report(result, asked)
+    folder.mkdir(parents=True)
     try:
         for name in _FORMATS:
             (folder / f"race.{name}").write_text(WRITERS[name](written) + "\n", encoding="utf-8")
@@ -217,12 +216,4 @@ def export(result: RaceResult, asked: Race, parent: Path | None = None) -> Path:
     except BaseException:  # half a race is no race
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return folder
-
-
-def _folder(parent: Path | None) -> Path:
-    parent = parent or writable_folder()
-    name = f"spec-tui-race-{datetime.now():%Y%m%d-%H%M%S}"
-    folder = next(f for n in count() if not (f := parent / (f"{name}-{n}" if n else name)).exists())
-    folder.mkdir(parents=True)
     return folder

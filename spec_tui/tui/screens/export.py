@@ -3,14 +3,13 @@ where no file can be written, what would be saved is copied."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 
 from textual.app import App
 from textual.content import Content
 
 from engines.errors import SpecError
-from engines.folders import writable_folder, write_whole
+from engines.folders import unused, writable_folder, write_whole
 from engines.report.run_state import RunState
 from engines.report.traces import Trace, written
 from spec_tui.export.formats import FORMATS, ExportOptions
@@ -82,12 +81,5 @@ def save(data: bytes, ending: str, folder: Path | None = None) -> Path:
     HostAccess.here().need("saving a file")
     folder = folder or writable_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"spec-tui-{datetime.now():%Y%m%d-%H%M%S}"
-    for number in range(1000):
-        path = folder / (f"{name}.{ending}" if not number else f"{name}-{number}.{ending}")
-        try:
-            write_whole(path, data, replace=False)
-            return path
-        except FileExistsError:
-            continue
-    raise FileExistsError(f"too many files named {name}")
+    write_whole(path := unused(folder, "spec-tui", f".{ending}"), data, replace=False)
+    return path
