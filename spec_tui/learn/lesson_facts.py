@@ -11,6 +11,7 @@ from statistics import median
 
 from engines.core.tree import children
 from engines.cost.curve import CostCurve
+from engines.laws.spec import rivals
 from engines.randomness import bound
 from engines.report.events import Round, Trial
 from engines.report.run_state import RunState, best_path, origin_of
@@ -128,15 +129,9 @@ def of_round(run: RunState, number: int) -> dict[str, Fact]:
     if path:
         facts |= {"first": quoted(draft.pieces[path[0]]), "first_q": draft.probs[path[0]]}
     if last is not None and last.node < 0:
-        facts |= {"own": quoted(last.piece), "rival": _rival(event)}
+        facts |= {"own": quoted(last.piece), "rival": rivals(event)}
     facts |= _sought(run, event) | _trials(event)
     return {name: value for name, value in facts.items() if value is not None}
-
-
-def _rival(event: Round) -> str:
-    """What the draft had where the target took its own token."""
-    below = children(event.draft.parents).get(event.path[-1] if event.path else -1, [])
-    return listed((event.draft.pieces[node] for node in below), 3) if below else "nothing"
 
 
 def _match(event: Round) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from engines.cost.curve import CostCurve
@@ -156,20 +157,18 @@ Chosen = tuple[str, Mapping[str, Any]]
 """The engine of the next answer, and its options."""
 
 
-def outlook_of(run: RunState, ready: Ready | None, chosen: Chosen, baseline: RunState | None = None
-               ) -> SpeedEstimate | None:
-    """The outlook of a run by its own numbers and its baseline's; before there is one that of the next answer."""
-    if run.started is not None:
-        return outlook(run.started, run.started.engine, run.started.options, run, baseline)
-    return outlook(ready, *chosen) if ready is not None else None
-
-
-def at_load(run: RunState, ready: Ready | None, chosen: Chosen) -> SpeedEstimate | None:
-    """The same by the times of the load alone, which stay while a run goes on."""
+def outlook_of(run: RunState, ready: Ready | None, chosen: Chosen, baseline: RunState | None = None,
+               measured: bool = True) -> SpeedEstimate | None:
+    """The outlook of a run by its own numbers and its baseline's, if they are ``measured``; before there is one that of
+    the next answer."""
     started = run.started
     if started is not None:
-        return outlook(started, started.engine, started.options)
+        return outlook(started, started.engine, started.options, run if measured else None, baseline)
     return outlook(ready, *chosen) if ready is not None else None
+
+
+at_load = partial(outlook_of, measured=False)
+"""The same by the times of the load alone, which stay while a run goes on."""
 
 
 def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, brief: bool = False,

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.datastores.datastore_events import Building
 from engines.errors import ModelUnavailable, SpecError, UsageProblem
@@ -33,14 +33,6 @@ class Decoder(Racer, Protocol):
 
     ready: Ready
     datastore_service: DatastoreService
-
-
-@runtime_checkable
-class TakesDrafts(Protocol):
-    """A loaded model that can be given another draft model."""
-
-    def with_draft_model(self, name: str, progress: Callable[[Loading], None]) -> Decoder:
-        """As ``engines.runtime.Runtime.with_draft_model``."""
 
 
 Loader = Callable[[commands.LoadRequest, Callable[[Loading], None]], Decoder]
@@ -146,7 +138,7 @@ class Service:
             job.emit(event)
 
         before, self._decoder = self._decoder, None  # before the next one: two large models rarely fit side by side
-        if isinstance(before, TakesDrafts) and _other_draft(self._request, request):
+        if hasattr(before, "with_draft_model") and _other_draft(self._request, request):
             decoder = before.with_draft_model(request.draft_model, progress)
         else:
             before = None

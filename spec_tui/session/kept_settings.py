@@ -118,7 +118,7 @@ def keep_head(load: LoadRequest) -> None:
         return
     ours, named = any(head.name == load.head for head in local_heads()), typed_path(load.head)
     head = str(named.resolve()) if named.is_dir() and not ours else load.head
-    folders.keep_setting(_file_name(load, _HEAD), model=_name(load), head=head)
+    folders.keep_setting(_file(load, _HEAD).name, model=_name(load), head=head)
 
 
 def keep_prompts(file: Path | None) -> None:
@@ -145,7 +145,7 @@ def finish_lesson(name: str) -> None:
 
 def _kept_head(load: LoadRequest) -> str | None:
     """The head that is kept for a model, as far as it is still there."""
-    kept = folders.kept_setting(_file_name(load, _HEAD))
+    kept = folders.kept_setting(_file(load, _HEAD).name)
     head = kept.get("head")
     if kept.get("model") != _name(load) or not isinstance(head, str):
         return None
@@ -166,11 +166,8 @@ def keep_view(view: str) -> None:
 
 
 def _file(load: LoadRequest, ending: str = ".json") -> Path:
-    return folders.setting_file(_file_name(load, ending))
-
-
-def _file_name(load: LoadRequest, ending: str) -> str:
-    return hashlib.blake2b(_name(load).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest() + ending
+    model = hashlib.blake2b(_name(load).encode("utf-8", "surrogatepass"), digest_size=16)
+    return folders.setting_file(model.hexdigest() + ending)
 
 
 def _name(load: LoadRequest) -> str:

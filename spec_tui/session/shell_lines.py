@@ -39,21 +39,19 @@ def probe_line(name: str, text: str, prompt: str | None, load: LoadRequest) -> s
     return shlex.join(["spec-tui", "datastore", "probe", "--datastore", name, *asked, *models, "--", text])
 
 
-def chat_line(names: Iterable[str], load: LoadRequest) -> str:
-    """``spec-tui`` with these datastores."""
-    stores = [word for name in names for word in ("--datastore", name)]
-    return shlex.join(["spec-tui", *stores, *_models(load)])
+def chat_line(names: Iterable[str], load: LoadRequest, engine: Iterable[str] = ()) -> str:
+    """``spec-tui`` with these datastores, and with the options of an engine."""
+    return shlex.join(["spec-tui", *engine, *_stores(names), *_models(load)])
 
 
 def engine_line(lane: Lane, request: Request, load: LoadRequest) -> str:
     """``spec-tui`` with the engine, the options and the datastores of a lane."""
-    words = ["spec-tui", "--engine", lane.engine]
+    words = ["--engine", lane.engine]
     for name, value in lane.options.items():
         words += ["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]
-    stores = lane.datastores or request.datastores
     if lane.draft_model:
         load = replace(load, draft_model=lane.draft_model, draft_revision=None)
-    return shlex.join([*words, *(word for name in stores for word in ("--datastore", name)), *_models(load)])
+    return chat_line(lane.datastores or request.datastores, load, words)
 
 
 def compare_line(race: Race, load: LoadRequest) -> str:
@@ -64,7 +62,7 @@ def compare_line(race: Race, load: LoadRequest) -> str:
     words += ["--repeats", str(race.repeats)]
     words += _given(request, ("law", *SAMPLING_FIELDS, "seed", "max_new_tokens"))
     words += [f"--system={text}" for role, text in turns if role == "system"] + ["--raw"] * request.raw
-    words += [word for store in request.datastores for word in ("--datastore", store)]
+    words += _stores(request.datastores)
     prompt = next((text for role, text in reversed(turns) if role == "user"), "")
     return shlex.join(["spec-tui", "compare", *words, *_models(load), "--", prompt])
 
@@ -77,6 +75,10 @@ def _given(what: object, names: tuple[str, ...]) -> list[str]:
     for name, value in given:
         words += [flag(name), str(value)] if not isinstance(value, bool) else [flag(name if value else f"no_{name}")]
     return words
+
+
+def _stores(names: Iterable[str]) -> list[str]:
+    return [word for name in names for word in ("--datastore", name)]
 
 
 def _models(load: LoadRequest) -> list[str]:
