@@ -91,7 +91,7 @@ def text_of(content: bytes, name: str, most: int) -> str:
     except UnicodeDecodeError:
         raise UsageProblem(f"{name} is not text in UTF-8", "convert it, e.g. with iconv -t UTF-8") from None
     if "\0" in text:
-        raise UsageProblem(f"{name} is not text: it holds zero bytes", "give a text file")
+        raise UsageProblem(f"{name} is not text: it contains NUL bytes", "give a text file")
     return text
 
 

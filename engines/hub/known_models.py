@@ -68,7 +68,7 @@ class KnownModel:
             said.append(f"{in_bytes(memory)} of memory are free")
         if room < self.bytes:
             said.append(f"{in_bytes(room)} are free on the disk")
-        return f"Too little here: {' and '.join(said)}" if said else ""
+        return f"Not enough here: only {' and '.join(said)}" if said else ""
 
     @property
     def path(self) -> Path:
@@ -227,7 +227,7 @@ def default_notice() -> str:
         return (f"the sample pair answers, as {wanted.name} is not here: spec-tui model get {wanted.name} fetches it"
                 f" ({in_bytes(wanted.bytes)})")
     fetching = " or ".join(f"{model.name} ({in_bytes(model.bytes)})" for model in KNOWN.values())
-    return f"the sample pair answers, which knows little: spec-tui model get fetches {fetching}"
+    return f"the sample pair, which knows little, answers: spec-tui model get fetches {fetching}"
 
 
 def chosen() -> str:

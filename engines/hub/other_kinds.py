@@ -45,7 +45,7 @@ _ENDINGS = {
     ".safetensors": Kind("a file of weights alone", _WHOLE),
     ".bin": Kind("a file of weights alone, pickled", f"{_WHOLE}; --allow-pickle reads such weights"),
     **dict.fromkeys((".pth", ".pt", ".ckpt"), Kind(
-        "a checkpoint of PyTorch", "convert it with its own script, then give the folder that makes")),
+        "a checkpoint of PyTorch", "convert it with its own script, then give the folder that it writes")),
     ".onnx": Kind("a model in ONNX", _CONVERT),
     **dict.fromkeys((".tflite", ".litertlm"), Kind("a model of LiteRT", _CONVERT)),
     ".task": Kind("a model of MediaPipe", _CONVERT),

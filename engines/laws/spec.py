@@ -125,8 +125,8 @@ class ExactSpec(LawSpec):
     shares_noise = True
 
     def rule(self, started: Started) -> str:
-        return ("At every row the target chooses one token: the best of its scores and noise that seed "
-                f"{started.seed} and the position fix.")
+        return ("At every row the target chooses one token: the one with the best score plus noise, fixed by seed "
+                f"{started.seed} and the position.")
 
     def own_token(self, last: Emitted) -> list[str]:
         return ["It is fixed by prompt, seed and position: every engine chooses it."]
@@ -138,7 +138,7 @@ class TryingSpec(LawSpec):
     text_depends_on_draft = True
 
     def rule(self, started: Started) -> str:
-        return "At every row it gives its distribution p; random draws decide which drafts stay."
+        return "At every row the target gives its distribution p; random draws decide which drafts stay."
 
     def trial_words(self, trial: Trial) -> str:
         """A trial in a sentence about the round, after the token's label."""
@@ -207,19 +207,19 @@ class RejectionSpec(TryingSpec):
 
 
 class BlockSpec(RejectionSpec):
-    """Block verification: drawn chains are judged as a whole, the longest beginning first."""
+    """Block verification: drawn chains are judged as a whole, the longest prefix first."""
 
     name = "block"
     summary = "block verification (Sun): a drawn chain is judged as a whole, so more of it is kept than by rejection"
     brief = "for drawn chains, as a whole; the same distribution"
     source = "Sun et al. 2024 (Block Verification Accelerates Speculative Decoding), algorithm 2"
-    trials_title = "the trials of the block law, the longest beginning first: it stays when the random draw < its bound"
+    trials_title = "the trials of the block law, the longest prefix first: it stays when the random draw < its bound"
 
     def walk(self, event: Round) -> str:
         if not _as_block(event):
             return f"This draft is no chain that was drawn, so it is judged token by token. {super().walk(event)}"
-        return ("The chain is judged as a whole. From its end on it is cut by a token at a time, until a random draw "
-                f"is below the bound of what is left. {self._one_by_one(event)}")
+        return ("The chain is judged as a whole. It is shortened from its end, one token at a time, until a random "
+                f"draw is below the bound of what is left. {self._one_by_one(event)}")
 
     def trial_words(self, trial: Trial) -> str:
         if trial.bound is None:
@@ -239,10 +239,10 @@ class BlockSpec(RejectionSpec):
     def own_token(self, last: Emitted) -> list[str]:
         if not last.trials or last.trials[0].bound is None:
             return super().own_token(last)
-        return ["It was drawn from what the chain's weight times p exceeds q by."]
+        return ["It was drawn from max(0, weight × p − q), scaled to a total of 1."]
 
     def kept(self, who: str) -> str:
-        return f"Proposed ({who}), and kept with the chain: it was accepted as far as a later token."
+        return f"Proposed ({who}), and kept with the chain, which was accepted up to a later token."
 
     def fate(self, token: TokenState, who: str) -> str:
         last = token.emitted.trials[-1]
@@ -251,7 +251,7 @@ class BlockSpec(RejectionSpec):
         if token.kind == "accepted":
             return (f"Proposed ({who}), the last token of the chain that stays; the random draw, {p3(last.draw)}, fell "
                     f"below its bound, {p3(last.bound)}: accepted with all before it.")
-        return "The chain was cut here; this token was drawn from what its weight times p exceeds q by."
+        return "The chain was cut here; this token was drawn from max(0, weight × p − q), scaled to 1."
 
     def compared(self, trial: Trial) -> str:
         if trial.bound is None:
@@ -336,7 +336,7 @@ class TypicalSpec(LossySpec):
     trials_title = f"typical acceptance, {LOSSY}: no random draw, a draft is kept when p > threshold"
 
     def rule(self, started: Started) -> str:
-        return "At every row it gives its distribution p, and with it a threshold for drafts."
+        return "At every row the target gives its distribution p, and with it a threshold for drafts."
 
     def trial_words(self, trial: Trial) -> str:
         return f" has p {p3(trial.target_prob)}, threshold {p3(trial.draw)}: {'kept' if trial.accepted else 'refused'}"

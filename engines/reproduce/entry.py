@@ -378,7 +378,7 @@ def _wrong_claims(entry: PaperEntry) -> Iterator[str]:
         if len(claim.rising) < 2 - (claim.above is not None) or set(claim.rising) - rows:
             yield f"a claim names two rows of its entry or more, or one with a bound: {claim.says!r}"
         if claim.setting and claim.setting not in settings:
-            yield f"a claim is about the setting {claim.setting!r}, which there is not"
+            yield f"a claim is about the setting {claim.setting!r}, which does not exist"
 
 
 def lane_of(row: RowOf, stores: Mapping[str, tuple[str, ...]]) -> Lane:

@@ -214,7 +214,7 @@ def _depths() -> Iterator[tuple[str, Measure]]:
 MEASURES = MappingProxyType({
     "speed-up": Measure("tokens/s over those of the autoregressive row in the same repeat", _speed_up, timed=True,
                         over_baseline=True),
-    "tokens/s": Measure("tokens after the first, by the second", _rate, digits=1, timed=True),
+    "tokens/s": Measure("tokens per second after the first token", _rate, digits=1, timed=True),
     "ms/token": Measure("milliseconds for a token after the first", _per_token, timed=True),
     "M": Measure("tokens for each forward pass of the target (REST's mean generated length)",
                  lambda row: row.metrics.mean_generated_length),

@@ -40,7 +40,7 @@ def main() -> NoReturn:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Asked to end: progress bars give the cursor back, files are closed."""
+    """Asked to end: progress is cleared, files are closed."""
     raise SystemExit(128 + number)
 
 

@@ -79,8 +79,8 @@ def _advice(found: ServerAcceptance, where: str) -> str:
                 "detailed.")
     if found.best is None:
         return ("The cost of one more drafted token is not known: all drafts had one size, or steps have no times. "
-                "A token pays where it adds less to a step than its line says, as a share of a step without a draft: "
-                f"measure that, and start the server with so many tokens{where}.")
+                "A token pays if it adds a smaller share of a step without a draft than the last column says: "
+                f"measure that, and start the server with that many tokens{where}.")
     cost = f"One more drafted token adds {found.row:.0%} of a step without a draft."
     if not found.best:
         return f"{cost} No draft pays on these prompts: start the server without drafts."

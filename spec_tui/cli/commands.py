@@ -42,7 +42,7 @@ from spec_tui.cli.sweep import sweep
 app = typer.Typer(
     help="Watch speculative decoding at work: which tokens were drafted, and which were accepted.\n\n"
     "Without a command, the terminal application opens.",
-    epilog="Nothing is sent anywhere; there is no telemetry.",
+    epilog="No text leaves this machine, except to a server that you name; there is no telemetry.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: half the time to the first line, and the same in a pipe

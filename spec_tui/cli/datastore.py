@@ -438,7 +438,7 @@ def _head(title: str, suffix: str, probe: ProbeDraft) -> str:
     if found.match is None:
         cosines = " ".join(f"{score:.3f}" for score in found.scores) or "none"
         remark = f"; {one_line(probe.remark)}" if probe.remark else ""
-        return f"{title}: {found.hits:,} neighbours begin as the text ends {time}; cosines {cosines}{remark}"
+        return f"{title}: {found.hits:,} neighbours begin with the last token {time}; cosines {cosines}{remark}"
     if not found.match:
         return f"{title}: no suffix of the text with two or more tokens occurs {time}"
     plural = "occurrence" if found.hits == 1 else "occurrences"

@@ -159,7 +159,7 @@ def check_lines(found: HeadCheck) -> list[str]:
         out.append("No interpretation is clearly better than that of the file.")
     else:
         out.append(f"Another interpretation agrees far more often: {found.better.words}. The file probably means that: "
-                   "--take DIR writes the head so, where its layout has words for it.")
+                   "--take DIR writes the head that way, if its layout can express it.")
     return out
 
 

@@ -45,7 +45,7 @@ def _collect(process: subprocess.Popen) -> dict[str, Any]:
         process.communicate()
         return {"works": False, "problem": f"does not answer within {_SECONDS} s"}
     except (ValueError, IndexError):
-        return {"works": False, "problem": f"takes its process down (exit code {process.returncode})"}
+        return {"works": False, "problem": f"crashes (exit code {process.returncode})"}
 
 
 def _try(name: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def facts_of(name: str) -> dict[str, Any]:
     ranks = guess_ranks(run.rounds)
     if not points or not started.price or not any(event.draft_forwards for event in run.rounds):
         raise UsageProblem(f"no model with known times drafted in {name}, so nothing can overlap with verifying",
-                           "take a run of draft or eagle; with shape=tree it tells of several prepared contexts too")
+                           "take a run of draft or eagle; with shape=tree it covers several prepared contexts too")
     price, step, most = CostCurve(started.price), points[0][1], widest(ranks)
     guessed = [rank for rank in ranks if rank is not None]
     return {
@@ -50,4 +50,4 @@ def lines(facts: dict[str, Any]) -> list[str]:
     return [*out, *aligned(rows), "", *wrap(
         "A forecast: the recorded text in chains of the best length, drafter and target on machines of their own, as "
         "in PEARL (one context prepared) and SSD (several). Rounds that come to a place where nothing was drafted do "
-        "not count. A recorded chain tells of one prepared context only.", text_width())]
+        "not count. A recorded chain covers one prepared context only.", text_width())]

@@ -125,8 +125,8 @@ def _serve(policy: SessionPolicy, gate: Gate, limits: Limits, port: int) -> int:
             narrate(f"students open the address above; you lead at\n{_address(gate, port, leads=True)}")
         narrate(f"at most {limits.sessions} sessions of {limits.memory / _GIB:g} GiB each; ctrl+c ends them all")
         if gate.token:
-            narrate("whoever has this address can open a session; what is sent is not encrypted unless a proxy with "
-                    "https is before it")
+            narrate("whoever has this address can open a session; what is sent is not encrypted without an https "
+                    "proxy in front")
         if not confinement.version():
             narrate("note: this system cannot confine processes (Landlock, Linux 5.13 and newer), so only the program's"
                     " own checks keep sessions from this machine's files")

@@ -302,7 +302,7 @@ def _texts(done: Benchmark) -> list[str]:
     s, base = done.results, done.asked.baseline
     shown = [pair for pair in s.pairs if base in (pair.first, pair.second) or pair.first == pair.second or pair.bugs]
     others = {(pair.first, pair.second) for pair in s.pairs if pair not in shown and pair.verdict != "same"}
-    more = [f"so do {len(others)} other pairs of lanes"] if others else []
+    more = [f"other pairs of lanes that differ: {len(others)}"] if others else []
     return pairs_summary(shown, done.labels) + more
 
 

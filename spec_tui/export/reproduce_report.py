@@ -114,7 +114,7 @@ def differences(done: Reproduction) -> list[str]:
         said.append(f"the prompts: {_asked(done)} for {_words(data)}")
     said += done.entry.differs
     if done.quick:
-        said.append("made quick: few prompts, short answers, small datastores; small differences say nothing")
+        said.append("made with --quick: few prompts, short answers, small datastores; small differences say nothing")
     return said
 
 

@@ -117,16 +117,16 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
     if found.speed is Speed.FASTER:
         return f"Use {label}: {found.words} than {base} decoding, on {prompts}."
     if found.speed is Speed.UNMEASURED:
-        return (f"There was too little time for a verdict: by what a round makes and takes, {label} comes to "
+        return (f"There was too little time for a verdict: by the tokens and time of its rounds, {label} reaches "
                 f"{screening.score(first):.2f}x the speed of {base} decoding on {prompts}, too few to tell it from "
                 "noise. Give it more time.")
     if found.speed is Speed.IMPOSSIBLE:
-        return f"No verdict: the machine changed its pace meanwhile ({label}: {found.reason}). Run it again."
+        return f"No verdict: the speed of the machine changed meanwhile ({label}: {found.reason}). Run it again."
     if (likely := outstanding(screening, first, found)) is not None:
         said = "Probably faster" if likely.ratio > 1 else "Probably slower"
         more = counted(likely.minutes, "more minute")
         return (f"{said} ({likely.ratio:.1f}x); about {more} would settle it: {label} beside {base} decoding, on "
-                f"{prompts} so far, by what a round makes and takes; by the clock {found.ratio:.2f}x "
+                f"{prompts} so far, by the tokens and time of its rounds; by the clock {found.ratio:.2f}x "
                 f"±{found.noise:.2f}.")
     if found.speed is Speed.SAME:
         what = "Not settled, more time would tell" if found.vague else "A tie"
@@ -148,7 +148,7 @@ def _prompts(screening: Screening, first: int, found: SpeedVerdict) -> list[str]
     if ratio.spread is None or ratio.spread <= found.noise:
         return []
     return [f"Prompts differ: {ratio.each[0]:.2f}x to {ratio.each[-1]:.2f}x, faster on {ratio.ahead} of "
-            f"{ratio.samples}; on other prompts like these it is known to ±{ratio.spread:.2f}."]
+            f"{ratio.samples}; on other prompts like these the speed-up is known to ±{ratio.spread:.2f}."]
 
 
 def _kinds(screening: Screening, first: int) -> list[str]:

@@ -52,7 +52,7 @@ def round_words(event: Round) -> str:
     fates = Counter(token.kind for token in event.emitted)
     drafted = len(event.draft.tokens)
     rests = event.budget is not None and event.budget.rests
-    what = f"drafted {drafted}" if drafted else "nothing drafted: it rests" if rests else "nothing drafted"
+    what = f"drafted {drafted}" if drafted else "nothing drafted: paused" if rests else "nothing drafted"
     parts = [what if event.known == "all" else "draft not disclosed"]
     parts += [f"{kind} {fates[kind]}" for kind in _NAMED_FATES if fates[kind] or (kind == "accepted" and drafted)]
     if event.bias is not None:

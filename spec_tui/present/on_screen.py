@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Protocol
 
 from engines.report.plain_text import one_line
@@ -10,29 +11,30 @@ from engines.report.plain_text import one_line
 _WAYS = (  # what is said there, and what is done here
     (r"\(in the application: (/\w+)\)", r"(\1)"),
     (r"choose one \(ctrl\+l\), or start with --draft-model PATH", "choose one (ctrl+l)"),
+    (r"give --draft-model or --head\b", "choose a draft model or head (ctrl+l)"),
     (r"(?:give|start with) --draft-model(?: a smaller model| with it)?(?: to use the draft engine)?",
      "choose a draft model (ctrl+l)"),
     (r"give --head(?: one| a file of them)?(?: that was trained for this model)?", "choose a draft head (ctrl+l)"),
-    (r"(?:give|or give) --model\b", "choose a model (ctrl+l)"),
+    (r"\bgive --model\b", "choose a model (ctrl+l)"),
     (r",? or --head none\b", ""),
     (r"\b(?:started )?with --strict,?", "started with the option strict,"),
-    (r",? or (?:--dtype \w+|start with --[\w-]+(?: [A-Z]+)?)", ""),
+    (r",? or (?:--dtype \w+|start with --[^,;:)]*)", ""),
 )
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
-_COMMAND = re.compile(r"(spec-tui (?!with\b|is\b)[a-z]+(?: [^\s;:,()]+)*)")  # to be typed in a shell, as it is
+_COMMAND = re.compile(r"((?:spec-tui (?!with\b|is\b)[a-z]+|pip install)(?: [^\s;:,()]+)*)")  # as it is typed in a shell
 
 
-def on_screen(words: str) -> str:
+def on_screen(words: str, fields: Collection[str] = ()) -> str:
     """A message or a hint without flags; of what only a start can change it says so. A command to be typed in a shell
-    keeps its flags."""
+    keeps its flags. ``fields``: of a form, which have the names of flags."""
     parts = _COMMAND.split(words)
-    return "".join(part if number % 2 else _without_flags(part) for number, part in enumerate(parts))
+    return "".join(part if number % 2 else _without_flags(part, fields) for number, part in enumerate(parts))
 
 
-def _without_flags(words: str) -> str:
+def _without_flags(words: str, fields: Collection[str]) -> str:
     for said, done in _WAYS:
         words = re.sub(said, done, words)
-    return _FLAG.sub(r"(when spec-tui is started) the option \1", words)
+    return _FLAG.sub(lambda flag: flag[1] if flag[1] in fields else f"the start option {flag[1]}", words)
 
 
 class Problem(Protocol):

@@ -74,7 +74,7 @@ def race_left(seconds: float, done: int, runs: int, lanes: int) -> str:
 def estimate_parts(estimate: BuildEstimate) -> list[str]:
     """What a build will take, part by part."""
     if estimate.tokens is None:
-        return ["the size is not known; a limit bounds it"]
+        return ["the size is not known; set a limit to bound it"]
     parts = [f"{'at most' if estimate.upper_bound else 'about'} {estimate.tokens:,} tokens", in_bytes(estimate.size)]
     if estimate.building and estimate.building > estimate.size:
         parts.append(f"{in_bytes(estimate.building)} while it is built")

@@ -21,10 +21,10 @@ _FOUND = {
     "same": ("✓", "good", "same text", ""),
     "tie": ("≈", "warn", "tie", "and both tokens are the target's choice within rounding"),
     "BUG": ("✗", "bad", "BUG, differs", "and rounding does not explain it"),
-    "by design": ("≠", "warn", "differs", "as they may: random draws or a lossy law decide here"),
+    "by design": ("≠", "warn", "differs", "which is allowed: random draws or a lossy law decide here"),
     "differs": ("≠", "warn", "differs", "another program computes or drafts differently"),
     "other weights": ("≠", "warn", "differs",
-                      "as they may: one has other weights (quantised or not) or another dtype; an audit uses the "
+                      "which is allowed: one has other weights (quantised or not) or another dtype; an audit uses the "
                       "target's weights, so it cannot tell whether there is another reason"),
     "unchecked": ("?", "warn", "differs", "and no audit explains it"),
 }
@@ -174,7 +174,7 @@ def interval_meaning(estimates: Iterable[MedianInterval | None]) -> str:
     what = "intervals: of the median, by order statistics"
     if (least.coverage or 0) >= WANTED:
         return f"{what}, 95 % or more ({least.samples} repeats)"
-    return f"{what}, {least.coverage:.0%} only: {least.samples} repeats; 95 % takes 6"
+    return f"{what}, {least.coverage:.0%} only: {least.samples} repeats; 95 % needs 6"
 
 
 def disturbance_sentence(found: Disturbance) -> str:

@@ -65,7 +65,7 @@ def _outcome(run: RunState, even: BreakEven, known: str, vague: bool) -> str:
         said = ", so drafting changed little"
     else:
         said = f", so drafting made it {'faster' if even.speed_up > 1 else 'slower'}"
-    return (f"It made {even.makes:.2f} tokens, of {drafted:.1f} drafted ones {accepted:.2f} were accepted; the "
+    return (f"It made {even.makes:.2f} tokens: {accepted:.2f} of {drafted:.1f} drafted tokens were accepted; the "
             f"break-even is {even.needs:.2f}{said}: {known}")
 
 

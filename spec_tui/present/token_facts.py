@@ -70,7 +70,8 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
         yield "its round", f"{drafted} drafted, {kept} kept, {gained} token{plural} gained"
         kept, expected = budget_words(event.budget)
         if kept or expected:
-            sent, tokens = f"verifies {kept}" if kept else "", f"{expected} tokens" if expected else ""
+            tokens = f"{expected} tokens" if expected and not event.budget.rests else expected
+            sent = f"verifies {kept}" if kept else ""
             yield "its budget", ", ".join(filter(None, (sent, tokens)))
         if event.bias is not None:
             law = f", law {one_line(run.started.law, 20)}" if run.started is not None else ""
@@ -102,7 +103,7 @@ def budget_words(chosen: BudgetChoice | None) -> tuple[str, str]:
     if chosen is None:
         return "", ""
     if chosen.rests:
-        return "", "rests: drafting did not pay"
+        return "", "paused: drafting did not pay"
     kept = f"{chosen.kept} of {chosen.proposed}" if chosen.proposed is not None else ""
     return kept, f"expected {chosen.expected:.2f}"
 

@@ -39,7 +39,7 @@ GLYPHS = {
     PRESENT: "in use: a sublayer that runs, a layer that a head reads, a row that is kept, what is chosen",
     ABSENT: "not in use: left out, forgotten, not chosen",
     HERE: "where you are", BOOKMARK: "a bookmark", "✓": "a good judgement: right, identical, faster",
-    "≈": "equal within rounding or noise", "≠": "different, as it may be",
+    "≈": "equal within rounding or noise", "≠": "different, which is allowed",
     BUSY: "at work: answering, measuring, playing", "‖": "paused", WAITING: "waiting, or unfinished",
     FAILED: "failed, or a warning", UNKNOWN: "not known, or not measured", "▸": "the token that was chosen",
     GOES_ON: "a line of code goes on here, as it is longer than the text is wide",

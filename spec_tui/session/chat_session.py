@@ -52,7 +52,7 @@ Purpose = Literal["baseline", "layers", "every row", "branch"]
 every row, another future from a round on."""
 PURPOSES: dict[Purpose, str] = {
     "baseline": "the baseline", "layers": "the layers", "every row": "every row of the answer",
-    "branch": "another future",
+    "branch": "the branch",
 }
 _ROUGH = 0.5  # seconds: systems count the time of cores in steps of some 10 ms
 REFUSED = "This is a replay: no model is loaded."
@@ -179,7 +179,7 @@ class ChatSession:
             return "Type a prompt first."
         if self.phase == "loading":
             if self.queued is not None:
-                return "One prompt is waiting for the model already. Your text is kept."
+                return "A prompt is already waiting for the model. Your text is kept."
             self.queued = prompt
             return ""
         if refused := self.blocked_reason:

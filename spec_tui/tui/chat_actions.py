@@ -49,7 +49,7 @@ CHAT = (
     Action(id="chat.history", run="history", opens=True, keys="h", label="History", palette="Conversations",
            command="history", help="Earlier conversations: continue, rename, delete", when=can("ask")),
     Action(id="chat.forget", run="forget_answers", label="Forget", palette="Forget past answers", command="forget",
-           help="How many past answers drafts are copied from; all: forget them, conversations stay",
+           help="Count the past answers that drafts copy from; all forgets them, conversations stay",
            choices=("all",), when=can("ask")),
     Action(id="chat.race", run="race", opens=True, keys="r", label="Race", palette="Race", command="race",
            help="Engines side by side on one prompt", when=can("race")),

@@ -133,11 +133,11 @@ def no_difference(race: RaceState) -> str:
     pairs, lanes = race.result.pairs, {run.lane for run in race.result.complete}
     differ = any(pair.at is not None for pair in pairs)
     if race.uncompared:
-        said = ("These were all pairs that differ; other" if differ else
+        said = ("No more pairs differ; other" if differ else
                 "Lanes with the same request have the same text; other" if pairs else "The")
         return f"{said} texts were not compared: {race.uncompared}."
     if pairs:
-        return "These were all pairs that differ." if differ else "All lanes write the same text, token for token."
+        return "No more pairs differ." if differ else "All lanes write the same text, token for token."
     if len(lanes) < 2:
         return "Fewer than two lanes are complete."
     return "The texts were not compared: the race did not finish."

@@ -31,8 +31,8 @@ def test_a_faster_answer_in_three_sentences():
     said = explanation(answered("pld", Costs(3, 0.014), budget="auto"))
     assert len(said) == 3 and said[0].startswith("A round took 14.3 ms: 14.3 ms to verify 3.0 tokens, 0.0 ms to draft")
     assert said[0].endswith("by t(n) a round without drafts takes 10.2 ms.")
-    assert "It made 3.00 tokens, of 2.0 drafted ones 2.00 were accepted; the break-even is 1.40, so drafting made it " \
-           "faster: about 2.14x, computed" in said[1]
+    assert "It made 3.00 tokens: 2.00 of 2.0 drafted tokens were accepted; the break-even is 1.40, so drafting made " \
+           "it faster: about 2.14x, computed" in said[1]
     assert said[2].startswith("First to try: nothing clear from this run; spec-tui advise")
 
 

@@ -52,7 +52,7 @@ def test_where_it_does_not_gain_is_said():
     said = sentences(found)
     assert said[:3] == [
         "Use pld: 1.14x faster (±0.03) than autoregressive decoding, on 8 prompts.",
-        "Prompts differ: 0.78x to 2.06x, faster on 4 of 8; on other prompts like these it is known to ±0.44.",
+        "Prompts differ: 0.78x to 2.06x, faster on 4 of 8; on other prompts like these the speed-up is known to ±0.44.",
         "By kind of prompt: pld gains on copy (2.01x); does not gain on story (0.79x)."]
 
 
@@ -93,7 +93,7 @@ def test_where_nothing_is_faster_no_drafts_are_advised():
 def test_too_little_time_gives_no_verdict():
     found = ran(PacedRacer(pld=FAST), "pld,rest", seconds=0.5)
     assert sentences(found) == [
-        "There was too little time for a verdict: by what a round makes and takes, pld comes to 1.96x the speed of "
+        "There was too little time for a verdict: by the tokens and time of its rounds, pld reaches 1.96x the speed of "
         "autoregressive decoding on 1 prompt, too few to tell it from noise. Give it more time."]
     assert as_object(report(found))["paste"] == []
 

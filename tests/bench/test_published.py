@@ -18,7 +18,7 @@ def test_each_is_said_once_and_says_where_it_is_from():
 
 @pytest.mark.parametrize("source, engine, count", [
     ("ADMG (Metel et al. 2024), Table 3", "admg", 8), ("ADMG (Metel et al. 2024), Table 4", "draft-verify", 2),
-    ("REST (He et al. 2023), Table 1", "rest", 16), ("REST (He et al. 2023), Table 3", "rest", 8),
+    ("REST (He et al. 2024), Table 1", "rest", 16), ("REST (He et al. 2024), Table 3", "rest", 8),
     ("DReSD (Gritta et al. 2025), Table 5", "dresd", 8), ("DReSD (Gritta et al. 2025), Table 6", "dresd", 24),
     ("DReSD (Gritta et al. 2025), Table 8", "dresd", 4), ("RASD, Table 1", "rasd", 40), ("RASD, Table 2", "rest", 24),
 ])  # fmt: skip

@@ -129,11 +129,11 @@ def test_doctor_says_why_there_is_no_native_code(cli, no_probe):
 
 
 def test_doctor_survives_what_is_broken(cli, no_probe, monkeypatch):
-    no_probe["torch"] = {"works": False, "problem": "takes its process down (exit code -4)"}
+    no_probe["torch"] = {"works": False, "problem": "crashes (exit code -4)"}
     monkeypatch.setattr(available, "sample_model", lambda role: None)
     done = cli("doctor")
     assert done.code == 1
-    assert "torch does not work (takes its process down" in " ".join(done.out.split())
+    assert "torch does not work (crashes" in " ".join(done.out.split())
     assert "sample target model is unusable" in " ".join(done.out.split())
 
 
@@ -164,7 +164,7 @@ def test_probing_a_library_that_kills_its_process(tmp_path, monkeypatch):
     (tmp_path / "noisy.py").write_text("print('hello')")
     monkeypatch.syspath_prepend(str(tmp_path))
     found = library_probe.probe_libraries(("killer", "broken", "noisy", "absent"))
-    assert found["killer"] == {"works": False, "problem": "takes its process down (exit code -6)"}
+    assert found["killer"] == {"works": False, "problem": "crashes (exit code -6)"}
     assert found["broken"]["problem"] == "RuntimeError: bad build"
     assert found["noisy"]["works"] and found["absent"]["problem"] == "not installed"
 

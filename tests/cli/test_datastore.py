@@ -104,7 +104,7 @@ def test_damage_is_found_and_told(cli, texts, home):
     (["../x", "--from", "."], "cannot be the name"),
     (["x", "--from", ".", "--kind", "thick"], "no kind"),
     (["x", "--from", "model-answers"], "questions"),
-    (["x", "--from", "model-answers", ".", "--prompts", "f"], "stands alone"),
+    (["x", "--from", "model-answers", ".", "--prompts", "f"], "cannot be combined with other sources"),
     (["x", "--from", ".", "--prompts", "f"], "model-answers"),
     (["x", "--from", "model-answers", "--prompts", "f", "--answers", "2"], "all the same"),
     (["x", "--from", "model-answers", "--prompts", "f", "--temperature", "-1"], "out of range"),

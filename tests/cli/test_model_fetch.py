@@ -94,7 +94,7 @@ def test_a_machine_that_has_too_little_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(known_models, "ram", lambda: (4 * 10**9, 10**9))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10**9})())
     said = known_models.KNOWN["qwen-coder"].lacking
-    assert said == "Too little here: 1 GB of memory are free and 1 GB are free on the disk"
+    assert said == "Not enough here: only 1 GB of memory are free and 1 GB are free on the disk"
     assert "memory" not in replace(known_models.KNOWN["smollm2"], memory=10**8).lacking
 
 

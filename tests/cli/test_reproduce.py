@@ -28,7 +28,7 @@ def test_usage(cli, arguments, words):
 
 def test_an_entry_that_cannot_be_run_says_why(cli, tmp_path):
     file = tmp_path / "big.toml"
-    file.write_text('title = "t"\npaper = "REST (He et al. 2023)"\ntables = ["Table 3"]\nshows = "s"\n'
+    file.write_text('title = "t"\npaper = "REST (He et al. 2024)"\ntables = ["Table 3"]\nshows = "s"\n'
                     'cannot = "the moon is needed"\n')
     done = cli("reproduce", str(file))
     assert done.code == 0 and "big cannot be run here: the moon is needed" in " ".join(done.out.split())

@@ -50,7 +50,7 @@ def test_text_is_exact_in_a_pipe_and_numbers_go_to_stderr(cli):
 def test_which_model_answers_where_none_is_named_is_said_on_a_terminal(cli, monkeypatch):
     assert "model get" not in cli("run", "hello").err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert "note: the sample pair answers" in cli("run", "hello").err
+    assert "note: the sample pair, which knows little, answers" in cli("run", "hello").err
     assert "answers" not in cli("run", "hello", "--model", "mine").err
 
 
@@ -178,7 +178,7 @@ def test_no_prompt_on_a_terminal(cli, monkeypatch):
     "content, words",
     [
         (b"\xff\xfe\x00", "not text in UTF-8"),
-        (b"a\0b", "zero bytes"),
+        (b"a\0b", "NUL bytes"),
         (b"x" * (9 << 20), "longer than 8 MB"),
         (b" \n", "the prompt is empty"),
     ],

@@ -493,7 +493,7 @@ def test_it_may_be_refused():
 def test_code_that_computes_something_else_is_not_used(monkeypatch):
     native_check._right.cache_clear()
     monkeypatch.setattr(NativeLinear, "_product", lambda self, x, weight, outputs: x.new_zeros(len(x), outputs))
-    assert unavailable() == "what the compiler made computes something else"
+    assert unavailable() == "the compiled code gives wrong results"
     native_check._right.cache_clear()
 
 
@@ -503,7 +503,7 @@ def test_code_that_is_slower_is_not_used_and_measured_once(empty_costs, monkeypa
     monkeypatch.setattr(native_check.OtherLoad, "cores", lambda self: 0.0)
     monkeypatch.setattr(native_check, "_seconds", lambda layer, x: asked.append(layer) or 1.0 + isinstance(
         layer, NativeLinear))
-    assert unavailable() == "what the compiler made is slower than torch's operations"
+    assert unavailable() == "the compiled code is slower than torch's operations"
     native_check._slow.cache_clear()
     count = len(asked)
     assert "slower" in unavailable() and len(asked) == count, "kept"

@@ -94,7 +94,7 @@ def test_a_block_makes_up_for_a_token_and_keeps_no_less():
     for _ in range(len(figure.chains)):
         figure.move(1)
         said.add(shown(figure))
-    assert figure.at == 0 and len(said) > 3 and any("nothing is made up" in text for text in said)
+    assert figure.at == 0 and len(said) > 3 and any("no token makes up" in text for text in said)
 
 
 def test_what_followed_the_last_tokens_is_counted():

@@ -141,7 +141,7 @@ def test_why_nothing_was_drafted_is_the_reason_that_there_was(runs, engine):
         unpaid = said(changed(room, 1, draft=Draft(), budget=budget, retrieval=lookup), 1, "draft", deep=True)
         assert "expected to save time" in unpaid and "nowhere" not in unpaid and "drafted anything" not in unpaid
     rested = said(changed(room, 1, draft=Draft(), note={}, budget=RESTING, retrieval=None), 1, "draft", deep=True)
-    assert "so this round rests" in rested and "no room" not in rested
+    assert "so drafting is paused" in rested and "no room" not in rested
     missed = said(changed(room, 1, draft=Draft(), note={}, budget=None, retrieval=lookup), 1, "draft")
     assert "only one more token" not in missed and "expected to save time" not in missed
     last = replace(run, started=replace(run.started, max_new_tokens=2))

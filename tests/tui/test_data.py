@@ -261,7 +261,7 @@ WRONG = (
     ({"name": "a", "from": "'open"}, "quotation mark"),
     ({"name": "a", "from": "/no/such/place"}, "/no/such/place does not exist"),
     ({"name": "a", "from": "model-answers"}, "needs questions"),
-    ({"name": "a", "from": "model-answers x", "prompts": "p"}, "stands alone"),
+    ({"name": "a", "from": "model-answers x", "prompts": "p"}, "cannot be combined"),
     ({"name": "taken", "from": "x"}, "there is a datastore taken"),
 )
 

@@ -244,16 +244,25 @@ def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):
     ("give --head one that was trained for this model, or choose another engine",
      "choose a draft head (ctrl+l), or choose another engine"),
     ("choose a smaller model or --dtype bfloat16", "choose a smaller model"),
-    ("it exists; --allow-pickle reads it", "it exists; (when spec-tui is started) the option allow-pickle reads it"),
+    ("make it a lane of a race (r), or start with --backend llama.cpp --model FILE.gguf",
+     "make it a lane of a race (r)"),
+    ("give --draft-model or --head, or rest", "choose a draft model or head (ctrl+l), or rest"),
+    ("reinstall spec-tui, or give --model", "reinstall spec-tui, or choose a model (ctrl+l)"),
+    ("reinstall it: pip install --force-reinstall rich", "reinstall it: pip install --force-reinstall rich"),
+    ("it exists; --allow-pickle reads it", "it exists; the start option allow-pickle reads it"),
     ("with --strict all engines write one text",
      "started with the option strict, all engines write one text"),
     (STRICT, "started with the option strict, every engine writes one text"),
     ("--kind: build one (n, or spec-tui datastore build NAME --kind dense)",
-     "(when spec-tui is started) the option kind: build one (n, or spec-tui datastore build NAME --kind dense)"),
+     "the start option kind: build one (n, or spec-tui datastore build NAME --kind dense)"),
 ])
 def test_no_flag_is_named_on_a_screen(said, shown):
     assert on_screen(said) == shown and on_screen(shown) == shown
     assert failure(RunFailed(said, said)) == f"{shown}: {shown}"
+
+
+def test_a_form_names_its_fields_as_they_are():
+    assert on_screen("build from less: --limit", {"limit"}) == "build from less: limit"
 
 
 def test_every_screen_words_problems_by_that():
@@ -273,7 +282,7 @@ async def test_a_known_model_that_is_not_here_says_what_it_takes_and_is_fetched(
         await s.pilot.press("enter")
         assert s.app.screen is screen and len(client.loaded) == 1
         assert "1.61 GB to download (Apache-2.0); enter again gets it" in said(s)
-        assert "Too little here: 2 GB of memory are free" in said(s)
+        assert "Not enough here: only 2 GB of memory are free" in said(s)
         client.ready = Loading("asking the hub for qwen-coder")
         await s.pilot.press("enter")
         await until(s, lambda: s.app.screen is s.chat and s.chat.session.downloading)

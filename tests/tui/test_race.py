@@ -232,7 +232,7 @@ async def test_diff_goes_to_the_first_token_that_differs():
         assert [style for _, style in drawn(lanes)].count(lanes.style_of("changed")) == 2
         assert "✗ BUG" in " ".join(r.rows("#race-lanes")) and "✗" in " ".join(r.rows("#race-table"))
         await r.press("D", "D", "D")
-        assert r.controller.differing is None and "all pairs that differ" in r.said
+        assert r.controller.differing is None and "No more pairs differ" in r.said
         await r.press("D", "escape")
         assert r.controller.differing is None and isinstance(r.app.screen, RaceScreen)
 

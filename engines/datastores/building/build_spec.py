@@ -96,7 +96,7 @@ class BuildSpec:
         catalog.check_name(self.name)
         if not self.sources:
             raise UsageProblem("nothing to build from", f"name files or folders, {STANDARD_LIBRARY}, {HUB}DATASET or "
-                               f"{ANSWERS}: --from")  # fmt: skip
+                               f"{ANSWERS} as the source")  # fmt: skip
         if self.kind not in KINDS:
             raise UsageProblem(f"there is no kind {self.kind!r}", f"kinds are: {', '.join(KINDS)}")
         if self.from_answers:
@@ -123,13 +123,15 @@ class BuildSpec:
 
     def _check_answers(self) -> None:
         if len(self.sources) > 1:
-            raise UsageProblem(f"{ANSWERS} stands alone", "build two datastores and use them together")
+            raise UsageProblem(f"{ANSWERS} cannot be combined with other sources",
+                               "build two datastores and use them together")
         if self.prompts is None:
-            raise UsageProblem(f"{ANSWERS} needs questions to answer", "give a file of prompts: --prompts FILE")
+            raise UsageProblem(f"{ANSWERS} needs questions to answer",
+                               "give a file with a prompt on each line: --prompts FILE")
         if self.answers < 1:
             raise UsageProblem(f"{self.answers} answers to a prompt cannot be made", "--answers is at least 1")
         if self.answers > 1 and self.temperature == 0:
-            raise UsageProblem("greedy answers to a prompt are all the same", "give --temperature with --answers")
+            raise UsageProblem("greedy answers to a prompt are all the same", "give a temperature above 0")
         self.request("x").check()
 
     def with_absolute_paths(self) -> BuildSpec:

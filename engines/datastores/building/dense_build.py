@@ -136,7 +136,7 @@ def windows(begins: np.ndarray, positions: int, context: int, before: Before = l
         room = context - len(ahead)
         if room < _OVERLAP:
             raise UsageProblem(
-                f"document {document + 1} comes after {len(ahead):,} tokens, and {context:,} can be read together",
+                f"document {document + 1} needs {len(ahead):,} tokens before it; the model reads {context:,} at once",
                 "use a model that reads more, or shorter prompts",
             )
         first, start = begin - bool(ahead), begin

@@ -70,7 +70,7 @@ def write_tokens(
         DatastoreProblem: more than ``MOST_TOKENS``; a token that the vocabulary lacks.
     """
     if limit is not None and limit < 1:
-        raise UsageProblem(f"a limit of {limit} tokens leaves nothing to build", "use --limit of at least 1")
+        raise UsageProblem(f"a limit of {limit} tokens leaves nothing to build", "the limit must be at least 1")
     counts = CorpusCounts(**(journal.state("tokens") or {}))
     reporter = ProgressReporter("tokens", corpus.unit, progress, counts.done)
     reporter.report(counts.done, corpus.total)

@@ -75,7 +75,7 @@ class TextFiles:
                 content = b""
             if hashlib.sha256(content).hexdigest() != file.digest:
                 raise DatastoreProblem(f"{file.name} has changed since the build began",
-                                       "start over with --fresh when files are at rest")
+                                       "remove the unfinished build, and build again once files no longer change")
             yield Document(file.name, _text(content), line=1, size=file.size), i + 1
 
 

@@ -211,7 +211,7 @@ def _reduction(store: Store, recipe: Recipe) -> Reduction:
     if {name: array.shape for name, array in arrays.items()} != shapes:
         raise damaged(store.name, "the arrays of its PCA don't fit together")
     if not (arrays["deviation"] > 0).all():
-        raise damaged(store.name, "the arrays of its PCA hold what they can't")
+        raise damaged(store.name, "the arrays of its PCA hold impossible values")
     return Reduction.of(recipe, arrays)
 
 

@@ -29,8 +29,8 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
     if found is None:
         return explain.draft(run, event, deep)
     words = [f"DReSD looks up the target's last hidden state among those of {stores(run)}. "
-             f"{counted(found.hits, 'similar state')} lead to the root; what followed the {found.used} nearest is "
-             f"merged into a tree. The most similar has {found.scores[0] if found.scores else 0:.3f}; the likeliest "
+             f"{counted(found.hits, 'similar state')} are followed by the root; what followed the {found.used} nearest "
+             f"is merged into a tree. The most similar has {found.scores[0] if found.scores else 0:.3f}; the likeliest "
              f"first token is {top(event)}."]
     if not deep:
         return words
@@ -55,11 +55,11 @@ SPEC = MethodSpec(
     options=(
         BUDGET,
         Option("drafts", 10, "Nearest neighbours that are drafted.", 1, 64),
-        Option("length", 10, "Tokens of each.", 1, 64),
+        Option("length", 10, "Tokens drafted from each neighbour.", 1, 64),
         Option("distinct", True, "Neighbours that go on alike count as one, and others take their places. The paper's "
                "drafts repeat each other.", paper=False),
-        Option("neighbours", 0, "Nearest keys that are looked at, of which those are left out whose text went on with "
-               "another token. 0: as many as the index scores, 100 to 150, and four times as many where few are left.",
+        Option("neighbours", 0, "Nearest keys that are compared; those whose text continued with another token are "
+               "dropped. 0: as many as the index scores, 100 to 150; four times as many if few are left.",
                0, 4096, paper=50),
         FRACTION,
     ),

@@ -64,9 +64,9 @@ SPEC = MethodSpec(
     origins=(DRAFT,),
     drafts_from="the draft head",
     options=draft_options(num_tokens=8, confidence=0.0, tree=(
-        Option("depth", 6, f"Tree: most levels. {LEVELS}", 1, 16),
+        Option("depth", 6, f"Tree: maximum number of levels. {LEVELS}", 1, 16),
         Option("top_k", 4, "Tree: children tried per node, and nodes expanded per level.", 1, 32, paper=10),
-        Option("total_nodes", 24, f"Tree: most nodes verified, those of highest path probability. {NODES}", 1, 256,
+        Option("total_nodes", 24, f"Tree: maximum number of nodes verified, the likeliest paths. {NODES}", 1, 256,
                paper=59),
     )),
     needs=(EAGLE_HEAD,),

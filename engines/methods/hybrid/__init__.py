@@ -67,7 +67,7 @@ SPEC = MethodSpec(
     title="Hybrid",
     summary="Searches this conversation, past answers and the datastores, and drafts from the source with the best "
             "score, or with the draft model or an EAGLE head where that promises more.",
-    source="future work of Gritta et al. 2025 (DReSD); score and the turn to a model: Oliaro et al. 2024 "
+    source="future work of Gritta et al. 2025 (DReSD); score and the turn to a model: Oliaro et al. 2025 "
            "(SuffixDecoding)",
     drafter="engines.methods.hybrid.drafter:Hybrid",
     order=110,
@@ -81,7 +81,7 @@ SPEC = MethodSpec(
                "source. A head comes first if it agrees with the target and costs clearly less."),
         Option("threshold", 2.0, "Draft model or EAGLE head, budget=paper: it drafts where the best score is below "
                "this. With budget=auto tokens per second decide, by acceptance so far and price.", 0, 64),
-        Option("c", 64, "Exact match: most nodes of the trie that are drafted.", 1, 256),
+        Option("c", 64, "Exact match: maximum number of nodes of the trie that are drafted.", 1, 256),
         Option("length", 10, "Datastores: tokens of a continuation.", 1, 64),
         Option("n_max", 16, "Exact match: longest suffix looked for, in tokens.", 1, 64),
         Option("n_min", 2, "Exact match: shortest suffix that counts.", 1, 64),

@@ -1,7 +1,7 @@
 """Sources that cost little draft, and the draft that promises most is verified; where a draft head or a draft model
 promises more than that, it drafts instead.
 
-What DReSD's authors leave as future work. Score and turn to a model are those of SuffixDecoding (Oliaro et al. 2024):
+What DReSD's authors leave as future work. Score and turn to a model are those of SuffixDecoding (Oliaro et al. 2025):
 the sum of the probabilities of a draft's paths is the number of tokens expected to be accepted; below a threshold a
 model drafts. With ``budget=auto`` each source's probabilities count as far as they came true, and expected tokens a
 second are compared. The text that is written judges the draft of each source, verified or not. A search takes time, a

@@ -86,16 +86,16 @@ SPEC = MethodSpec(
                "head where one is loaded, else that of the draft model.", choices=(AUTO, *DRAFTERS)),
         Option("retrieval", REST, "From the datastores, as REST does, or from prompt and answer, as prompt lookup "
                "does: that needs no datastore.", choices=(REST, PLD)),
-        Option("prune", True, "Reject what does not begin with one of the drafter's likeliest tokens (Table 3). What "
+        Option("prune", True, "Prune branches that do not begin with a likely token of the drafter (Table 3). What "
                "the drafter cannot rank, since its vocabulary is smaller, stays."),
-        Option("prune_top", 10, "How many of them.", 1, 64),
+        Option("prune_top", 10, "How many of the drafter's likeliest tokens pruning keeps.", 1, 64),
         Option("fuse", True, "Merge common prefixes of the two trees; false puts both under one root (Table 3)."),
         Option("candidates", 16, "Shorter suffixes are searched until so many continuations are found (the paper's "
                "n).", 1, 256),
-        Option("length", 8, "Tokens of each (the paper's l).", 1, 64),
+        Option("length", 8, "Tokens of each continuation (the paper's l).", 1, 64),
         Option("n_max", 16, "Longest suffix looked for, in tokens.", 1, 64),
         Option("n_min", 2, "Shortest suffix that counts as a match.", 1, 64),
-        Option("nodes", 64, "Most nodes of the retrieval tree, the heaviest.", 1, 256),
+        Option("nodes", 64, "Maximum number of nodes of the retrieval tree, the heaviest.", 1, 256),
         *TREE_OPTIONS,
         FRACTION,
     ),

@@ -52,14 +52,15 @@ SPEC = MethodSpec(
     order=40,
     explain=_explain,
     why_empty=lambda run, event: (
-        "the target has read the last token in no row that it was asked about, so its successors are not known"),
+        "the table has no successors of the last token yet"),
     reference="Token Recycling (Luo et al. 2024), section 3",
     note=RecyclingNote,
     origins=(RECYCLED,),
     options=(
         BUDGET,
         Option("k", 8, "Successors remembered for each token.", 1, 8),
-        Option("nodes", 32, "Most nodes drafted; with budget=paper the published tree, cut to these.", 1, 80, paper=80),
-        Option("depth", 6, "Most tokens on a path.", 1, 6),
+        Option("nodes", 32, "Maximum number of nodes drafted; with budget=paper the published tree, cut to these.", 1,
+               80, paper=80),
+        Option("depth", 6, "Maximum number of tokens on a path.", 1, 6),
     ),
 )

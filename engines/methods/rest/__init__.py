@@ -53,13 +53,13 @@ SPEC = MethodSpec(
     origins=(RETRIEVAL,),
     options=(
         BUDGET,
-        Option("c", 64, "Most nodes of the trie that are drafted.", 1, 256),
+        Option("c", 64, "Maximum number of nodes of the trie that are drafted.", 1, 256),
         Option("length", 10, "Tokens of a continuation.", 1, 64),
         Option("n_max", 16, "Longest suffix looked for, in tokens.", 1, 64),
         Option("n_min", 2, "Shortest suffix that counts as a match.", 1, 64),
         Option("select", "trie", "The heaviest nodes of the trie, or 8 random continuations of at most 8 tokens "
                "(Table 3).", choices=("trie", "random")),
-        Option("samples", 5000, "Most continuations looked at, at equal strides over all of a match.", 1, 100_000),
+        Option("samples", 5000, "Maximum number of continuations read, evenly spaced over the hits.", 1, 100_000),
         FRACTION,
     ),
     needs=("datastore",),

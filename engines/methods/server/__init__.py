@@ -38,7 +38,7 @@ def _undisclosed(event: Round) -> str:
 SPEC = MethodSpec(
     id="server",
     title="Server",
-    summary="The server that holds the model drafts as it was started to; how, only it knows.",
+    summary="The server that holds the model drafts as set at its start; only the server knows how.",
     source="the server's own documentation",
     drafter="engines.methods.drafter:Drafter",
     order=210,

@@ -43,7 +43,7 @@ def _why_not(run: RunState, event: Round, spec: MethodSpec | None) -> str:
     if started is not None and 0 < started.max_new_tokens <= made + 1:
         return "the answer may have only one more token, and the target makes one anyway"
     if chosen is not None and chosen.rests:
-        return "searching and drafting took more time lately than they saved, so this round rests (budget auto)"
+        return "searching and drafting took more time lately than they saved, so drafting is paused (budget auto)"
     if chosen is not None and chosen.kept == 0:
         what = "no drafted token" if chosen.proposed is None else (
             f"none of the {chosen.proposed} nodes that were found")

@@ -38,7 +38,7 @@ _RULES = {
 }
 
 EXIT_OPTIONS = (
-    Option("num_tokens", 12, "Most tokens drafted per round.", 1, 64),
+    Option("num_tokens", 12, "Maximum number of tokens drafted per round.", 1, 64),
     stop_option(TOP, "the exit threshold"),
     Option("exit_start", 0.6, "First value of the exit threshold; the token that falls below it is drafted too.", 0, 1),
     Option("exit_target", 0.9, "The threshold rises while less than this share of the drafts is accepted.", 0, 1),

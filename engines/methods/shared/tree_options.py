@@ -12,9 +12,9 @@ LEVELS = "EAGLE-2's depth, 5, counts the forward passes after the first."
 NODES = "EAGLE-2's count, 60, has the root in it."
 
 TREE_OPTIONS = (
-    Option("depth", 8, f"Tree: most levels. {LEVELS}", 1, 16, paper=6),
+    Option("depth", 8, f"Tree: maximum number of levels. {LEVELS}", 1, 16, paper=6),
     Option("top_k", 4, "Tree: children tried per node, and nodes expanded per level.", 1, 32, paper=10),
-    Option("total_nodes", 32, f"Tree: most nodes verified, those of highest path probability. {NODES}", 1, 256,
+    Option("total_nodes", 32, f"Tree: maximum number of nodes verified, the likeliest paths. {NODES}", 1, 256,
            paper=59),
 )
 
@@ -41,7 +41,7 @@ def draft_options(
         Option("draw", "top", "Tree: the likeliest children; or, under the rejection law at T > 0, top_k paths drawn "
                "independently, or top_k distinct draws per level. Under exact the noise draws already.",
                choices=("top", "independent", "distinct")),
-        Option("num_tokens", num_tokens, "Chain: most tokens drafted per round.", 1, 64, paper=5),
+        Option("num_tokens", num_tokens, "Chain: maximum number of tokens drafted per round.", 1, 64, paper=5),
         stop_option(NONE, "confidence"),
         Option("confidence", confidence, "Chain: it ends with a token after which the drafter is less sure than this, "
                "by stop.", 0, 1),

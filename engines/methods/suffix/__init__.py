@@ -67,13 +67,13 @@ SPEC = MethodSpec(
     title="Suffix decoding",
     summary="Counts what followed the end of the text in this conversation and in past answers of the model, and "
             "drafts the most frequent continuations.",
-    source="Oliaro et al. 2024 (SuffixDecoding)",
+    source="Oliaro et al. 2025 (SuffixDecoding)",
     drafter="engines.methods.suffix.drafter:Suffix",
     order=30,
     explain=_explain,
     why_empty=lambda run, event: (
         "the last token of the text occurs nowhere before, neither in this conversation nor in past answers"),
-    reference="SuffixDecoding (Oliaro et al. 2024), section 3",
+    reference="SuffixDecoding (Oliaro et al. 2025), section 3",
     note=SuffixNote,
     origins=(PROMPT, OUTPUT, HISTORY),
     drafts_from="this conversation and past answers",
@@ -84,10 +84,10 @@ SPEC = MethodSpec(
         Option("shape", "tree", "One path, always to the most frequent token, or a tree of the most probable nodes.",
                choices=("chain", "tree")),
         Option("depth", 64, "Longest suffix looked for, in tokens.", 1, 64),
-        Option("num_tokens", 32, "Most tokens drafted.", 1, 64, paper=64),
+        Option("num_tokens", 32, "Maximum number of tokens drafted.", 1, 64, paper=64),
         Option("factor", 16.0, "Tokens drafted for each token of the match, at most.", 0.1, 64, paper=1),
         Option("offset", 0, "Tokens drafted in addition to these, at most.", 0, 64),
-        Option("min_prob", 0.1, "Drafts no token whose path was followed by less than this share.", 0, 1),
+        Option("min_prob", 0.1, "Tokens whose path has a lower probability than this are not drafted.", 0, 1),
         Option("history", 1000, "Past answers of this model that are searched, the latest; kept on this machine as "
                "token ids, and forgotten by spec-tui forget. 0 neither searches nor keeps any.", 0, 10_000,
                paper=10_000),

@@ -1,6 +1,6 @@
 """Suffix decoding: the continuations of the end of the text that are most frequent, in this text and in past answers.
 
-Source: Oliaro et al. 2024, "SuffixDecoding". For every suffix of the text that occurs, and each of the two tries, there
+Source: Oliaro et al. 2025, "SuffixDecoding". For every suffix of the text that occurs, and each of the two tries, there
 is a draft as large as the match is long (``factor``, ``offset``). The score of a draft is the number of tokens expected
 to be accepted, the sum of its nodes' probabilities; the best score is taken, of equal ones the longer match.
 Differences: an occurrence that nothing follows is not counted; with ``budget=auto`` the probabilities count as far as

@@ -27,8 +27,8 @@ def unavailable(progress: Callable[[], None] = lambda: None) -> str:
     except Exception as error:  # no compiler, one that fails, a cache that cannot be written, symbols that torch lacks
         return first_line(error)
     if not _right():
-        return "what the compiler made computes something else"
-    return "what the compiler made is slower than torch's operations" if _slow() else ""
+        return "the compiled code gives wrong results"
+    return "the compiled code is slower than torch's operations" if _slow() else ""
 
 
 @cache

@@ -128,7 +128,8 @@ class BlockFigure(LessonFigure):
                         (f"{bar(weight, room):<{room}}", "accent" if made_up else "bar"),
                         (f" {weight:.3f}", "strong" if made_up else "text")])
         (alone, weight), last = chances[-1], len(chances)
-        words = ("Here nothing is made up for." if not any(block > one + 0.0005 for one, block in chances) else
+        more = any(block > one + 0.0005 for one, block in chances)
+        words = ("Here no token makes up for earlier ones." if not more else
                  "A token with p above q makes up for those before it. A weight is an average over what may follow its "
                  "row.")
         chance = f"{alone:.3f} " + ("either way" if alone == weight else f"token by token, {weight:.3f} as a block")

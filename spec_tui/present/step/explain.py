@@ -165,7 +165,7 @@ def _price(run: RunState, rows: int) -> str:
     times = curve.at(rows) / curve.at(1)
     why = ("a pass spends most of its time reading weights, and reads them once for all rows" if times < 2 else
            "the weights are read once for all rows, but here the arithmetic of each row takes most of the time")
-    return f" By the cost of a pass over n rows, t(n), that takes ×{times:.2f} as long as one row: {why}."
+    return f" By the cost of a pass over n rows, t(n), that takes {times:.2f} times as long as one row: {why}."
 
 
 def _rows(run: RunState, event: Round) -> list[str]:
@@ -177,7 +177,7 @@ def _rows(run: RunState, event: Round) -> list[str]:
             shared and origin_kind(n.origins[0].source).drafter)]
         if known:
             apart = sum(abs(n.p - n.q) for n in known) / len(known)
-            words.append(f"Over {counted(len(known), 'node')} with both, draft and target differ by {apart:.3f} in the "
+            words.append(f"At {counted(len(known), 'node')} draft and target differ on average by {apart:.3f} in the "
                          "probability of the token.")
         where = f"The target's choice at {counted(missing, 'node')} of {size}"
         words.append(f"The target's choice is recorded at all {size + 1} rows." if not missing else
@@ -211,7 +211,7 @@ def _correct(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
         words.append(f"The path was accepted to its end, and the row there predicts the next token: {what}. It is a "
                      "bonus: the same forward pass gave it, at no cost.")
     elif last.kind == "corrected":
-        words.append(f"The draft said {rivals(event)} here; the target's own token is {what}. It is kept: even "
+        words.append(f"The draft said {rivals(event)} here; the target's own token is {what}. That token is kept: even "
                      "where the whole draft is rejected, a round gives a token. This one gives "
                      f"{tokens(len(event.emitted))}.")
     else:

@@ -50,12 +50,12 @@ def table_rows(a: RunState, b: RunState, said: str, well: bool | None, width: in
     mark, style = {True: ("✓", "good"), False: ("✗", "bad"), None: ("≠", "warn")}[well]
     both = (a.metrics, b.metrics)
     rates = [m.tokens_per_second for m in both]
-    ratio = f"changed: ×{rates[1] / rates[0]:.2f} the speed" if all(rates) else ""
+    ratio = f"changed: {rates[1] / rates[0]:.2f}x the speed" if all(rates) else ""
     table = {"": ["as it was", "changed"], "tokens": [str(len(run.tokens)) for run in (a, b)],
              "rounds": [str(len(run.rounds)) for run in (a, b)],
              "accepted": [f"{m.accepted} of {m.drafted}" for m in both],
              "M": [_number(m.mean_generated_length) for m in both], "tokens/s": [_number(rate) for rate in rates]}
-    return [title_row(width, "both futures", ratio),
+    return [title_row(width, "both versions", ratio),
             *([(fit(name, _NAME), "muted"), *((fit(value, _CELL), "text" if name else "title") for value in values)]
               for name, values in table.items()),
             *rows_beside(f"{mark} ", style, said, width)]
@@ -78,9 +78,9 @@ class BranchScreen(HasActions, Backdrop):
     AUTO_FOCUS = ""
     ACTIONS = (
         Action(id="branch.leave", run="leave", keys="escape", label="Close", footer=True,
-               help="Stop the other future, or close"),
+               help="Stop the branch, or close"),
         Action(id="branch.step", run="step", keys="full_stop", label="Step", footer=True,
-               help="Go through the other future phase by phase"),
+               help="Go through the branch phase by phase"),
     )
 
     def __init__(
@@ -132,7 +132,7 @@ class BranchScreen(HasActions, Backdrop):
             hint = one_line(on_screen(run.failed.hint))
             return [(f" {FAILED} ", "bad"), (one_line(run.failed.message), "text"), (f"  {hint}", "muted")]
         if run.finished is None:
-            return [(f" {BUSY} ", "good"), ("the other future is being written", "text"), ("  esc stops it", "muted")]
+            return [(f" {BUSY} ", "good"), ("the branch is being written", "text"), ("  esc stops it", "muted")]
         stopped = run.finished.reason == "cancelled"
         return [("   ", "text"), ("stopped; what is there stays" if stopped else "both have ended", "muted")]
 

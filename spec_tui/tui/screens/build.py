@@ -204,5 +204,6 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
 
 def _problem(message: str, hint: str, meant: bool = False) -> Content:
     """What is wrong, and the way out; ``meant`` if the user wanted it."""
-    words = one_line(on_screen(f"{message}: {hint}" if hint else message))
+    fields = [option.name for option in (*FIELDS, *ANSWER_FIELDS)]
+    words = one_line(on_screen(f"{message}: {hint}" if hint else message, fields))
     return Content.styled(words, "$tok-prompt" if meant else "bold $error")

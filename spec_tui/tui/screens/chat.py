@@ -367,7 +367,7 @@ class ChatScreen(HasActions, Backdrop):
         limit, text = self.session.ready and self.session.ready.context_limit, self.prompt.text
         if limit is not None and (count := len(text.split())) >= limit:
             self.say(f"The prompt has {count:,} words ({len(text):,} characters), and the model's context holds "
-                     f"{limit:,} tokens. It is kept: shorten it, or load a model with a longer context.")
+                     f"{limit:,} tokens. The prompt is kept: shorten it, or load a model with a longer context.")
 
     def ask(self, text: str, typed: str = "") -> bool:
         """Send this; what was typed leaves the box only if it was taken."""
@@ -752,7 +752,7 @@ class ChatScreen(HasActions, Backdrop):
         if settings is not None:
             names = ", ".join(settings.searched(self.session.ready))
             none = "no datastore is searched: d, then n builds one"
-            self._chosen(settings, f"next answers search {names}" if names else none)
+            self._chosen(settings, f"the next answers search {names}" if names else none)
 
     def _chosen(self, settings: ChatSettings, message: str) -> None:
         """Other settings for the next answer."""

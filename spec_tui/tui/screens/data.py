@@ -340,7 +340,7 @@ class DataScreen(DescribedModal[ChatSettings]):
         names = ", ".join(self.searched)
         if not names:
             if self.session.ready is None:
-                self._say("which datastores fit will be known when the model is loaded")
+                self._say("the datastores that fit are known once the model is loaded")
             elif stores(self.session.ready):
                 self._say("no datastore is searched yet: space chooses one, n builds one")
             else:
@@ -349,7 +349,7 @@ class DataScreen(DescribedModal[ChatSettings]):
         names += "" if self.chosen else " (the default)"
         engine = settings.resolved(self.session.ready)
         less = "" if settings.retrieves(self.session.ready) else f"; {engine} searches none, rest does (ctrl+e)"
-        self._say(f"next answers search {names}{less}")
+        self._say(f"the next answers search {names}{less}")
 
     def _say(self, words: str, wrong: bool = False) -> None:
         self.tell("#chosen", one_line(words), wrong)
@@ -440,7 +440,7 @@ class DataScreen(DescribedModal[ChatSettings]):
         self.datastore_jobs.build(spec, fresh)
         self._update()
         self.listed.highlighted = list(self.rows).index(unfinished_id(spec.name))
-        self._say(f"building {spec.name}: the chat answers again when it is done")
+        self._say(f"building {spec.name}: the chat can answer again once that is done")
 
     def action_resume(self) -> None:
         row = self.row

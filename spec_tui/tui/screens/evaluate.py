@@ -178,7 +178,7 @@ class EvaluateScreen(HasActions, Screen[None]):
             asked = self.query_one(Input).value.strip() or "our own prompts"
             return self.message or f"{asked} · {counted(self.minutes, 'minute')}"
         if self.job.stopping:
-            return "stopping after the answer under way …"
+            return "stopping after the current answer …"
         if not state.rounds:
             return "reading the prompts …"
         screening = state.rounds[-1]

@@ -23,8 +23,8 @@ MARKS = (
 )
 GLYPHS = ("● accepted   ✗ rejected   ○ not reached   ◐ what the target chose   ◌ the tree's root   "
           "✂ retrieved, but pruned")
-LAYERS = ("■ drafts run it   ▣ one of the last n   left out: c cosine, i interval, b both, s search   "
-          "next: + runs, C goes")
+LAYERS = ("■ runs in drafts   ▣ one of the last n   left out: c cosine, i interval, b both, s as set   "
+          "next: + runs, C left out")
 NUMBERS = (
     ("M", "tokens per verify step: what a forward pass of the target gives on average; without drafts exactly 1"),
     ("accepted", "share of the drafted tokens that were kept"),
@@ -59,7 +59,7 @@ def help_text(width: int, here: Iterable[Action] = ()) -> Content:
         lines += [_head(title), *(_row(*line) for line in rows), Content("")]
     lines.append(_head("commands in the prompt"))
     lines += [_row(f"/{name} {argument}", words, width=34) for name, (argument, words) in slash.COMMANDS.items()]
-    lines += [Content(""), Content("Nothing you type and nothing a model writes leaves this machine. No telemetry.")]
+    lines += [Content(""), Content("No text leaves this machine, except to a server that you name. No telemetry.")]
     return Content("\n").join(lines)
 
 

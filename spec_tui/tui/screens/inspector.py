@@ -28,8 +28,9 @@ class Inspector(TextModal[tuple[int, int]]):
 
     FRAME = ("token", "← → other tokens · ↑ ↓ scroll · esc closes")
     ACTIONS = (
-        Action(id="inspect.left", run="step(-1)", keys="left", label="Before", footer=True, help="The token before"),
-        Action(id="inspect.right", run="step(1)", keys="right", label="After", footer=True, help="The next token"),
+        Action(id="inspect.left", run="step(-1)", keys="left", label="Previous", footer=True,
+               help="The previous token"),
+        Action(id="inspect.right", run="step(1)", keys="right", label="Next", footer=True, help="The next token"),
         Action(id="inspect.close", run="close", keys="enter", label="Close", help="Close"),
         Action(id="inspect.explain", run="app.explain", keys="question_mark", label="What is this", palette="",
                help="The glossary entry of the token's fate"),

@@ -174,7 +174,7 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
         elif choice.same:
             words += " same tokens"
         elif choice.share is not None and choice.share < 1:
-            words += f" ~{choice.share:.0%} of them"  # what is beside the list says more
+            words += f" shares {choice.share:.0%}"  # what is beside the list says more
         room = 15 if self.has_class("-narrow") else 22
         name = one_line(choice.title, room)
         style = "$tok-prompt" if choice.problem else ""

@@ -94,8 +94,8 @@ class RaceScreen(HasActions, Backdrop):
                help="Copy the command line for this race"),
         Action(id="race.next", run="focus_lane(1)", keys="right,down", label="Next lane", palette="",
                help="The next lane"),
-        Action(id="race.before", run="focus_lane(-1)", keys="left,up", label="Lane before", palette="",
-               help="The lane before"),
+        Action(id="race.before", run="focus_lane(-1)", keys="left,up", label="Previous lane", palette="",
+               help="The previous lane"),
         Action(id="race.up", run="scroll(1)", keys="pageup", label="Scroll up", palette="",
                help="Earlier lines of the texts, or of the numbers"),
         Action(id="race.down", run="scroll(-1)", keys="pagedown", label="Read on", palette="",
@@ -286,7 +286,7 @@ class RaceScreen(HasActions, Backdrop):
 
     def action_repeats(self) -> None:
         count = next((n for n in REPEATS if n > self.controller.setup.repeats), REPEATS[0])
-        enough = "enough for 95 % intervals" if count >= 6 else "95 % intervals take 6"
+        enough = "enough for 95 % intervals" if count >= 6 else "95 % intervals need 6"
         self.set_up(f"{count} repeat{'s' * (count > 1)}; {enough}", repeats=count)
 
     def presented(self, on: bool) -> None:
@@ -443,7 +443,7 @@ class RaceScreen(HasActions, Backdrop):
             self.say(failure(error))
             return
         self.app.copy_to_clipboard(compare_line(asked, session.load_request))
-        self.say("copied the command line" + (": it races fairly, as it always does" if asked.live else ""))
+        self.say("copied the command line" + (": compare always races fairly" if asked.live else ""))
 
     # -- lanes ------------------------------------------------------------------------------------
     def on_race_lanes_picked(self, event: RaceLanes.Picked) -> None:

@@ -51,9 +51,9 @@ class StepScreen(HasActions, Backdrop):
     ACTIONS = (
         Action(id="step.play", run="play", keys="space", label="Play", footer=True, help="Play, pause"),
         Action(id="step.phase", run="phase(1)", keys="full_stop", label="Phase", footer=True, help="The next phase"),
-        Action(id="step.phase-back", run="phase(-1)", keys="comma", label="Phase before", help="The phase before"),
+        Action(id="step.phase-back", run="phase(-1)", keys="comma", label="Previous phase", help="The previous phase"),
         Action(id="step.round", run="round(1)", keys="right", label="Round", footer=True, help="The next round"),
-        Action(id="step.round-back", run="round(-1)", keys="left", label="Round before", help="The round before"),
+        Action(id="step.round-back", run="round(-1)", keys="left", label="Previous round", help="The previous round"),
         Action(id="step.begin", run="ends(-1)", keys="home", label="Begin", help="The beginning"),
         Action(id="step.end", run="ends(1)", keys="end", label="End", help="The end"),
         Action(id="step.faster", run="speed(1)", keys="greater_than_sign", label="Faster", help="Play faster"),
@@ -67,10 +67,10 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.predict", run="predict", keys="G", label="Guess", footer=True,
                help="Guess how many tokens will be accepted before it is shown; digits answer"),
         Action(id="step.mark", run="mark", keys="k", label="Bookmark", help="Set or remove a bookmark at this round"),
-        Action(id="step.next-mark", run="next_mark(1)", keys="shift+right", label="Next mark",
+        Action(id="step.next-mark", run="next_mark(1)", keys="shift+right", label="Next bookmark",
                help="To the next bookmark"),
-        Action(id="step.mark-before", run="next_mark(-1)", keys="shift+left", label="Mark before",
-               help="To the bookmark before"),
+        Action(id="step.mark-before", run="next_mark(-1)", keys="shift+left", label="Previous bookmark",
+               help="To the previous bookmark"),
         Action(id="step.go", run="type_round", keys="number_sign", label="Go to", help="Type the number of a round"),
         Action(id="step.view", run="view", keys="v", label="View",
                help="Keep rejected drafts in the text, struck through, or not"),
@@ -310,9 +310,9 @@ class StepScreen(HasActions, Backdrop):
     def action_predict(self) -> None:
         self.player.guessing = not self.player.guessing
         self.moved()
-        self.say("Predict is on: before a draft is verified, say how many will be accepted."
+        self.say("Guessing is on: before a draft is verified, say how many will be accepted."
                  if self.player.guessing else f"Off: {self.player.score}." if self.player.guesses else
-                 "Predict is off.")
+                 "Guessing is off.")
 
     def action_digit(self, digit: int) -> None:
         if self.typed is not None:
@@ -345,7 +345,7 @@ class StepScreen(HasActions, Backdrop):
     def action_mark(self) -> None:
         there = self.player.mark()
         self.moved()
-        self.say(f"bookmark {'set' if there else 'taken away'}; shift+→ goes to the next one")
+        self.say(f"bookmark {'set' if there else 'removed'}; shift+→ goes to the next one")
 
     def action_next_mark(self, step: int) -> None:
         if self.player.next_mark(step):

@@ -59,7 +59,7 @@ class PromptBox(HasActions, TextArea):
         Action(id="prompt.clear", run="clear_all", keys="ctrl+u", label="Clear",
                help="Clear the text; ctrl+z brings it back"),
         Action(id="prompt.older", run="older", keys="up", label="Older",
-               help="In a list of commands: up. On the first line: the prompt before"),
+               help="In a list of commands: up. On the first line: the previous prompt"),
         Action(id="prompt.newer", run="newer", keys="down", label="Newer",
                help="In a list of commands: down. On the last line: the next prompt"),
     )

@@ -181,7 +181,7 @@ class Explaining(ScrolledPanel):
         if player.asks:
             most = player.most()
             more = " or more" if most == MOST else ""
-            words = f"? Predict: how many will be accepted? press 0 to {most}{more}"
+            words = f"? Guess how many will be accepted: press 0 to {most}{more}"
             return rows_of(words, max(20, width - 1), "warn")
         if guess is None or player.hides:
             return []

@@ -54,12 +54,12 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
     """The scrolling text with a token cursor."""
 
     ACTIONS = (
-        Action(id="token.left", run="move(-1)", keys="left", label="Token", help="Select the token before"),
+        Action(id="token.left", run="move(-1)", keys="left", label="Token", help="Select the previous token"),
         Action(id="token.right", run="move(1)", keys="right", label="Token", help="Select the next token"),
         Action(id="token.up", run="line(-1)", keys="up", label="Line", help="A line up"),
         Action(id="token.down", run="line(1)", keys="down", label="Line", help="A line down"),
         Action(id="round.back", run="round(-1)", keys="left_square_bracket", label="Round",
-               help="Select the round before"),
+               help="Select the previous round"),
         Action(id="round.next", run="round(1)", keys="right_square_bracket", label="Round",
                help="Select the next round"),
         Action(id="token.home", run="jump(False)", keys="home", label="Start", help="Go to the first token"),

@@ -41,7 +41,7 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
     word_here = "draft tree"
     ACTIONS = (
         Action(id="tree.back", run="screen.round(-1)", keys="left_square_bracket", label="Round",
-               help="The round before"),
+               help="The previous round"),
         Action(id="tree.next", run="screen.round(1)", keys="right_square_bracket", label="Round",
                help="The next round"),
     )
@@ -74,7 +74,7 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
         drafted, (verified, expected) = len(event.draft.tokens), budget_words(event.budget)
         rests = event.budget is not None and event.budget.rests
         words = f"{drafted:>3} drafted  {len(event.path):>2} accepted" if drafted else (
-            "nothing drafted: drafting did not pay, so it rests" if rests else "nothing drafted in this round")
+            "nothing drafted: paused, as it did not pay" if rests else "nothing drafted in this round")
         if event.known != "all":
             accepted = f"{len(event.path):>2}" if event.known == "accepted" else " —"
             words = f"  — drafted  {accepted} accepted (not disclosed)"
