@@ -11,12 +11,13 @@ test test-all: export PYTHONDONTWRITEBYTECODE =
 run: $(VENV)/.model
 	$(BIN)/spec-tui
 
-# More processes than the two cores that this needs: tests of the screen wait for it. Who is done takes from the others.
+# Twice as many processes as the two cores that this needs: tests of the screen often wait. Who is done takes from the
+# others.
 # The sweeps over every family, variant and size run in test-all: see tests/tiers.py.
 test: MARKED = -m "not thorough"
 test test-all: $(VENV)/.test $(VENV)/.model pair
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(MARKED)
+	$(BIN)/python -m pytest -n 4 --dist worksteal $(MARKED)
 
 # qwen-coder for the tests, where it comes in time.
 pair: $(VENV)/.test

@@ -66,7 +66,7 @@ class NativeHead:
         native_code.forward(
             self._model, tokens, positions, first=cache.offset, cos=cos, sin=sin, stream=stream, last=last,
             logits=logits, first_last=first, first_logits=first, capacity=cache.capacity,
-            cache=cache.pairs(config.kv_heads, config.head_dim, stream), masks=masks, kinds=1,
+            cache=cache.store(config.kv_heads, config.head_dim, stream), masks=masks, kinds=1,
             features=features.contiguous())
         return last if config.norm_output else stream[first:], logits
 

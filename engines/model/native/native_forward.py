@@ -40,6 +40,7 @@ class NativeForward(LeanForward):
         self._head = model.lm_head.native
         table, factor = rows_of(model.get_input_embeddings())
         self._grow(1)
+        self._room = self.like.new_empty(0)
         score_cap, logit_cap = hf.caps(model.config)
         self._model = native_code.NativeModel(
             layers=self._layers, head=self._head, **table, norm=self.final_norm, count=len(layers), width=self.width,
@@ -79,13 +80,15 @@ class NativeForward(LeanForward):
     ) -> torch.Tensor:
         if not 0 <= min(tokens) <= max(tokens) < self.vocab_size:
             raise IndexError("a token is beyond the vocabulary")
-        count, observer, new = len(tokens), self._observer, self.like.new_empty
+        count, observer = len(tokens), self._observer
         first_logits = count - 1 if last_only else 0
         first_last = 0 if observer is not None and observer.every_row else first_logits
         if max(positions) >= len(self._cos):
             self._grow(max(positions) + 1)
-        stream, last = new(count, self.width), new(count - first_last, self.width)
-        logits = new(count - first_logits, self.outputs)
+        stream, last = self._streams(count)
+        if observer is not None:
+            last = self.like.new_empty(count - first_last, self.width)
+        logits = self.like.new_empty(count - first_logits, self.outputs)
         states = self._watched(count)
         watched = (ctypes.c_void_p * (2 * len(self.layers) + 1))() if states else None
         for place, stream_there in states.items():
@@ -93,12 +96,20 @@ class NativeForward(LeanForward):
         native_code.forward(
             self._model, tokens, positions, first=cache.offset, cos=self._cos, sin=self._sin, stream=stream, last=last,
             logits=logits, first_last=first_last, first_logits=first_logits,
-            cache=cache.pairs(self.kv_heads, self.head_dim, self.like), capacity=cache.capacity,
+            cache=cache.store(self.kv_heads, self.head_dim, self.like), capacity=cache.capacity,
             masks=self._masks(mask), kinds=len(self._kinds), skipped=self._skipped(), watched=watched)
         self._tell(states)
         if observer is not None:
             observer.see_last(last)
         return logits
+
+    def _streams(self, count: int) -> tuple[int, int]:
+        """Places for the residual stream of so many rows, and for its last norm, which nobody reads after the pass: a
+        new tensor takes as long as a norm of several rows."""
+        if self._room.numel() < 2 * count * self.width:
+            self._room = self.like.new_empty(2 * count * self.width)
+        place = self._room.data_ptr()
+        return place, place + 4 * count * self.width
 
     def _watched(self, count: int) -> dict[int, torch.Tensor]:
         """Room for the residual stream where the observer wants it: before the first sublayer, and after each."""
