@@ -10,6 +10,7 @@ import typer
 
 from engines.errors import UsageProblem
 from engines.request import Request
+from spec_tui import PRIVACY
 from spec_tui.cli import datastore as datastore_commands
 from spec_tui.cli import head as head_commands
 from spec_tui.cli import model as model_commands
@@ -42,7 +43,7 @@ from spec_tui.cli.sweep import sweep
 app = typer.Typer(
     help="Watch speculative decoding at work: which tokens were drafted, and which were accepted.\n\n"
     "Without a command, the terminal application opens.",
-    epilog="No text leaves this machine, except to a server that you name; there is no telemetry.",
+    epilog=PRIVACY,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: half the time to the first line, and the same in a pipe

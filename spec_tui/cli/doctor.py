@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engines import machine, methods
 from engines.libraries import versions
 from engines.report.wording import counted
+from spec_tui import PRIVACY
 from spec_tui.cli.library_probe import DECODING, LIBRARIES, probe_libraries
 from spec_tui.cli.option_groups import Format, OutputFormat
 from spec_tui.cli.output import console
@@ -56,7 +57,7 @@ def doctor(format: OutputFormat = Format.text) -> int:
     for title in ("broken", "missing"):
         for sentence in facts[title]:
             out.print(Text.assemble((f"{title}: ", "bold"), one_line(sentence)))
-    out.print(Text("Nothing is sent anywhere; there is no telemetry."))
+    out.print(Text(PRIVACY))
     return code
 
 
@@ -140,7 +141,7 @@ def collect() -> dict[str, Any]:
             "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
         },
         "logs": str(log_path("engine").parent),
-        "telemetry": "none: nothing is sent anywhere",
+        "telemetry": "none",
     }
     return facts | {"broken": _broken(facts), "missing": _missing(facts)}
 

@@ -8,6 +8,7 @@ from functools import partial
 from textual.content import Content
 
 from engines.methods import origins
+from spec_tui import PRIVACY
 from spec_tui.present.text import wrap
 from spec_tui.tui import slash
 from spec_tui.tui.actions import Action
@@ -59,7 +60,7 @@ def help_text(width: int, here: Iterable[Action] = ()) -> Content:
         lines += [_head(title), *(_row(*line) for line in rows), Content("")]
     lines.append(_head("commands in the prompt"))
     lines += [_row(f"/{name} {argument}", words, width=34) for name, (argument, words) in slash.COMMANDS.items()]
-    lines += [Content(""), Content("No text leaves this machine, except to a server that you name. No telemetry.")]
+    lines += [Content(""), Content(PRIVACY)]
     return Content("\n").join(lines)
 
 
