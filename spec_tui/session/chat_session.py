@@ -49,7 +49,7 @@ from spec_tui.session.settings import ChatSettings
 Phase = Literal["loading", "ready", "failed", "dead"]
 Purpose = Literal["baseline", "layers", "every row", "branch"]
 """What a run beside the conversation is for: the rate to compare with, the layers' cosines, an answer recorded with
-every row, another future from a round on."""
+every row, another version from a round on."""
 PURPOSES: dict[Purpose, str] = {
     "baseline": "the baseline", "layers": "the layers", "every row": "every row of the answer",
     "branch": "the branch",
@@ -157,7 +157,7 @@ class ChatSession:
 
     @property
     def measuring(self) -> Turn | None:
-        """A run beside the conversation (the baseline, the layers, another future) while it lasts."""
+        """A run beside the conversation (the baseline, the layers, a branch) while it lasts."""
         job = self.jobs.at_work
         return job.about if job is not None and isinstance(job.command, Run) and job.about.purpose else None
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Looks(TypedDict, total=False):
-    """As of ``SpecTui``."""
+    """How the application looks; see ``SpecTui``."""
 
     theme: str | None
     presenter: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import takewhile
 
@@ -190,6 +191,7 @@ def test_costs_and_break_even_are_by_the_measured_curve():
     run = run_of("draft")
     curve = CostCurve(run.started.price)
     assert f"{curve.at(8) / curve.at(1):.2f} × t(1)" in shown(made(CostFigure, "draft"))
+    assert math.isfinite(made(CostFigure, "autoregressive").curve.at(1))
     figure = made(BreakEvenFigure, "draft")
     assert figure.chance == pytest.approx(sum(run.metrics.depth_accepted) / sum(run.metrics.depth_tried))
     assert "as in this run" in shown(figure)

@@ -1,4 +1,4 @@
-"""Two futures of one text: the run as it went on from a round, and as it goes on with something changed."""
+"""Two versions of one text: the run as it went on from a round, and as it goes on with something changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engines.request import Request
 from spec_tui.present.text import LOSSY, one_line
 
 
-def future(run: RunState, number: int) -> RunState:
+def version_from(run: RunState, number: int) -> RunState:
     """What came after the root of a round (1 is the first): the run without what was before, and with its own metrics.
     The root is not among the tokens."""
     rounds = run.rounds[number - 1 :]

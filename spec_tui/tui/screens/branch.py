@@ -1,4 +1,4 @@
-"""Two futures of one text side by side: as it went on from a round, and as it goes on with something changed."""
+"""Two versions of one text side by side: as it went on from a round, and as it goes on with something changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engines.report.run_state import RunState, first_difference
 from engines.request import Request
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.rows import rows_beside
-from spec_tui.present.step.branching import differences, future, same_text
+from spec_tui.present.step.branching import differences, same_text, version_from
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, FAILED
 from spec_tui.session.chat_session import ChatSession, Turn
@@ -27,7 +27,7 @@ _NAME, _CELL = 14, 18  # columns of the table
 
 
 def future_rows(title: str, run: RunState, at: int | None, top: int, width: int, height: int) -> list[Row]:
-    """A future: its text, each token with its fate, and its rounds as columns.
+    """A version: its text, each token with its fate, and its rounds as columns.
 
     Args:
         at: index of the first token in which it differs from the other one.
@@ -46,7 +46,7 @@ def future_rows(title: str, run: RunState, at: int | None, top: int, width: int,
 
 
 def table_rows(a: RunState, b: RunState, said: str, well: bool | None, width: int) -> list[Row]:
-    """The two futures in numbers, and what their texts say about each other."""
+    """The two versions in numbers, and what their texts say about each other."""
     mark, style = {True: ("✓", "good"), False: ("✗", "bad"), None: ("≠", "warn")}[well]
     both = (a.metrics, b.metrics)
     rates = [m.tokens_per_second for m in both]
@@ -111,7 +111,7 @@ class BranchScreen(HasActions, Backdrop):
 
     def draw(self) -> None:
         self._drawn = self.branch.run
-        a, b = future(self.turn.run, self.number), future(self.branch.run, 1)
+        a, b = version_from(self.turn.run, self.number), version_from(self.branch.run, 1)
         changed = self.branch.request
         at, top = first_difference(a, b), max((len(e.emitted) for run in (a, b) for e in run.rounds), default=1)
         names = ", ".join(differences(self.asked, changed)) or "nothing changed"

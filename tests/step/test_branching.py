@@ -1,4 +1,4 @@
-"""Branches: the same text goes on from any round, and what is said about the two futures is so."""
+"""Branches: the same text goes on from any round, and what is said about the two versions is so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from engines import Request
 from engines.report.run_state import first_difference, fold_all
 from engines.report.wording import counted
-from spec_tui.present.step.branching import differences, future, going_on, same_text
+from spec_tui.present.step.branching import differences, going_on, same_text, version_from
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
 OPTIONS = {"pld": {"num_tokens": 4, "budget": "paper"}, "draft": {"shape": "tree"}, "rest": {"n_min": 1},
@@ -32,7 +32,7 @@ def test_another_engine_writes_the_same_from_any_round(tiny, asked, engine):
     for number in {1, len(run.rounds) // 2, len(run.rounds)}:
         changed = going_on(request_, run, number, replace(request_, engine=engine, options=OPTIONS.get(engine, {})))
         other = fold_all(tiny.run(changed))
-        a, b = future(run, number), future(other, 1)
+        a, b = version_from(run, number), version_from(other, 1)
         assert first_difference(a, b) is None and len(a.tokens) == len(b.tokens)
         for run_ in (a, b):
             assert not run_.running and sum(len(e.emitted) for e in run_.rounds) == len(run_.tokens)
@@ -47,9 +47,9 @@ def test_a_branch_of_a_branch(tiny, asked):
     branch = fold_all(tiny.run(second))
     third = going_on(second, branch, 3, replace(second, engine="autoregressive"))
     again = fold_all(tiny.run(third))
-    assert [t.emitted.token for t in future(again, 1).tokens] == [
-        t.emitted.token for t in run.tokens[len(run.tokens) - len(future(again, 1).tokens) :]]
-    assert first_difference(future(branch, 3), future(again, 1)) is None
+    assert [t.emitted.token for t in version_from(again, 1).tokens] == [
+        t.emitted.token for t in run.tokens[len(run.tokens) - len(version_from(again, 1).tokens) :]]
+    assert first_difference(version_from(branch, 3), version_from(again, 1)) is None
 
 
 def test_what_may_differ_is_not_called_a_bug(tiny, asked):
@@ -57,15 +57,15 @@ def test_what_may_differ_is_not_called_a_bug(tiny, asked):
     for change, said in (({"temperature": 1.2}, "Sampling was changed"), ({"seed": 5}, "Sampling was changed"),
                          ({"law": "redraw"}, "LOSSY"), ({"law": "rejection"}, "Sampling was changed")):
         changed = going_on(request_, run, 2, replace(request_, **change))
-        words, well = same_text(request_, changed, future(run, 2), future(fold_all(tiny.run(changed)), 1))
+        words, well = same_text(request_, changed, version_from(run, 2), version_from(fold_all(tiny.run(changed)), 1))
         assert said in words and well is None
     dice = replace(request_, law="rejection")
-    assert "Random draws decide" in same_text(dice, dice, future(run, 2), future(run, 2))[0]
+    assert "Random draws decide" in same_text(dice, dice, version_from(run, 2), version_from(run, 2))[0]
 
 
 def test_other_tokens_are_named(asked):
     request_, run = asked
-    a = future(run, 2)
+    a = version_from(run, 2)
     other = replace(a, tokens=[*a.tokens[:3], replace(a.tokens[3], emitted=replace(a.tokens[3].emitted, token=-7))])
     words, well = same_text(request_, request_, a, other)
     assert well is False and "token 4" in words
@@ -79,8 +79,8 @@ def test_changes_in_words():
     assert differences(a, a) == []
 
 
-def test_the_end_of_a_run_is_a_short_future(asked):
+def test_the_end_of_a_run_is_a_short_version(asked):
     _, run = asked
-    nothing = future(run, len(run.rounds) + 1)
+    nothing = version_from(run, len(run.rounds) + 1)
     assert len(nothing.tokens) == 0 and nothing.metrics.tokens_per_second is None
     assert nothing.metrics.mean_generated_length is None
