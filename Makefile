@@ -21,7 +21,7 @@ test test-all: $(VENV)/.test $(VENV)/.model pair
 
 # qwen-coder for the tests, where it comes in time.
 pair: $(VENV)/.test
-	-$(BIN)/python tools/get_pair.py --seconds 120
+	$(BIN)/python tools/get_pair.py --seconds 120
 
 # The wheel, in environments with the newest versions that pip gives and with the oldest that pyproject.toml allows.
 test-versions test-newest: $(VENV)/.test

