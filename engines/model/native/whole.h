@@ -186,9 +186,13 @@ class RoundedRows {
   Room& of(const Weight& part) { return rooms[large(part)]; }
 };
 
-// Asks for what will be read soon after these bytes.
+// Asks for what will be read soon after these bytes: in the second cache, where many requests can be open, and then in
+// the nearest one.
 inline void fetch(const uint8_t* at, int64_t size) {
-  for (int64_t line = 0; line < size; line += 64) __builtin_prefetch(at + line + (12 << 10), 0, 3);
+  for (int64_t line = 0; line < size; line += 64) {
+    __builtin_prefetch(at + line + (12 << 10), 0, 2);
+    __builtin_prefetch(at + line + (4 << 10), 0, 3);
+  }
 }
 
 // The outputs of blocks `from` up to `end` of rounded rows (``whole.cpp``).
