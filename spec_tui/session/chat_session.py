@@ -40,7 +40,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.client import ENGINE, NOT_RUNNING, EngineClient
 from spec_tui.session.datastore_jobs import DatastoreJobs
 from spec_tui.session.engine_commands import Audit, BuildDatastore, Load, LoadRequest, MeasurePrice, Run
-from spec_tui.session.history import Entry, History, numbered
+from spec_tui.session.history import Entry, History, is_baseline, numbered
 from spec_tui.session.jobs import Jobs, SessionChange
 from spec_tui.session.kept_settings import KeptSettings, keep_head, with_head
 from spec_tui.session.replay_client import ReplayClient, request_of
@@ -217,8 +217,9 @@ class ChatSession:
         return ""
 
     def measure(self, prompt: str, request: Request, purpose: Purpose) -> None:
-        """Run this beside the conversation; the engine must be free."""
-        self._run(Turn(prompt, request, RunState(), purpose), f"measuring {PURPOSES[purpose]}")
+        """Run this beside the conversation, without past answers: they hold the one that it is compared with. The
+        engine must be free."""
+        self._run(Turn(prompt, replace(request, keeps=False), RunState(), purpose), f"measuring {PURPOSES[purpose]}")
 
     @property
     def measures(self) -> Purpose | None:
@@ -305,23 +306,30 @@ class ChatSession:
         if self.busy:
             return self.still
         try:
-            runs = [run for run in entry.runs().values() if run.started is not None]
+            runs = {name: run for name, run in entry.runs().items() if run.started is not None}
         except SpecError as error:
             return f"{error.message}: {error.hint}"
         self.new()
         self.entry = entry
-        self.turns += [Turn(question(run.started), request_of(run.started), run) for run in runs]
+        for name, run in runs.items():
+            if not is_baseline(name):
+                self.turns.append(Turn(question(run.started), request_of(run.started), run))
+            elif self.turns and run.metrics.tokens_per_second:
+                self.baselines[run.baseline_key] = run
+                self.same_text[len(self.turns) - 1] = first_difference(self.turns[-1].run, run)
         return ""
 
-    def forget(self, entry: Entry) -> None:
-        """Delete what was kept; where it is this conversation, it stays on the screen and is kept no more. Raises
-        UsageProblem where the disk refuses."""
+    def forget(self, entry: Entry) -> str:
+        """Delete what was kept; where it is this conversation, it stays on the screen and is kept no more, which is
+        returned in words. Raises UsageProblem where the disk refuses."""
         entry.delete()
-        if self.entry is not None and self.entry.folder == entry.folder:
-            self.entry, self.forgotten = None, True
+        if self.entry is None or self.entry.folder != entry.folder:
+            return ""
+        self.entry, self.forgotten = None, True
+        return "It stays on the screen, but is no longer saved: /new starts one that is."
 
     def _keep(self) -> None:
-        runs = numbered(turn.run for turn in self.turns if turn.kept)
+        runs = numbered((turn.run for turn in self.turns if turn.kept), self.baseline)
         if self.store is None or self.forgotten or not runs or not self.client.capabilities.ask:
             return
         try:
@@ -358,7 +366,7 @@ class ChatSession:
         happened = self.jobs.dispatch()
         if not self.client.alive and self.phase != "dead":
             happened |= self._died()
-        if happened & {"finished", "audited"}:
+        if happened & {"finished", "audited", "baseline"}:
             self._keep()
         return happened
 

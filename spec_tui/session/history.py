@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ Kind = Literal["conversations", "races"]
 
 SETTING = folders.HISTORY_SETTING
 _ABOUT = "entry.json"
+_BASELINE = "=baseline"  # follows the name of an answer
 _MOST = 1 << 16  # bytes of ``entry.json`` that are read
 _LONGEST = 16 << 20  # bytes of a trace's first line that are read
 
@@ -40,7 +41,7 @@ class Entry:
         folder: holds a trace a run, in the order of their names.
         title, about: what it is called; a line on it.
         changed: when it was last written, in seconds of ``time.time``.
-        count: runs in it.
+        count: runs in it, without baselines of others.
     """
 
     folder: Path
@@ -63,7 +64,7 @@ class Entry:
                 if file.stem not in runs:
                     file.unlink()
         self._kept = dict(runs)
-        self.changed, self.count = time.time(), len(runs)
+        self.changed, self.count = time.time(), sum(not is_baseline(name) for name in runs)
         self._describe()
 
     def runs(self) -> dict[str, RunState]:
@@ -82,7 +83,7 @@ class Entry:
     def questions(self, most: int) -> list[str]:
         """What was asked in the first runs, as far as that can be read."""
         found = []
-        for file in self._files()[:most]:
+        for file in [file for file in self._files() if not is_baseline(file.stem)][:most]:
             try:
                 with open(file, "rb") as lines:
                     started = from_json(lines.readline(_LONGEST))
@@ -100,14 +101,15 @@ class Entry:
         self.title, self.changed, self.count = title.strip() or self.title, stands.changed, stands.count
         self._describe()
 
-    def delete(self) -> None:
-        """Remove it from the disk. Raises UsageProblem where the disk refuses."""
+    def delete(self) -> str:
+        """Remove it from the disk; nothing else follows from that. Raises UsageProblem where the disk refuses."""
         try:
             shutil.rmtree(self.folder)
-        except FileNotFoundError:  # another window has deleted it
-            return
+        except FileNotFoundError:
+            pass  # another window has deleted it
         except OSError as error:
             raise UsageProblem(f"it cannot be deleted: {error.strerror}", f"it lies in {self.folder}") from None
+        return ""
 
     def _heed_others(self) -> None:
         """Take the title that another window gave it; where another one went on with it, or deleted it, go on in a
@@ -167,9 +169,21 @@ class History:
         return entry
 
 
-def numbered(runs: Iterable[RunState]) -> dict[str, RunState]:
-    """Runs under names that keep their order."""
-    return {f"{number:04d}": run for number, run in enumerate(runs, 1)}
+def numbered(
+    runs: Iterable[RunState], baseline: Callable[[RunState], RunState | None] = lambda run: None
+) -> dict[str, RunState]:
+    """Runs under names that keep their order, each with the other run that is its ``baseline``."""
+    found = {}
+    for number, run in enumerate(runs, 1):
+        found[f"{number:04d}"] = run
+        if (plain := baseline(run)) is not None and plain is not run:
+            found[f"{number:04d}{_BASELINE}"] = plain
+    return found
+
+
+def is_baseline(name: str) -> bool:
+    """Whether ``numbered`` gave this name to a baseline."""
+    return name.endswith(_BASELINE)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from engines import Request
 from engines.report.run_state import first_difference, fold_all
 from engines.report.wording import counted
-from spec_tui.present.step.branching import differences, going_on, same_text, version_from
+from spec_tui.present.step.branching import differences, going_on, same_text, uses_past_answers, version_from
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
 OPTIONS = {"pld": {"num_tokens": 4, "budget": "paper"}, "draft": {"shape": "tree"}, "rest": {"n_min": 1},
@@ -84,3 +84,11 @@ def test_the_end_of_a_run_is_a_short_version(asked):
     nothing = version_from(run, len(run.rounds) + 1)
     assert len(nothing.tokens) == 0 and nothing.metrics.tokens_per_second is None
     assert nothing.metrics.mean_generated_length is None
+
+
+def test_drafts_from_past_answers_are_noticed(tiny):
+    asked = request("suffix")
+    first = fold_all(tiny.run(asked))
+    again = fold_all(tiny.run(asked))  # finds the first among past answers
+    alone = fold_all(tiny.run(replace(asked, keeps=False)))
+    assert uses_past_answers(again) and not uses_past_answers(first) and not uses_past_answers(alone)

@@ -75,6 +75,23 @@ async def test_a_restored_turn_can_be_inspected_and_stepped_through(session, sto
         assert type(s.app.screen).__name__ == "StepScreen" and s.app.screen.player.rounds > 1
 
 
+async def test_a_measured_baseline_is_there_again(session, store):
+    async with session(store=store) as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "b")
+        s.client.feed()
+        await s.settle()
+        assert "same text ✓" in s.shown
+    (entry,) = store.entries("conversations")
+    assert entry.count == 1 and entry.questions(9) == ["one"]
+    async with session(store=store) as s:
+        await s.ask("/history", feed=0)
+        await s.pilot.press("enter")
+        await s.settle()
+        assert "same text ✓" in s.shown and len(s.chat.session.turns) == 1
+        assert any("autoregressive, the same prompt" in row for row in s.chat.query_one("#speed").text_rows())
+
+
 async def test_asking_again_replaces_what_was_kept(session, store):
     async with session(store=store) as s:
         await s.ask("one")
@@ -95,6 +112,7 @@ async def test_rename_and_delete_by_keys(session, store):
         assert store.entries("conversations")[0].title == "new"
         await s.pilot.press("minus")
         assert store.entries("conversations") == [] and isinstance(s.app.screen, HistoryScreen)
+        assert "no longer saved" in str(s.app.screen.query_one("#said").render())
         await s.pilot.press("minus", "n", "enter", "escape")
         await s.ask("two")
         assert store.entries("conversations") == [], "a conversation that was deleted does not come back"

@@ -260,6 +260,7 @@ async def test_two_futures_side_by_side(session):
         run, asked = s.chat.session.last.run, s.client.requests[-1]
         given = tuple(t.emitted.token for t in run.tokens[: run.starts[2]])
         assert asked.engine == "pld" and asked.continued == given
+        assert not asked.keeps, "past answers hold the one that is branched"
         assert asked.max_new_tokens == 256 - len(given) + 1
         text = shown(screen)
         left = len(run.tokens) - run.starts[2]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from engines.laws import LAWS
 from engines.methods import find
+from engines.methods.origins import HISTORY
 from engines.report.events import SAMPLING_FIELDS
 from engines.report.metrics import measure
 from engines.report.run_state import Log, RunState, first_difference
@@ -58,6 +59,11 @@ def same_text(asked: Request, changed: Request, a: RunState, b: RunState) -> tup
     if a.running or b.running or len(a.tokens) != len(b.tokens):
         return f"The same text as far as both go, {short}: drafts never change the text.", True
     return f"The same text, all {short}: drafts change the speed, never the text.", True
+
+
+def uses_past_answers(run: RunState) -> bool:
+    """Whether a draft of the run came from past answers, which branches and other measurements leave out."""
+    return any(origin.source == HISTORY.name for event in run.rounds for origin in event.draft.origins)
 
 
 def _sampling(request: Request) -> tuple:

@@ -12,7 +12,7 @@ from engines.report.run_state import RunState, first_difference
 from engines.request import Request
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.rows import rows_beside
-from spec_tui.present.step.branching import differences, same_text, version_from
+from spec_tui.present.step.branching import differences, same_text, uses_past_answers, version_from
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, FAILED
 from spec_tui.session.chat_session import ChatSession, Turn
@@ -133,8 +133,10 @@ class BranchScreen(HasActions, Backdrop):
             return [(f" {FAILED} ", "bad"), (one_line(run.failed.message), "text"), (f"  {hint}", "muted")]
         if run.finished is None:
             return [(f" {BUSY} ", "good"), ("the branch is being written", "text"), ("  esc stops it", "muted")]
-        stopped = run.finished.reason == "cancelled"
-        return [("   ", "text"), ("stopped; what is there stays" if stopped else "both have ended", "muted")]
+        ended = "stopped; what is there stays" if run.finished.reason == "cancelled" else "both have ended"
+        if uses_past_answers(self.turn.run):
+            ended += "; past answers helped to draft the first, and are left out here"
+        return [("   ", "text"), (ended, "muted")]
 
     def action_leave(self) -> None:
         if self.branch is self.session.measuring:

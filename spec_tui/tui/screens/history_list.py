@@ -32,7 +32,8 @@ class HistoryScreen(DescribedModal[Entry]):
     Args:
         history: where they are kept; None where that is turned off.
         kind: what to list.
-        forget: deletes an entry, where more must be done than to remove it from the disk. Raises SpecError.
+        forget: deletes an entry, where more must be done than to remove it from the disk, and says what follows from
+            that. Raises SpecError.
     """
 
     CSS_PATH: ClassVar = ["modal.tcss", "history_list.tcss"]
@@ -43,7 +44,7 @@ class HistoryScreen(DescribedModal[Entry]):
                help="Delete it from the disk (press twice)"),
     )
 
-    def __init__(self, history: History | None, kind: Kind, forget: Callable[[Entry], None] = Entry.delete) -> None:
+    def __init__(self, history: History | None, kind: Kind, forget: Callable[[Entry], str] = Entry.delete) -> None:
         super().__init__()
         self.history, self.kind, self.forget = history, kind, forget
         self.entries = history.entries(kind) if history is not None else []
@@ -113,7 +114,7 @@ class HistoryScreen(DescribedModal[Entry]):
             self.say(f"Press - again to delete ‹{one_line(entry.title, 40)}› from the disk.")
             return
         try:
-            self.forget(entry)
+            follows = self.forget(entry)
         except SpecError as error:
             self.say(failure(error))
             return
@@ -122,7 +123,7 @@ class HistoryScreen(DescribedModal[Entry]):
         options.remove_option_at_index(at)
         options.highlighted = min(at, len(self.entries) - 1) if self.entries else None
         self.describe(_about(self.chosen) if self.chosen is not None else "")
-        self.say(f"‹{one_line(entry.title, 40)}› was deleted. {self._state()}")
+        self.say(" ".join(filter(None, (f"‹{one_line(entry.title, 40)}› was deleted.", follows, self._state()))))
 
     def action_close(self) -> None:
         """Leave the title as it is, or close."""

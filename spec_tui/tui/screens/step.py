@@ -13,7 +13,7 @@ from engines.report.wording import counted
 from engines.request import Request
 from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present.playback import speed_words
-from spec_tui.present.step.branching import going_on
+from spec_tui.present.step.branching import going_on, uses_past_answers
 from spec_tui.present.step.phases import StepPosition, emits, event_of
 from spec_tui.present.step.player import SPEEDS, StepPlayer
 from spec_tui.present.text import one_line
@@ -175,7 +175,8 @@ class StepScreen(HasActions, Backdrop):
             self.say(f"It did not work: {one_line(made.failed.message)}." if made.failed else "It was stopped.")
         elif _same_text(made, self.turn.run):
             now, before = len(made.rounds), len(self.turn.run.rounds)
-            rounds = "" if now == before else f"; in {now} rounds, not {before}: the drafts had other sizes"
+            why = "past answers are left out" if uses_past_answers(self.turn.run) else "the drafts had other sizes"
+            rounds = "" if now == before else f"; in {now} rounds, not {before}: {why}"
             self.say(f"The same text, with every row{rounds}.")
         else:
             self.rerun = None
