@@ -4,7 +4,7 @@
 
 For each shape: autoregressive tokens a second against the limit of the memory (the bytes of the weights that a token
 reads, over the bandwidth of a copy measured here), and t(n) / t(1) up to 64 rows; with the forward as it is loaded and,
-to compare, without CUDA graphs. Bounds are of the 7B shape: at least 80 % of the limit, and t(64) at most 1.2 t(1).
+to compare, without CUDA graphs. Bounds are of the 7B shape: at least 80% of the limit, and t(64) at most 1.2 t(1).
 Where there is no CUDA device it says so and measures nothing; --device cpu tries the tool, not the bounds.
 """
 

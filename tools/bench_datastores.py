@@ -113,7 +113,7 @@ def whole(store, query: list[int]) -> None:
 
 
 def row(what: str, times: tuple[float, float]) -> dict:
-    return {"what": what, "median us": times[0], "95 % us": times[1]}
+    return {"what": what, "median us": times[0], "95% us": times[1]}
 
 
 def main() -> None:

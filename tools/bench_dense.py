@@ -164,7 +164,7 @@ def measure(cache: Path, folder: Path, keys: int, count: int) -> list[dict]:
         found = [store.query(h, int(t)) for h, t in zip(hidden[:200], emitted)]
         rows.append({
             "what": f"{len(store):,} keys, {backend}", "us search": statistics.median(searches[backend]),
-            "90 %": sorted(searches[backend])[int(0.9 * len(searches[backend]))],
+            "90%": sorted(searches[backend])[int(0.9 * len(searches[backend]))],
             "us query": statistics.median(whole[backend]), "recall@10": recall(store, 10, queries).value,
             "held out": recall(store).value, "MRR": mean_reciprocal_rank(store, 200 if backend == "exact" else 1000),
             "found": np.mean([len(f) > 0 for f in found]),

@@ -145,7 +145,7 @@ def published_table(known: list[Figure]) -> str:
         greedy = {None: "", 0.0: "greedy"}.get(f.temperature, f"temperature {f.temperature}")
         options = ", ".join(f"{name}={value}" for name, value in f.options.items())
         cells = (f.model, f.data, greedy, f.variant or options, f.where)
-        value = f"{100 * f.value:.1f} %" if f.measure in ("MAR", "MRR") else f"{f.value:,g}"
+        value = f"{100 * f.value:.1f}%" if f.measure in ("MAR", "MRR") else f"{f.value:,g}"
         rows.setdefault(cells, []).append(f"{f.measure} {value}")
     head = ["| figures | model | data | sampling | variant | source |", "|---|---|---|---|---|---|"]
     return "\n".join([*head, *(f"| {', '.join(values)} | {' | '.join(cells)} |" for cells, values in rows.items())])

@@ -20,8 +20,8 @@ class PairedRatio:
 
     Attributes:
         ratio: of the totals.
-        noise: how far it is off on these prompts, 95 %: what single runs are off by. None where that is not known.
-        spread: how far off for other prompts like these, 95 %: the jackknife's standard error over the prompts times
+        noise: how far it is off on these prompts, 95%: what single runs are off by. None where that is not known.
+        spread: how far off for other prompts like these, 95%: the jackknife's standard error over the prompts times
             Student's quantile. None for fewer than three of them.
         each: the ratio on each prompt alone, ascending.
     """

@@ -10,12 +10,12 @@ from statistics import fmean
 Key = tuple[int, int]
 """(repeat, prompt)"""
 
-_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  # 97.5 % quantiles by degrees of freedom
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  # 97.5% quantiles by degrees of freedom
 _NORMAL = 2.1  # beyond them
 
 
 def student(freedom: int) -> float:
-    """Student's quantile for 95 % to both sides."""
+    """Student's quantile for 95% to both sides."""
     return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL
 
 
@@ -29,7 +29,7 @@ class PassTimes:
     Attributes:
         own: by lane, the factor of its own, shrunk as James and Stein do: what is within the noise is left out. Empty
             for too few runs.
-        noise: 95 % of such runs take their time within plus or minus this share of it; None for too few runs.
+        noise: 95% of such runs take their time within plus or minus this share of it; None for too few runs.
     """
 
     own: dict[int, float] = field(default_factory=dict)

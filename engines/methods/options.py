@@ -7,7 +7,8 @@ from typing import Any
 
 from engines.errors import UsageProblem
 
-_KINDS = {"int": "whole number", "float": "number", "bool": "true or false", "str": "word"}
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
+_BOUNDLESS = 1 << 53  # so high an end is not worth telling
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 
 
@@ -50,9 +51,10 @@ class Option:
             return f"{words}, or several of them joined by +" if self.several else words
         if isinstance(self.default, bool):
             return "true | false"
-        if self.low is None or self.high is None:
-            return "any" if self.low is self.high else f">= {self.low:g}" if self.high is None else f"<= {self.high:g}"
-        return f"{self.low:g}..{self.high:g}"
+        high = None if self.high is None or self.high > _BOUNDLESS else self.high
+        if self.low is None or high is None:
+            return "any" if self.low is high else f">= {self.low:g}" if high is None else f"<= {high:g}"
+        return f"{self.low:g}..{high:g}"
 
     def parse(self, value: Any) -> int | float | bool | str:
         """The value in the option's type. Raises UsageProblem: the wrong type or outside the range; the message states
@@ -60,9 +62,9 @@ class Option:
         try:
             parsed = self._convert(value)
         except (TypeError, ValueError, OverflowError):
-            raise self._bad(value, f"is no {_KINDS[self.type]}") from None
+            raise self._bad(value, f"is not {_KINDS[self.type]}") from None
         if self.choices and not self._chosen(parsed):
-            raise self._bad(value)
+            raise self._bad(value, "is not one of its values")
         below = self.low is not None and not parsed >= self.low  # "not >=" also catches nan
         if below or (self.high is not None and not parsed <= self.high):
             raise self._bad(value)

@@ -73,8 +73,8 @@ class MethodSpec:
         searches: it looks into datastores where there are some, and does without where there are none.
         helped_by: by the option that allows it, what it drafts with as well: the first of these words of ``needs`` that
             is available.
-        drafts_from: what its drafts are called where a method that combines several takes them ("exact match"); "" if
-            it does not.
+        drafts_from: what its drafts are called where a method that combines several takes them ("exact matches in
+            datastores"); "" if it does not.
         storeless: (option, value) with which it neither needs nor searches datastores; None where there is none.
         presets: what its option ``preset`` stands for, if it has one.
         baseline: it drafts nothing: what the others are compared with.

@@ -95,7 +95,7 @@ class Measure:
         """A number of it as a table has it."""
         if value is None:
             return "-"
-        return f"{100 * value:.{max(0, self.digits - 1)}f} %" if self.percent else f"{value:,.{self.digits}f}"
+        return f"{100 * value:.{max(0, self.digits - 1)}f}%" if self.percent else f"{value:,.{self.digits}f}"
 
 
 def _rate(row: RowFacts) -> MedianInterval | None:

@@ -76,7 +76,7 @@ def _remark(option: str, lane: Lane) -> None:
 
 
 def plot(result: RaceResult, asked: Race, option: str) -> str:
-    """A bar of tokens/s and one of acceptance for each value; both begin at 0, acceptance ends at 100 %."""
+    """A bar of tokens/s and one of acceptance for each value; both begin at 0, acceptance ends at 100%."""
     figures = result.figures()
     names = [_value(lane, option) for lane in asked.lanes]
     width = min(max(map(len, names), default=0), 24)
@@ -84,7 +84,7 @@ def plot(result: RaceResult, asked: Race, option: str) -> str:
     room = max(20, min(shutil.get_terminal_size().columns, 120) - width - 20)
     long, short = room * 2 // 3, room // 3
     engine = asked.lanes[-1].engine
-    lines = [f"{engine}: {option} against tokens/s, and acceptance of 100 %"]
+    lines = [f"{engine}: {option} against tokens/s, and acceptance of 100%"]
     for name, f, rate in zip(names, figures, rates):
         share = f.metrics.acceptance_rate
         speed = _bar(rate / max(rates) if max(rates) else 0.0, long)

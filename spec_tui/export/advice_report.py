@@ -39,7 +39,7 @@ _SERVERS = ("settings for other programs are a beginning, not a measurement: tho
 _CURVE = ("tokens/s by draft depth: a forecast from the acceptance by depth and t(n), if every draft were as deep; a "
           "method that drafts only where it expects much stays above it")
 _LOST = "not carried over: "
-_NOISE = ("±: 95 %, on these prompts, from the spread of run times around t(n); differences between prompts are no "
+_NOISE = ("±: 95%, on these prompts, from the spread of run times around t(n); differences between prompts are no "
           "part of it where all settings write the same text")
 
 

@@ -110,7 +110,7 @@ def _most(size: Option | None, options: Mapping[str, Any]) -> int:
 
 def percent(value: float) -> str:
     """A share in words."""
-    return f"{value * 100:.0f} %"
+    return f"{value * 100:.0f}%"
 
 
 def conclusion(found: SpeedEstimate, assumed: float | None = None) -> str:

@@ -15,8 +15,8 @@ def progress_line(step: BuildProgress) -> str:
 
 
 def short_progress(step: BuildProgress) -> str:
-    """A step in few words: "tokens 32 %, 6 s left"."""
-    how = f"{step.done / step.total * 100:.0f} %" if step.total else amount(step.done, step.unit)
+    """A step in few words: "tokens 32%, 6 s left"."""
+    how = f"{step.done / step.total * 100:.0f}%" if step.total else amount(step.done, step.unit)
     return f"{step.stage} {how}" + (f", {in_time(step.seconds_left)} left" if step.seconds_left else "")
 
 

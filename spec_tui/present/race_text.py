@@ -173,8 +173,8 @@ def interval_meaning(estimates: Iterable[MedianInterval | None]) -> str:
     least = min(known, key=lambda e: e.coverage or 0)
     what = "intervals: of the median, by order statistics"
     if (least.coverage or 0) >= WANTED:
-        return f"{what}, 95 % or more ({least.samples} repeats)"
-    return f"{what}, {least.coverage:.0%} only: {least.samples} repeats; 95 % needs 6"
+        return f"{what}, 95% or more ({least.samples} repeats)"
+    return f"{what}, {least.coverage:.0%} only: {least.samples} repeats; 95% needs 6"
 
 
 def disturbance_sentence(found: Disturbance) -> str:

@@ -55,7 +55,7 @@ class ServedPrice:
     def of_curve(self, measured: bool) -> str:
         """What there is to say of t(n), in a sentence or two."""
         if self.done is not None:
-            return f"Measuring t(n) with short prompts at {self.program}: {self.done * 100:.0f} %."
+            return f"Measuring t(n) with short prompts at {self.program}: {self.done * 100:.0f}%."
         if measured:
             return WHAT_IT_IS
         if self.asks:

@@ -119,7 +119,7 @@ def foot(turn: Turn) -> tuple[str, bool]:
     if m.tokens_per_second:
         parts.append(f"{m.tokens_per_second:.1f} tokens/s")
     if m.acceptance_rate is not None:
-        parts.append(f"{m.acceptance_rate * 100:.0f} % accepted")
+        parts.append(f"{m.acceptance_rate * 100:.0f}% accepted")
     if m.mean_generated_length:
         parts.append(f"M {m.mean_generated_length:.2f}")
     if run.prefilled and run.prefilled.reused:
@@ -212,7 +212,7 @@ def _at_work(session: ChatSession, job: Job) -> Row:
         mark, does = "warn", f"{job.doing}, not part of the conversation"
     elif isinstance(said, Preparing):
         share = preparing_share(said)
-        how = [] if share is None else [("  ", "text"), *gauge(share, 6), (f" {share * 100:>3.0f} %", "muted")]
+        how = [] if share is None else [("  ", "text"), *gauge(share, 6), (f" {share * 100:>4.0f}%", "muted")]
         return [(f" {marks.BUSY} ", "good"), (preparing_words(said), "text"), *how, ("  esc stops", "muted")]
     elif isinstance(job.command, Audit):
         which = "the answer" if job.about is session.last else f"answer {session.turns.index(job.about) + 1}"
@@ -226,7 +226,7 @@ def _at_work(session: ChatSession, job: Job) -> Row:
                 ("  esc stops and keeps the text" * isinstance(job.command, Run), "muted")]
     row = [(f" {marks.BUSY} ", mark), (does, "text")]
     if share is not None:
-        row += [("  ", "text"), *gauge(share, 12), (f" {share * 100:>3.0f} %", "muted")]
+        row += [("  ", "text"), *gauge(share, 12), (f" {share * 100:>4.0f}%", "muted")]
     return [*row, ("  esc stops", "muted")]
 
 
@@ -262,7 +262,7 @@ def _loading(session: ChatSession) -> Row:
         waits, width = "", 6  # bytes, rate and time left shall be read at 80 columns
     row: list[Span] = [(f" {marks.WAITING} ", "warn"), (waits, "muted"), (stage, "text")]
     if event is not None and event.done is not None:
-        row += [("  ", "text"), *gauge(event.done, width), (f" {event.done * 100:>3.0f} %", "muted")]
+        row += [("  ", "text"), *gauge(event.done, width), (f" {event.done * 100:>4.0f}%", "muted")]
     row.append(("  esc takes back your prompt" if session.queued is not None else "  esc stops", "muted"))
     return row
 

@@ -174,7 +174,7 @@ def status(controller: RaceController, message: str, width: int) -> list[Row]:
     """The lines above the keys: what runs, what plays, the last message; sentences as long as they need."""
     session, problem = controller.session, controller.race.problem if controller.race is not None else None
     if controller.running:
-        return _running(controller, width)
+        return _running(controller, width) + (_sentence("   ", "text", message, width) if message else [])
     if message:
         return _sentence("   ", "text", message, width)
     if problem is not None:

@@ -145,7 +145,7 @@ def main() -> None:
     given = parser.parse_args()
     runner.gc = type("NoSweep", (), {"collect": staticmethod(lambda: None)})
     gc.freeze()
-    print("| machine | advised / best, mean | within 5 % | within 10 % | slower called faster | a gain of 5 % missed |")
+    print("| machine | advised / best, mean | within 5% | within 10% | slower called faster | a gain of 5% missed |")
     print("|---|---|---|---|---|---|")
     for words, noise, gain in (("quiet, drafts gain", 0.02, 0.5), ("quiet, they barely do", 0.02, -1.0),
                                ("busy, drafts gain", 0.10, 0.5), ("busy, they barely do", 0.10, -1.0)):

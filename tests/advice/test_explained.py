@@ -44,7 +44,7 @@ def test_a_baseline_that_was_measured_is_what_it_is_compared_with():
 
 
 @pytest.mark.parametrize("run, tried", [
-    (answered("draft", Costs(2, 0.012, 0.030), budget="auto"), "an engine whose drafts cost less: drafting takes 71 %"),
+    (answered("draft", Costs(2, 0.012, 0.030), budget="auto"), "an engine whose drafts cost less: drafting takes 71%"),
     (answered("pld", Costs(2, 0.060), budget="paper"), "budget=auto, which verifies only what pays"),
     (answered("autoregressive", Costs()), "an engine that drafts; spec-tui advise"),
     (answered("pld", Costs(), budget="auto"), "another engine; spec-tui advise"),

@@ -96,7 +96,7 @@ def test_the_noise_of_runs_is_told_from_what_lanes_and_turns_have_of_their_own()
         found = PassTimes.of(scales)
         held += abs(dice.gauss(0, 0.05)) <= found.noise
         assert found.own[1] / found.own[0] == pytest.approx(exp(0.4), rel=0.2)
-    assert 0.92 < held / 400 < 0.98, "95 %"
+    assert 0.92 < held / 400 < 0.98, "95%"
     still = PassTimes.of({lane: {(0, n): 1.0 for n in range(3)} for lane in range(2)})
     assert still == PassTimes({0: 1.0, 1: 1.0}, 0.0)
     alone = PassTimes.of({0: {(0, 0): 1.0}, 1: {(0, 0): 2.0}})

@@ -15,7 +15,7 @@ numbers = st.floats(-1e9, 1e9)
 
 
 @pytest.mark.parametrize(
-    "n, low, high, coverage",  # tables of the sign test: ranks of the 95 % interval of a median
+    "n, low, high, coverage",  # tables of the sign test: ranks of the 95% interval of a median
     [(2, 1, 2, 0.5), (3, 1, 3, 0.75), (5, 1, 5, 0.9375), (6, 1, 6, 0.96875), (8, 1, 8, 0.9921875), (9, 2, 8, 0.9609375),
      (10, 2, 9, 0.978515625), (15, 4, 12, 0.96484375), (20, 6, 15, 0.95861053)],
 )

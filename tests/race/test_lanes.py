@@ -67,7 +67,7 @@ def test_whatever_is_typed_is_taken_or_refused_in_words(text):
         ("nobody", "there is no engine"),
         ("pld:speed=3", "has no option 'speed'"),
         ("pld:num_tokens=0", "out of range"),
-        ("pld:num_tokens=", "no whole number"),
+        ("pld:num_tokens=", "not a whole number"),
         ("pld:num_tokens=3:num_tokens=4", "given twice"),
         ("rest:datastore=", "names no datastore"),
     ],

@@ -85,7 +85,7 @@ async def test_progress_is_shown_and_esc_stops(session):
         await s.pilot.press("escape", "a")
         s.client.feed(2)
         await s.settle()
-        assert "auditing the answer" in s.status and " 75 %" in s.status and "esc stops" in s.status
+        assert "auditing the answer" in s.status and " 75%" in s.status and "esc stops" in s.status
         await s.pilot.press("a")
         assert "esc stops · Still auditing" in s.status and len(s.client.audits) == 1
         await s.ask("two", feed=0)
@@ -103,7 +103,7 @@ async def test_a_long_prompt_shows_how_far_it_is_read_and_esc_says_that_it_stops
         await s.ask("one", feed=1)
         s.client.say(Prefilling(1024, 2900, 6.2))
         await s.settle()
-        assert "reading the prompt: 1,024 of 2,900 tokens, 6 s left" in s.status and " 35 %" in s.status
+        assert "reading the prompt: 1,024 of 2,900 tokens, 6 s left" in s.status and " 35%" in s.status
         assert "esc stops" in s.status
         stop, s.client.cancel = s.client.cancel, lambda *job, **how: None  # an engine ends its part first
         await s.pilot.press("escape")

@@ -322,7 +322,7 @@ async def test_an_engine_that_dies_during_a_build_says_so_and_can_be_restarted(s
         client.say(Building("notes", BuildProgress("tokens", 10, 100, "bytes", 5.0, 18.0)))
         await s.settle()
         await s.pilot.pause(0.15)
-        assert "building 10 %" in str(screen.listed.get_option("notes.partial").prompt)
+        assert "building 10%" in str(screen.listed.get_option("notes.partial").prompt)
         assert "18 s left" in said(s, "#about") and "building notes" in s.status and s.chat.session.stoppable
         client.die()
         await s.settle()

@@ -119,7 +119,7 @@ def test_fit_is_exact(text, width):
 
 def test_small_helpers():
     assert bar(0.5, 4) == "██" and bar(2, 2) == "██" and bar(-1, 2) == ""
-    assert percent(None) == "   — " and percent(0.995) == "100 %" and len(percent(0.05)) == 5
+    assert percent(None) == "   — " and percent(0.995) == " 100%" and len(percent(0.05)) == 5
     assert number(None, 6, 1) == "     —" and number(12.34, 6, 1) == "  12.3"
     assert size(clip([("abcdef", "text"), ("gh", "text")], 4)) == 4
     assert cells(flat([title_row(30, "draft tree", "round 7")])[0]) == 30

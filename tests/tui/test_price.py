@@ -112,7 +112,7 @@ def test_engines_that_cannot_be_faster_are_said_to_be_so_before():
     before = words(why(RunState(), None, of(RunState(), DEAR, drafting)))
     assert before.startswith("forecast: slower") and before.endswith("with all accepted") and cells(before) <= 51
     said = price.conclusion(of(RunState(), DEAR, drafting))
-    assert "slower at any acceptance" in said and "413 % of the time of the target's" in said
+    assert "slower at any acceptance" in said and "413% of the time of the target's" in said
 
 
 def test_before_a_run_the_row_says_what_it_takes_and_nothing_is_invented():
@@ -216,7 +216,7 @@ def test_the_conclusion_names_what_is_best_by_the_same_numbers():
     assert f"The published size, 5, would give {f.speed_up(5):.2f}x" in said
     assert ("nothing so deep" in said) == (f.best > len(f.chances))
     assert "drafting does not pay" in price.conclusion(found, 0.01)
-    assert price.conclusion(found, 0.9).startswith("Forecast at 90 % acceptance per level")
+    assert price.conclusion(found, 0.9).startswith("Forecast at 90% acceptance per level")
 
 
 def test_at_load_changes_for_other_settings_only():
@@ -440,7 +440,7 @@ async def test_before_a_run_the_view_speaks_of_the_next_answer(session):
         await s.pilot.press("f10")
         assert "Prompt lookup" in shown(s.app.screen) and "not measured yet" in shown(s.app.screen)
         await s.pilot.press("right")
-        assert "Forecast at 70 % acceptance" in shown(s.app.screen)
+        assert "Forecast at 70% acceptance" in shown(s.app.screen)
 
 
 async def form(session, options: dict, keys: list[str]):

@@ -19,9 +19,10 @@ from typing import Any
 
 from engines.datastores.building.corpus import Document
 from engines.errors import DatastoreProblem, UsageProblem
+from engines.hub.download_progress import in_bytes
 from engines.progress import Progress, ProgressReporter, no_progress
 
-LARGEST = 4 << 20  # bytes of a file; larger files are data rather than text
+LARGEST = 4 << 20  # bytes of a file in a folder; larger ones are data rather than text
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "pydoc_data", "ensurepip"}
 
 Keep = Callable[[tuple[str, ...]], bool]
@@ -115,7 +116,7 @@ def _choose(roots: list[tuple[Path, str]], largest: int, keep: Keep, progress: P
     seen: set[str] = set()
     for root, label in roots:
         for path, name in _below(root, label, keep, found.skipped):
-            content, reason = _read(path, largest)
+            content, reason = _read(path, None if path == root else largest)
             digest = hashlib.sha256(content).hexdigest()
             reason = reason or ("duplicate" if digest in seen else "")
             if reason:
@@ -124,11 +125,13 @@ def _choose(roots: list[tuple[Path, str]], largest: int, keep: Keep, progress: P
                 seen.add(digest)
                 found.files.append(TextFile(path, name, len(content), digest))
             reporter.report(len(found.files) + found.skipped.total(), None)
+    count = len(found.files) + found.skipped.total()
+    reporter.report(count, count)
     if not found.files:
         left_out = ", ".join(f"{n} {reason}" for reason, n in sorted(found.skipped.items()))
         raise UsageProblem(
             f"no text to build from in {', '.join(found.roots)}" + (f" (left out: {left_out})" if left_out else ""),
-            "name files of UTF-8 text, or folders that hold some",
+            f"name files of UTF-8 text, or folders with files of {in_bytes(largest)} at most",
         )
     return found
 
@@ -168,10 +171,10 @@ def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
             skipped["unreadable"] += 1
 
 
-def _read(path: Path, largest: int) -> tuple[bytes, str]:
+def _read(path: Path, largest: int | None) -> tuple[bytes, str]:
     """Content of a file, and why it is left out ("" if it is not)."""
     try:
-        if path.stat().st_size > largest:
+        if largest is not None and path.stat().st_size > largest:
             return b"", "too large"
         content = path.read_bytes()
         if b"\0" in content:

@@ -21,7 +21,7 @@ _PRESETS: dict[str, dict[str, Any]] = {  # one named after a known model is that
     # The draft model that ships, over the same: 0.53 to 0.62, 0.82 to 0.88, 0.79 to 0.87 in its three layers.
     "sample-draft": {"alpha": 0.8, "m": 4, "n": 0},
     # C_l over the own suite: attention 0.58, 0.85 and 0.98 in layers 1 to 3, 0.87 in 25, 0.978 to 0.995 elsewhere. With
-    # the published values 15 % of the drafts agree, with these 79 % (docs/self-speculation.md).
+    # the published values 15% of the drafts agree, with these 79% (docs/self-speculation.md).
     "smollm2": {"alpha": 0.99, "m": 1000, "n": 2},
     "paper": {"alpha": 0.985, "m": 3, "n": 2},
     "paper-code": {"alpha": 0.985, "m": 4, "n": 3},

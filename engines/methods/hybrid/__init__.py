@@ -37,12 +37,12 @@ class HybridNote(DraftNote):
 
 def _explain(run: RunState, event: Round, deep: bool) -> Words:
     note: HybridNote = note_of(run.started, event)
-    who = _source(note.drafted_by) if note.drafted_by is not None else "none of them"
-    words = [f"Every source drafts, and the one with the best score is verified, {who}: scores {_scores(note)}. It "
-             f"drafts {tokens(len(event.draft.tokens))}, the likeliest first {top(event)}."]
+    drafted = f"{tokens(len(event.draft.tokens))}, the likeliest first {top(event)}"
+    words = [f"Every source drafts, and the draft with the best score is verified. The scores: {_scores(note)}. The "
+             f"best draft has {drafted}."]
     if note.draft_forwards:
-        words = [f"No source that copies promised as much as {who}, which drafted {tokens(len(event.draft.tokens))} "
-                 f"instead, the likeliest first {top(event)}. The scores were {_scores(note)}."]
+        words = [f"No source that copies promised as much as {_source(note.drafted_by or '')}, which drafted "
+                 f"{drafted}. The scores were {_scores(note)}."]
     return words + ["A score is the sum of the probabilities of a draft's paths, the number of tokens expected to be "
                     "accepted; with budget=auto they are corrected by how often they were right before."] * deep
 

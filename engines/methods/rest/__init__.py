@@ -63,7 +63,7 @@ SPEC = MethodSpec(
         FRACTION,
     ),
     needs=("datastore",),
-    drafts_from="exact match",
+    drafts_from="exact matches in datastores",
     trials=({"n_min": 4}, {"budget": "paper", "c": 16}),
     race_place=4,
 )

@@ -634,7 +634,8 @@ class ChatScreen(HasActions, Backdrop):
 
     def action_copy_text(self) -> None:
         super().action_copy_text()
-        self.say("copied the marked text")
+        nothing = "Nothing was copied: only the text of answers is."
+        self.say("copied the marked text" if (self.get_selected_text() or "").strip() else nothing)
 
     def action_export(self) -> None:
         from spec_tui.tui.screens.export import ExportScreen

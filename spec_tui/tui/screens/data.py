@@ -116,7 +116,7 @@ def _share(jobs: DatastoreJobs) -> str:
     if jobs.work.stopping:
         return "stopping"
     steps = [step for step in jobs.stages.values() if step.total]
-    return f"building {steps[-1].done / steps[-1].total * 100:.0f} %" if steps else "building"
+    return f"building {steps[-1].done / steps[-1].total * 100:.0f}%" if steps else "building"
 
 
 def row_keys(row: DatastoreRow | None, session: ChatSession) -> str:
@@ -162,7 +162,7 @@ def _stages(jobs: DatastoreJobs, width: int) -> list[Content]:
 
 
 def _unfinished(row: DatastoreRow) -> list[tuple[str, str]]:
-    done = ("unfinished", f"{in_bytes(row.size)} are done and kept")
+    done = ("unfinished", f"{in_bytes(row.size)} done and kept")
     if row.spec is None:
         return [done, ("remedy", "repeat the command that began it, or remove it with -")]
     return [done, *_spec_facts(row.spec), ("remedy", "R continues it; - removes it")]
@@ -421,7 +421,7 @@ class DataScreen(DescribedModal[ChatSettings]):
         if self.session.phase != "ready":
             self._say("the model is not loaded: a datastore is built for its tokenizer", wrong=True)
         elif self.session.busy:
-            self._say(f"{self.session.still.partition(':')[0]}: wait for it, or stop it in the chat", wrong=True)
+            self._say(self.session.still, wrong=True)
         return self.session.phase == "ready" and not self.session.busy
 
     def action_new(self) -> None:

@@ -76,7 +76,7 @@ class RaceScreen(HasActions, Backdrop):
         Action(id="race.view", run="view", keys="v", label="View", help=BY_OUTCOME),
         Action(id="race.present", run="present", keys="P", label="Present", help=LARGE),
         Action(id="race.repeats", run="repeats", keys="asterisk", label="Repeats", when=_IDLE,
-               help="How often each lane runs; from 6 repeats on, the intervals are 95 % intervals"),
+               help="How often each lane runs; from 6 repeats on, the intervals are 95% intervals"),
         Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_IDLE,
                help="Fair draws nothing while a lane runs; live shows lanes as they run, and its numbers are not "
                     "comparable"),
@@ -286,7 +286,7 @@ class RaceScreen(HasActions, Backdrop):
 
     def action_repeats(self) -> None:
         count = next((n for n in REPEATS if n > self.controller.setup.repeats), REPEATS[0])
-        enough = "enough for 95 % intervals" if count >= 6 else "95 % intervals need 6"
+        enough = "enough for 95% intervals" if count >= 6 else "95% intervals need 6"
         self.set_up(f"{count} repeat{'s' * (count > 1)}; {enough}", repeats=count)
 
     def presented(self, on: bool) -> None:
@@ -324,7 +324,10 @@ class RaceScreen(HasActions, Backdrop):
             self.say("The commands here are /lanes and /max: /lanes autoregressive,pld,draft:shape=tree sets the "
                      "lanes, /max 64 the length of answers.")
         elif self.controller.running:
-            self.say("The race is still running: esc stops it.")
+            box = self.query_one(PromptBox)
+            box.taken(event.text)
+            box.put(self.controller.setup.prompt)  # what is raced
+            self.say("The race is still running: esc stops it. ↑ in the prompt brings back what you typed.")
         else:
             self.action_go()
 

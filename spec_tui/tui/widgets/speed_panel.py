@@ -223,7 +223,7 @@ def number(value: float | None, width: int, digits: int) -> str:
 
 def percent(share: float | None) -> str:
     """A share in five columns."""
-    return "   — " if share is None else f"{share * 100:>3.0f} %"
+    return "   — " if share is None else f"{share * 100:>4.0f}%"
 
 
 def telemetry(
