@@ -39,14 +39,14 @@ class NativeHead:
                                                                                      network.up_proj)
         layer = native_code.NativeLayer(
             qkv=qkv[0], output=network.o_proj.native, gate_up=gate_up[0], down=network.down_proj.native,
-            mlp_norm=mlp_norm, rotated=True)
-        table, scale = rows_of(embedding)
+            mlp_norm=mlp_norm, rope=True)
+        rows, scale = rows_of(embedding)
         self._model = native_code.NativeModel(
-            layers=layer, head=head.native, **table, count=1, width=config.width, mlp=config.mlp,
-            heads=config.heads, kv_heads=config.kv_heads, dim=config.head_dim, turned=config.head_dim, tables=1,
-            eps=config.eps, score_scale=config.head_dim**-0.5, embedding_scale=scale, residual_scale=1.0,
-            logit_scale=1.0,
-            entry=None if eagle3 else network.fc.native, normed_residual=config.norm_before_residual, **norms)
+            layers=layer, head=head.native, **rows, layer_count=1, width=config.width, mlp=config.mlp,
+            heads=config.heads, kv_heads=config.kv_heads, dim=config.head_dim, rope_dim=config.head_dim,
+            rope_tables=1, eps=config.eps, score_scale=config.head_dim**-0.5, embedding_scale=scale, residual_scale=1.0,
+            logit_scale=1.0, fc=None if eagle3 else network.fc.native, normed_residual=config.norm_before_residual,
+            **norms)
         self._held = network, embedding, head, norms, mlp_norm, qkv, gate_up, layer  # the model points into them
 
     def run(
@@ -64,9 +64,9 @@ class NativeHead:
         unseen = None if mask is None else np.logical_not(mask).astype(np.float32)
         masks = None if unseen is None else (ctypes.c_void_p * 1)(unseen.ctypes.data)
         native_code.forward(
-            self._model, tokens, positions, first=cache.offset, cos=cos, sin=sin, stream=stream, last=last,
-            logits=logits, first_last=first, first_logits=first, capacity=cache.capacity,
-            cache=cache.store(config.kv_heads, config.head_dim, stream), masks=masks, kinds=1,
+            self._model, tokens, positions, first_column=cache.offset, cos=cos, sin=sin, stream=stream, hidden=last,
+            logits=logits, first_hidden=first, first_logits=first, capacity=cache.capacity,
+            cache=cache.store(config.kv_heads, config.head_dim, stream), masks=masks, mask_kinds=1,
             features=features.contiguous())
         return last if config.norm_output else stream[first:], logits
 

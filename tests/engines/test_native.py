@@ -195,8 +195,8 @@ def test_without_sublayers_and_their_cosines(name, native_pair):
 @pytest.mark.parametrize("name", some(
     [name for name in FAMILIES if "window" in name or name.startswith(("llama", "gemma"))],
     {"llama, heads of 64", "mistral with window", "gemma2"}.__contains__))
-def test_attention_over_several_pieces_is_that_of_the_module(name, window):
-    """A text of more than two, windows that begin within a piece and in its middle, branches at the end."""
+def test_attention_over_several_chunks_is_that_of_the_module(name, window):
+    """A text of more than two, windows that begin within a chunk and in its middle, branches at the end."""
     kind, changes = FAMILIES[name]
     ours, theirs = pair(make(kind, changes | ({"sliding_window": window} if changes.get("sliding_window") else {})))
     for model in (ours, theirs):
@@ -243,7 +243,7 @@ def long_text(name: str):
 @settings(max_examples=12)
 @given(data=st.data())
 def test_a_token_has_the_same_bits_however_it_is_fed(name, data):
-    """Across the pieces of 128 columns that attention is computed in, in trees, on several threads."""
+    """Across the chunks of 128 positions that attention is computed in, in trees, on several threads."""
     model, logits, rows = long_text(name)
     dice = random.Random(data.draw(st.integers(0, 9999)))
     torch.set_num_threads(data.draw(st.integers(1, 3)))

@@ -62,7 +62,7 @@ class NativeSearch:
 class _Keys(ctypes.Structure):
     """``Keys`` of lookups.cpp."""
 
-    _fields_ = [("numbers", _ANY), ("places", _ANY), ("width", _COUNT)]
+    _fields_ = [("values", _ANY), ("positions", _ANY), ("width", _COUNT)]
 
 
 class NativeNear:
@@ -76,7 +76,7 @@ class NativeNear:
     def __init__(self, text: np.ndarray, vocabulary: int, keys: np.ndarray, places: np.ndarray) -> None:
         self._held = text, keys, places
         self._text = _Text(bytes=_at(text), width=text.itemsize, tokens=len(text), vocabulary=vocabulary)
-        self._keys = _Keys(numbers=_at(keys), places=_at(places), width=keys.shape[1])
+        self._keys = _Keys(values=_at(keys), positions=_at(places), width=keys.shape[1])
 
     def after(
         self, query: np.ndarray, some: np.ndarray, emitted: int | None, enough: int, rows: int, length: int,

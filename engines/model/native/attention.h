@@ -1,143 +1,148 @@
-// Attention of a few rows over the columns that each of them sees, in pieces whose results are joined. Sums go by the
-// places of columns in a row's text, not by where they lie: so a row of a tree comes out as it would in plain text.
+// Attention of a few rows, each over the columns of the KV cache that it sees. Each chunk of positions has a partial
+// softmax, and these are combined at the end, as in flash-decoding. Sums follow the positions in a row's text, not the
+// columns of the cache, so a row of a draft tree has the same result as in plain text.
 #pragma once
 
 #include <algorithm>
 
 #include "vectors.h"
 
-constexpr int tile = 16;    // columns whose keys lie beside each other in the cache: [dim][tile]
-constexpr int piece = 128;  // places
+constexpr int key_tile = 16;  // columns whose keys are interleaved in the cache: [dim][key_tile]
+constexpr int chunk = 128;    // positions
 constexpr int rows_at_once = 8;
 constexpr int heads_at_once = 4;
 
-// Between a column's numbers [dim] and where they lie among all keys of a head, or its values.
+// Copies a key or a value [dim] into its column among all keys or values of a head, and back.
 inline int64_t offset(int64_t dim, bool keys, int64_t column) {
-  return keys ? column / tile * tile * dim + column % tile : column * dim;
+  return keys ? column / key_tile * key_tile * dim + column % key_tile : column * dim;
 }
-inline void place_column(const float* x, int64_t dim, bool keys, int64_t column, float* all) {
-  float* to = all + offset(dim, keys, column);
-  for (int64_t d = 0; d < dim; d++) to[keys ? d * tile : d] = x[d];
+inline void write_column(const float* x, int64_t dim, bool keys, int64_t column, float* cache) {
+  float* to = cache + offset(dim, keys, column);
+  for (int64_t d = 0; d < dim; d++) to[keys ? d * key_tile : d] = x[d];
 }
-inline void take_column(const float* all, int64_t dim, bool keys, int64_t column, float* x) {
-  const float* from = all + offset(dim, keys, column);
-  for (int64_t d = 0; d < dim; d++) x[d] = from[keys ? d * tile : d];
+inline void read_column(const float* cache, int64_t dim, bool keys, int64_t column, float* x) {
+  const float* from = cache + offset(dim, keys, column);
+  for (int64_t d = 0; d < dim; d++) x[d] = from[keys ? d * key_tile : d];
 }
 
-// What a row sees: `count` places of its text, from `lowest` on. A place before `plain` lies in the column of the same
-// number, a later one in a column of the list, which begins with that of `lowest`.
-struct Seen {
+// What a row sees: `count` positions of its text, from `first` on. Positions before `in_order` are in the column of the
+// same number, later ones in `columns[position - first]`.
+struct Visible {
   const int32_t* columns;
-  int64_t lowest, count, plain;
-  int64_t end() const { return lowest + count; }
-  int64_t column(int64_t place) const { return place < plain ? place : columns[place - lowest]; }
+  int64_t first, count, in_order;
+  int64_t end() const { return first + count; }
+  int64_t column(int64_t position) const { return position < in_order ? position : columns[position - first]; }
 };
 
-// Of a piece: the largest score, and the sum of e^(score - largest).
-struct Part {
-  float largest, total;
+// The partial softmax of a chunk: the largest score, and the sum of e^(score - max).
+struct Partial {
+  float max, total;
 };
 
-// Rows of the heads that share keys [columns / tile][dim][tile] and values [columns][dim].
-struct Shared {
+// The query heads of a GQA group. They share keys [columns / key_tile][dim][key_tile] and values [columns][dim].
+struct HeadGroup {
   const float *queries, *keys, *values;  // queries [rows][heads][dim]
   int64_t rows, heads, dim;
-  int64_t next_row;  // between the queries of rows
-  float scale, cap;  // cap: scores are cap * tanh(score / cap), unless it is 0
+  int64_t row_stride;      // between the queries of rows
+  float scale, score_cap;  // scores become score_cap * tanh(score / score_cap), unless it is 0
 };
 
-// Where results go: of head h of row r those at [r * next_row + h * next_head].
-struct Parts {
-  Part* parts;
-  float* sums;  // of values, each times its e^(score - largest): [dim] each
-  int64_t next_row, next_head;
+// Where the partial results go: those of head h of row r to [r * row_stride + h * head_stride].
+struct PartialOutputs {
+  Partial* partials;
+  float* sums;  // of the values weighted by e^(score - max), [dim] each
+  int64_t row_stride, head_stride;
 };
 
-// For so many heads, the vectors of each whose sums fit into the registers.
+// How many vectors can be accumulated in registers for each of so many heads.
 constexpr int vectors_at_once(int heads) {
-  int found = 8;
-  while (found > 1 && found * heads + heads + 1 > registers) found /= 2;
-  return found;
+  int count = 8;
+  while (count > 1 && count * heads + heads + 1 > registers) count /= 2;
+  return count;
 }
 
-// Calls use(first vector, count as a constant) for all of `vectors`, `most` at a time while there are so many.
-template <int most, class Use>
-inline void in_steps(int64_t vectors, Use use, int64_t first = 0) {
-  for (; first + most <= vectors; first += most) use(first, std::integral_constant<int, most>());
-  if constexpr (most > 1)
-    if (first < vectors) in_steps<most / 2>(vectors, use, first);
+// Calls use(first vector, count as a constant) for all vectors, `max` at a time as long as possible.
+template <int max, class Use>
+inline void for_vectors(int64_t vectors, Use use, int64_t first = 0) {
+  for (; first + max <= vectors; first += max) use(first, std::integral_constant<int, max>());
+  if constexpr (max > 1)
+    if (first < vectors) for_vectors<max / 2>(vectors, use, first);
 }
 
-// Products of the queries [heads][dim] of a row with the keys of so many columns, a multiple of a tile: [heads][piece].
+// QK^T: queries [heads][dim] of a row times the keys of so many columns, a multiple of a tile: scores [heads][chunk].
 template <int heads>
-inline void products(const float* queries, const float* keys, int64_t dim, int64_t columns, float* out) {
-  in_steps<vectors_at_once(heads)>(columns / lanes, [=](int64_t first, auto count) {
-    constexpr int sums = heads * count;
-    Floats found[sums];
-    const Floats none = held(Floats{});
+inline void multiply_keys(const float* queries, const float* keys, int64_t dim, int64_t columns, float* scores) {
+  for_vectors<vectors_at_once(heads)>(columns / lanes, [=](int64_t first, auto count) {
+    constexpr int size = heads * count;
+    Floats accumulators[size];
+    const Floats zero = in_register(Floats{});
 #pragma GCC unroll 32
-    for (int i = 0; i < sums; i++) found[i] = none;
-    const float* from = keys + first * lanes / tile * tile * dim + first * lanes % tile;
+    for (int i = 0; i < size; i++) accumulators[i] = zero;
+    const float* from = keys + first * lanes / key_tile * key_tile * dim + first * lanes % key_tile;
     for (int64_t d = 0; d < dim; d++) {
 #pragma GCC unroll 8
       for (int v = 0; v < count; v++) {
-        const Floats key = held(load(from + v * lanes / tile * tile * dim + v * lanes % tile + d * tile));
+        const Floats key =
+            in_register(load(from + v * lanes / key_tile * key_tile * dim + v * lanes % key_tile + d * key_tile));
 #pragma GCC unroll 4
-        for (int h = 0; h < heads; h++) found[v * heads + h] += queries[h * dim + d] * key;
+        for (int h = 0; h < heads; h++) accumulators[v * heads + h] += queries[h * dim + d] * key;
       }
     }
 #pragma GCC unroll 32
-    for (int i = 0; i < sums; i++) store(out + i % heads * piece + (first + i / heads) * lanes, found[i]);
+    for (int i = 0; i < size; i++) store(scores + i % heads * chunk + (first + i / heads) * lanes, accumulators[i]);
   });
 }
 
-// Adds the values of places `from` to `to` of a piece, each times its weights [heads][piece], to the sums
-// [heads][next]. at(place): where its value is.
-template <int heads, class At>
-inline void add_up(const float* weights, int64_t from, int64_t to, int64_t dim, float* sums, int64_t next, At at) {
-  in_steps<vectors_at_once(heads)>(dim / lanes, [=](int64_t first, auto count) {
-    Floats found[heads * count];
+// Adds the values of positions `from` to `end` of a chunk, times the weights [heads][chunk], to the sums [heads][dim],
+// which are `stride` apart. value_at(j) is the address of a value.
+template <int heads, class ValueAt>
+inline void add_values(const float* weights, int64_t from, int64_t end, int64_t dim, float* sums, int64_t stride,
+                       ValueAt value_at) {
+  for_vectors<vectors_at_once(heads)>(dim / lanes, [=](int64_t first, auto count) {
+    Floats accumulators[heads * count];
 #pragma GCC unroll 32
-    for (int i = 0; i < heads * count; i++) found[i] = load(sums + i % heads * next + (first + i / heads) * lanes);
-    for (int64_t j = from; j < to; j++) {
-      const float* values = at(j) + first * lanes;
+    for (int i = 0; i < heads * count; i++)
+      accumulators[i] = load(sums + i % heads * stride + (first + i / heads) * lanes);
+    for (int64_t j = from; j < end; j++) {
+      const float* values = value_at(j) + first * lanes;
 #pragma GCC unroll 8
       for (int v = 0; v < count; v++) {
-        const Floats value = held(load(values + v * lanes));
+        const Floats value = in_register(load(values + v * lanes));
 #pragma GCC unroll 4
-        for (int h = 0; h < heads; h++) found[v * heads + h] += weights[h * piece + j] * value;
+        for (int h = 0; h < heads; h++) accumulators[v * heads + h] += weights[h * chunk + j] * value;
       }
     }
 #pragma GCC unroll 32
-    for (int i = 0; i < heads * count; i++) store(sums + i % heads * next + (first + i / heads) * lanes, found[i]);
+    for (int i = 0; i < heads * count; i++)
+      store(sums + i % heads * stride + (first + i / heads) * lanes, accumulators[i]);
   });
 }
 
-// Products of a piece become weights: e^(score - largest) from place `from` to `to`.
-inline Part weigh(int64_t from, int64_t to, float scale, float cap, float* found) {
-  const Ints places = numbered();
-  const auto here = [&](int64_t j) { return (places >= int32_t(from - j)) & (places < int32_t(to - j)); };
+// Partial softmax, in place: the scores of positions `from` to `end` become weights e^(score - max).
+inline Partial softmax(int64_t from, int64_t end, float scale, float score_cap, float* scores) {
+  const Ints lane = lane_indices();
+  const auto inside = [&](int64_t j) { return (lane >= int32_t(from - j)) & (lane < int32_t(end - j)); };
   const int64_t begin = from / lanes * lanes;
-  Floats most = all(-3e38f), total = {};
-  for (int64_t j = begin; j < to; j += lanes) {
-    Floats score = load(found + j) * scale;
-    if (cap) score = cap - 2 * cap / (1 + exponential(score * (2 / cap)));
-    most = chosen((score > most) & here(j), score, most);
-    store(found + j, score);
+  Floats maxima = broadcast(-3e38f), total = {};
+  for (int64_t j = begin; j < end; j += lanes) {
+    Floats score = load(scores + j) * scale;
+    if (score_cap) score = score_cap - 2 * score_cap / (1 + exponential(score * (2 / score_cap)));
+    maxima = blend((score > maxima) & inside(j), score, maxima);
+    store(scores + j, score);
   }
-  const float top = largest(most);
-  for (int64_t j = begin; j < to; j += lanes) {
-    const Floats one = chosen(here(j), exponential(load(found + j) - top), Floats{});
-    total += one;
-    store(found + j, one);
+  const float max = max_lane(maxima);
+  for (int64_t j = begin; j < end; j += lanes) {
+    const Floats weights = blend(inside(j), exponential(load(scores + j) - max), Floats{});
+    total += weights;
+    store(scores + j, weights);
   }
-  return {top, sum(total)};
+  return {max, sum(total)};
 }
 
-// The heads of a row some at a time: use(first, count as a constant).
+// Calls use(first head, count as a constant) for all heads, a few at a time.
 template <class Use>
-inline void some_heads(int64_t heads, Use use) {
-  const int64_t turns = (heads + heads_at_once - 1) / heads_at_once, size = (heads + turns - 1) / turns;
+inline void for_heads(int64_t heads, Use use) {
+  const int64_t steps = (heads + heads_at_once - 1) / heads_at_once, size = (heads + steps - 1) / steps;
   for (int64_t first = 0; first < heads; first += size) switch (std::min(size, heads - first)) {
       case 1: use(first, std::integral_constant<int, 1>()); break;
       case 2: use(first, std::integral_constant<int, 2>()); break;
@@ -146,74 +151,78 @@ inline void some_heads(int64_t heads, Use use) {
     }
 }
 
-// The keys of the tile of these places of a row's text, as if each column lay at its place.
-inline void gather(const Seen& seen, int64_t place, const float* keys, int64_t dim, float* out) {
-  std::copy_n(keys + place * dim, tile * dim, out);
-  for (int64_t one = std::max(place, seen.plain); one < std::min(place + tile, seen.end()); one++) {
-    const int64_t column = seen.column(one);
+// Gathers the keys of a tile of positions, as if their columns were in order.
+inline void gather_keys(const Visible& visible, int64_t position, const float* keys, int64_t dim, float* out) {
+  std::copy_n(keys + position * dim, key_tile * dim, out);
+  for (int64_t p = std::max(position, visible.in_order); p < std::min(position + key_tile, visible.end()); p++) {
+    const int64_t column = visible.column(p);
     const float* key = keys + offset(dim, true, column);
-    for (int64_t d = 0; d < dim; d++) out[d * tile + one - place] = key[d * tile];
+    for (int64_t d = 0; d < dim; d++) out[d * key_tile + p - position] = key[d * key_tile];
   }
 }
 
-// The products of all heads of a row with keys from place `from` to `end` of the piece that begins with place `begin`;
-// those before `plain` lie at their places. gathered: room for a tile.
-inline void scores(const Shared& shared, int64_t row, const Seen& seen, int64_t begin, int64_t from, int64_t end,
-                   int64_t plain, float* gathered, float* out) {
-  const float* queries = shared.queries + row * shared.next_row;
-  const auto all_heads = [&](const float* keys, int64_t place, int64_t columns) {
-    some_heads(shared.heads, [&](int64_t h, auto count) {
-      products<count>(queries + h * shared.dim, keys, shared.dim, columns, out + h * piece + place);
+// The scores of all heads of a row for positions `from` to `end` of the chunk that begins at position `begin`; the keys
+// before `in_order` are in order. gathered: room for a tile of keys.
+inline void compute_scores(const HeadGroup& gqa, int64_t row, const Visible& visible, int64_t begin, int64_t from,
+                           int64_t end, int64_t in_order, float* gathered, float* scores) {
+  const float* queries = gqa.queries + row * gqa.row_stride;
+  const auto all_heads = [&](const float* keys, int64_t at, int64_t columns) {
+    for_heads(gqa.heads, [&](int64_t h, auto count) {
+      multiply_keys<count>(queries + h * gqa.dim, keys, gqa.dim, columns, scores + h * chunk + at);
     });
   };
-  int64_t place = from / tile * tile;
-  const int64_t tiles = (plain < end ? plain : end + tile - 1) / tile * tile;  // up to here read where they are
-  if (place < tiles) all_heads(shared.keys + (begin + place) * shared.dim, place, tiles - place);
-  for (place = std::max(place, tiles); place < end; place += tile) {
-    gather(seen, begin + place, shared.keys, shared.dim, gathered);
-    all_heads(gathered, place, tile);
+  int64_t at = from / key_tile * key_tile;
+  const int64_t direct = (in_order < end ? in_order : end + key_tile - 1) / key_tile * key_tile;  // read in place
+  if (at < direct) all_heads(gqa.keys + (begin + at) * gqa.dim, at, direct - at);
+  for (at = std::max(at, direct); at < end; at += key_tile) {
+    gather_keys(visible, begin + at, gqa.keys, gqa.dim, gathered);
+    all_heads(gathered, at, key_tile);
   }
 }
 
-// The piece of this number of what each row sees; rows that see nothing of it are passed over. Keys, and then values,
-// serve all rows while they are in a near cache. room: [rows][heads][piece], [tile][dim].
-inline void attend(const Shared& shared, const Seen* seen, int64_t number, float* room, const Parts& to) {
-  const int64_t dim = shared.dim, heads = shared.heads, begin = number * piece, next = to.next_head * dim;
-  const auto each = [&](auto use) {  // rows, which of the piece's places they see, up to where these are plain
-    for (int64_t r = 0; r < shared.rows; r++) {
-      const auto within = [&](int64_t place) { return std::clamp<int64_t>(place - begin, 0, piece); };
-      const int64_t from = within(seen[r].lowest), end = within(seen[r].end());
-      if (from < end) use(r, from, end, std::clamp(within(seen[r].plain), from, end), room + r * heads * piece);
+// One chunk for all rows; rows that see nothing of it are skipped. First the keys and then the values serve all rows
+// while they are in the cache. scratch: [rows][heads][chunk] for scores, [key_tile][dim] for gathered keys.
+inline void attend(const HeadGroup& gqa, const Visible* visible, int64_t index, float* scratch,
+                   const PartialOutputs& to) {
+  const int64_t dim = gqa.dim, heads = gqa.heads, begin = index * chunk, stride = to.head_stride * dim;
+  const auto for_rows = [&](auto use) {  // use(row, from, end, in_order, scores), positions relative to the chunk
+    for (int64_t r = 0; r < gqa.rows; r++) {
+      const auto relative = [&](int64_t position) { return std::clamp<int64_t>(position - begin, 0, chunk); };
+      const int64_t from = relative(visible[r].first), end = relative(visible[r].end());
+      if (from < end)
+        use(r, from, end, std::clamp(relative(visible[r].in_order), from, end), scratch + r * heads * chunk);
     }
   };
-  each([&](int64_t r, int64_t from, int64_t end, int64_t plain, float* weights) {
-    scores(shared, r, seen[r], begin, from, end, plain, room + shared.rows * heads * piece, weights);
+  for_rows([&](int64_t r, int64_t from, int64_t end, int64_t in_order, float* scores) {
+    compute_scores(gqa, r, visible[r], begin, from, end, in_order, scratch + gqa.rows * heads * chunk, scores);
   });
-  each([&](int64_t r, int64_t from, int64_t end, int64_t, float* weights) {
+  for_rows([&](int64_t r, int64_t from, int64_t end, int64_t, float* scores) {
     for (int64_t h = 0; h < heads; h++)
-      to.parts[r * to.next_row + h * to.next_head] = weigh(from, end, shared.scale, shared.cap, weights + h * piece);
+      to.partials[r * to.row_stride + h * to.head_stride] =
+          softmax(from, end, gqa.scale, gqa.score_cap, scores + h * chunk);
   });
-  each([&](int64_t r, int64_t from, int64_t end, int64_t plain, float* weights) {
-    some_heads(heads, [&](int64_t h, auto count) {
-      const float* own = weights + h * piece;
-      float* sums = to.sums + r * to.next_row * dim + h * next;
-      for (int i = 0; i < count; i++) std::fill_n(sums + i * next, dim, 0.0f);
-      add_up<count>(own, from, plain, dim, sums, next, [&](int64_t j) { return shared.values + (begin + j) * dim; });
-      add_up<count>(own, plain, end, dim, sums, next,
-                    [&](int64_t j) { return shared.values + seen[r].column(begin + j) * dim; });
+  for_rows([&](int64_t r, int64_t from, int64_t end, int64_t in_order, float* weights) {
+    for_heads(heads, [&](int64_t h, auto count) {
+      const float* head_weights = weights + h * chunk;
+      float* sums = to.sums + r * to.row_stride * dim + h * stride;
+      for (int i = 0; i < count; i++) std::fill_n(sums + i * stride, dim, 0.0f);
+      add_values<count>(head_weights, from, in_order, dim, sums, stride,
+                        [&](int64_t j) { return gqa.values + (begin + j) * dim; });
+      add_values<count>(head_weights, in_order, end, dim, sums, stride,
+                        [&](int64_t j) { return gqa.values + visible[r].column(begin + j) * dim; });
     });
   });
 }
 
-// What the pieces of a head give together, [dim].
-inline void join(const Part* parts, const float* sums, int64_t pieces, int64_t dim, float* out) {
-  float top = parts[0].largest, total = 0;
-  for (int64_t i = 1; i < pieces; i++) top = std::max(top, parts[i].largest);
+// Combines the partial results of a head's chunks, [dim].
+inline void combine(const Partial* partials, const float* sums, int64_t chunks, int64_t dim, float* out) {
+  float max = partials[0].max, total = 0;
+  for (int64_t i = 1; i < chunks; i++) max = std::max(max, partials[i].max);
   for (int64_t d = 0; d < dim; d++) out[d] = 0;
-  for (int64_t i = 0; i < pieces; i++) {
-    const float share = exponential(all(parts[i].largest - top))[0];
-    total += parts[i].total * share;
-    for (int64_t d = 0; d < dim; d++) out[d] += sums[i * dim + d] * share;
+  for (int64_t i = 0; i < chunks; i++) {
+    const float rescale = exponential(broadcast(partials[i].max - max))[0];
+    total += partials[i].total * rescale;
+    for (int64_t d = 0; d < dim; d++) out[d] += sums[i * dim + d] * rescale;
   }
   for (int64_t d = 0; d < dim; d++) out[d] /= total;
 }

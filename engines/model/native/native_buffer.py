@@ -9,8 +9,8 @@ from engines.model.native import native_code
 
 
 class NativeBuffer(KVBuffer):
-    """The buffer in the layout that native code reads fastest: of each head, the keys of 16 rows at a time [dim, 16],
-    and values [rows, dim] (attention.h)."""
+    """The buffer in the layout that native code reads fastest: for each head, keys in tiles of 16 rows [dim, 16], and
+    values [rows, dim] (attention.h)."""
 
     @staticmethod
     def _move(store: torch.Tensor, rows: list[int], start: int) -> None:

@@ -27,8 +27,8 @@ _COUNT = ctypes.c_int64
 
 
 class _Filled(ctypes.Structure):
-    """A struct that is filled by name. For a pointer stands what it points to, a tensor, an array or a struct, which
-    must live as long; what is not named is 0."""
+    """A struct that is filled by name. A pointer is given as the object that it points to, a tensor, an array or a
+    struct, which must live as long; fields that are not given are 0."""
 
     def __init__(self, **fields: Any) -> None:
         kinds = dict(self._fields_)
@@ -43,10 +43,10 @@ def _place(thing: Any) -> int | None:
 
 
 class NativeWeight(_Filled):
-    """``Weight`` of whole.h."""
+    """``Weight`` of integer_products.h."""
 
-    _fields_ = [("blocks", _ANY), ("bias", _ANY), ("inputs", _COUNT), ("outputs", _COUNT), ("stored", _COUNT),
-                ("rounds", _COUNT), ("next", _ANY)]
+    _fields_ = [("panels", _ANY), ("bias", _ANY), ("inputs", _COUNT), ("outputs", _COUNT), ("type", _COUNT),
+                ("int8", _COUNT), ("next", _ANY)]
 
 
 class NativeLayer(_Filled):
@@ -54,27 +54,27 @@ class NativeLayer(_Filled):
 
     _fields_ = [*((name, NativeWeight) for name in ("qkv", "output", "gate_up", "down")),
                 *((name, _ANY) for name in ("norm", "mlp_norm", "head_norms", "after_norm", "after_mlp_norm")),
-                *((name, _COUNT) for name in ("joint", "rotated", "kind", "table"))]
+                *((name, _COUNT) for name in ("joint_norm", "rope", "mask_kind", "rope_table"))]
 
 
 class NativeModel(_Filled):
     """``Model`` of forward.cpp."""
 
-    _fields_ = [*((name, _ANY) for name in ("layers", "head", "table", "embedding", "norm")),
+    _fields_ = [*((name, _ANY) for name in ("layers", "head", "embedding_weight", "embedding", "norm")),
                 *((name, _COUNT) for name in (
-                    "count", "width", "mlp", "heads", "kv_heads", "dim", "turned", "tables", "gelu")),
+                    "layer_count", "width", "mlp", "heads", "kv_heads", "dim", "rope_dim", "rope_tables", "gelu")),
                 *((name, ctypes.c_double) for name in ("eps", "score_scale", "embedding_scale", "residual_scale",
                                                        "logit_scale", "score_cap", "logit_cap")),
-                *((name, _ANY) for name in ("entry", "embedding_norm", "feature_norm")), ("normed_residual", _COUNT)]
+                *((name, _ANY) for name in ("fc", "embedding_norm", "feature_norm")), ("normed_residual", _COUNT)]
 
 
 class NativeRows(_Filled):
     """``Rows`` of forward.cpp."""
 
-    _fields_ = [("count", _COUNT), ("first", _COUNT),
-                *((name, _ANY) for name in ("tokens", "positions", "cos", "sin", "stream", "last", "logits")),
-                ("first_last", _COUNT), ("first_logits", _COUNT), ("cache", _ANY), ("capacity", _COUNT),
-                ("masks", _ANY), ("kinds", _COUNT), ("skipped", _ANY), ("features", _ANY), ("watched", _ANY)]
+    _fields_ = [("count", _COUNT), ("first_column", _COUNT),
+                *((name, _ANY) for name in ("tokens", "positions", "cos", "sin", "stream", "hidden", "logits")),
+                ("first_hidden", _COUNT), ("first_logits", _COUNT), ("cache", _ANY), ("capacity", _COUNT),
+                ("masks", _ANY), ("mask_kinds", _COUNT), ("skipped", _ANY), ("features", _ANY), ("watched", _ANY)]
 
 
 def library(progress: Callable[[], None] = lambda: None) -> ctypes.CDLL:
@@ -162,11 +162,11 @@ def _opened(file: Path) -> ctypes.CDLL:
     code.native_unpack.argtypes = [_ANY, _ANY, _COUNT]
     code.native_rows.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_size.argtypes, code.native_size.restype = [_ANY], _COUNT
-    code.native_reorder.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
+    code.native_repack.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_forward.argtypes = [_ANY, _ANY, _COUNT]
     code.native_move.argtypes = [_ANY, *[_COUNT] * 4, _ANY, *[_COUNT] * 2]
     code.native_summaries.argtypes = [_ANY, _COUNT, _COUNT, _ANY, _COUNT, *[_ANY] * 4]
-    for name in ("product", "unpack", "rows", "reorder", "forward", "move", "summaries"):
+    for name in ("product", "unpack", "rows", "repack", "forward", "move", "summaries"):
         getattr(code, f"native_{name}").restype = None
     code.lookup_longest.argtypes, code.lookup_longest.restype = [_ANY, _ANY, _COUNT, _COUNT, _ANY], _COUNT
     code.lookup_rows.argtypes, code.lookup_rows.restype = [_ANY, *[_COUNT] * 5, _ANY, _ANY], None

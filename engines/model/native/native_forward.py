@@ -17,7 +17,7 @@ from engines.model.native import native_code
 from engines.model.native.native_buffer import NativeBuffer
 from engines.model.native.native_linear import NativeEmbedding, NativeLinear, rows_of
 
-LANES = 16  # numbers of a vector
+LANES = 16  # at most, of a vector
 
 
 class NativeForward(LeanForward):
@@ -38,14 +38,14 @@ class NativeForward(LeanForward):
         layers = [self._native(layer) for layer in self.layers]
         self._layers = (native_code.NativeLayer * len(layers))(*layers)
         self._head = model.lm_head.native
-        table, factor = rows_of(model.get_input_embeddings())
+        rows, factor = rows_of(model.get_input_embeddings())
         self._grow(1)
         self._room = self.like.new_empty(0)
         score_cap, logit_cap = hf.caps(model.config)
         self._model = native_code.NativeModel(
-            layers=self._layers, head=self._head, **table, norm=self.final_norm, count=len(layers), width=self.width,
-            mlp=self.layers[0].linears[3].in_features, heads=self.heads, kv_heads=self.kv_heads, dim=self.head_dim,
-            turned=self._cos.shape[-1] // len(self.tables), tables=len(self.tables),
+            layers=self._layers, head=self._head, **rows, norm=self.final_norm, layer_count=len(layers),
+            width=self.width, mlp=self.layers[0].linears[3].in_features, heads=self.heads, kv_heads=self.kv_heads,
+            dim=self.head_dim, rope_dim=self._cos.shape[-1] // len(self.tables), rope_tables=len(self.tables),
             gelu=self.activation is not F.silu, eps=self.eps, score_scale=self.scale, score_cap=score_cap,
             embedding_scale=factor * self.embedding_scale, residual_scale=self.residual_scale,
             logit_scale=self.logit_scale, logit_cap=logit_cap,
@@ -72,8 +72,8 @@ class NativeForward(LeanForward):
         linears = dict(zip(("qkv", "output", "gate_up", "down"), (linear.native for linear in layer.linears)))
         return native_code.NativeLayer(
             **linears, norm=layer.norm, mlp_norm=layer.mlp_norm, head_norms=layer.head_norms,
-            after_norm=layer.after_norm, after_mlp_norm=layer.after_mlp_norm, joint=layer.joint, rotated=layer.rope,
-            kind=self._kinds.index(layer.kind), table=layer.table)
+            after_norm=layer.after_norm, after_mlp_norm=layer.after_mlp_norm, joint_norm=layer.joint, rope=layer.rope,
+            mask_kind=self._kinds.index(layer.kind), rope_table=layer.table)
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int], mask: Mask, cache: KVBuffer, last_only: bool
@@ -82,25 +82,25 @@ class NativeForward(LeanForward):
             raise IndexError("a token is beyond the vocabulary")
         count, observer = len(tokens), self._observer
         first_logits = count - 1 if last_only else 0
-        first_last = 0 if observer is not None and observer.every_row else first_logits
+        first_hidden = 0 if observer is not None and observer.every_row else first_logits
         if max(positions) >= len(self._cos):
             self._grow(max(positions) + 1)
-        stream, last = self._streams(count)
+        stream, hidden = self._streams(count)
         if observer is not None:
-            last = self.like.new_empty(count - first_last, self.width)
+            hidden = self.like.new_empty(count - first_hidden, self.width)
         logits = self.like.new_empty(count - first_logits, self.outputs)
         states = self._watched(count)
         watched = (ctypes.c_void_p * (2 * len(self.layers) + 1))() if states else None
         for place, stream_there in states.items():
             watched[place] = stream_there.data_ptr()
         native_code.forward(
-            self._model, tokens, positions, first=cache.offset, cos=self._cos, sin=self._sin, stream=stream, last=last,
-            logits=logits, first_last=first_last, first_logits=first_logits,
+            self._model, tokens, positions, first_column=cache.offset, cos=self._cos, sin=self._sin, stream=stream,
+            hidden=hidden, logits=logits, first_hidden=first_hidden, first_logits=first_logits,
             cache=cache.store(self.kv_heads, self.head_dim, self.like), capacity=cache.capacity,
-            masks=self._masks(mask), kinds=len(self._kinds), skipped=self._skipped(), watched=watched)
+            masks=self._masks(mask), mask_kinds=len(self._kinds), skipped=self._skipped(), watched=watched)
         self._tell(states)
         if observer is not None:
-            observer.see_last(last)
+            observer.see_last(hidden)
         return logits
 
     def _streams(self, count: int) -> tuple[int, int]:

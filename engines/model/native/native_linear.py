@@ -1,4 +1,4 @@
-"""Linear layers for native code: weights in blocks, as they are stored (``products.h``)."""
+"""Linear layers for native code: weights in panels of 32 outputs, quantised as in the file (``quants.h``)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from engines.libraries.hf import PreTrainedModel
 from engines.model.fused_layers import is_unread
 from engines.model.native.native_code import NativeWeight, library
 
-BLOCK = 32  # outputs that lie together
-GROUP = 32  # inputs whose weights share a scale
+PANEL = 32  # outputs that are interleaved
+GROUP = 32  # inputs that are unpacked together; a block of the types without super-blocks
 _KINDS = ("float32", "bfloat16", "float16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
-          "Q6_K", "IQ4_NL", "IQ4_XS", "3-bit")  # as stored.h numbers them
-_WIDER = {"Q3_K": 4, "Q4_K": 4, "Q5_K": 4, "IQ4_XS": 2}  # bytes for 256 inputs of an output, beyond those in a file
-_NARROW = "3-bit"  # the type of what is narrowed
+          "Q6_K", "IQ4_NL", "IQ4_XS", "3-bit")  # WeightType of quants.h
+_WIDER = {"Q3_K": 4, "Q4_K": 4, "Q5_K": 4, "IQ4_XS": 2}  # more bytes for a super-block of an output than in a file
+_NARROW = "3-bit"  # the type of narrowed weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class StoredRows:
 
 
 def stored_bytes(rows: StoredRows) -> int:
-    """Bytes that a weight takes in memory: small scales are bytes there, which some types pack into fewer bits."""
+    """Bytes that a weight takes in memory. Sub-scales become bytes; files of some types pack them into fewer bits."""
     size = rows.content.nbytes + _WIDER.get(rows.kind, 0) * rows.outputs * rows.inputs // 256
-    return size // rows.outputs * (-(-rows.outputs // BLOCK) * BLOCK)
+    return size // rows.outputs * (-(-rows.outputs // PANEL) * PANEL)
 
 
 class NativeLinear(nn.Module):
@@ -77,14 +77,14 @@ class NativeLinear(nn.Module):
         if stored:
             kinds = [_NARROW if narrow else part.kind for part in stored]
             self.words = " and ".join(dict.fromkeys(kinds))
-            self._natives, self._blocks = zip(*(self._reordered(*part, place) for part in zip(stored, kinds)))
+            self._natives, self._panels = zip(*(self._repacked(*part, place) for part in zip(stored, kinds)))
         else:
             numbers = _narrowest(linear.weight.detach())
             self.words = str(numbers.dtype).removeprefix("torch.")
-            blocks = _blocks(F.pad(numbers, (0, -self.in_features % GROUP))).view(torch.uint8).numpy()
-            self._blocks = (blocks,)
-            self._natives = (NativeWeight(blocks=blocks.ctypes.data, inputs=blocks.shape[1], outputs=self.out_features,
-                                          stored=_KINDS.index(self.words)),)
+            panels = _panels(F.pad(numbers, (0, -self.in_features % GROUP))).view(torch.uint8).numpy()
+            self._panels = (panels,)
+            self._natives = (NativeWeight(panels=panels.ctypes.data, inputs=panels.shape[1], outputs=self.out_features,
+                                          type=_KINDS.index(self.words)),)
         start = 0
         for native in self._natives:
             native.bias = None if self.bias is None else self.bias.data_ptr() + 4 * start
@@ -93,24 +93,24 @@ class NativeLinear(nn.Module):
             native.next = ctypes.addressof(following)
         self.native = self._natives[0]
 
-    def _reordered(self, part: StoredRows, kind: str, place: Place) -> tuple[NativeWeight, np.ndarray]:
-        """A part of the weight, of this type from now on, and the memory that holds it."""
-        native = NativeWeight(inputs=part.inputs, outputs=part.outputs, stored=_KINDS.index(kind), rounds=self.rounds)
+    def _repacked(self, part: StoredRows, kind: str, place: Place) -> tuple[NativeWeight, np.ndarray]:
+        """A part of the weight, repacked to this type, and the memory that holds it."""
+        native = NativeWeight(inputs=part.inputs, outputs=part.outputs, type=_KINDS.index(kind), int8=self.rounds)
 
         def fill(memory: np.ndarray) -> None:
-            native.blocks = memory.ctypes.data
+            native.panels = memory.ctypes.data
             order = None if part.order is None else part.order.ctypes.data
-            library().native_reorder(ctypes.byref(native), _KINDS.index(part.kind), part.content.ctypes.data, order,
+            library().native_repack(ctypes.byref(native), _KINDS.index(part.kind), part.content.ctypes.data, order,
                                      torch.get_num_threads())
 
-        blocks = place(library().native_size(ctypes.byref(native)), fill)
-        native.blocks = blocks.ctypes.data
-        return native, blocks
+        panels = place(library().native_size(ctypes.byref(native)), fill)
+        native.panels = panels.ctypes.data
+        return native, panels
 
     @property
     def nbytes(self) -> int:
         """Bytes of the weight in memory."""
-        return sum(blocks.nbytes for blocks in self._blocks)
+        return sum(panels.nbytes for panels in self._panels)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -132,14 +132,14 @@ class NativeLinear(nn.Module):
     def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
         """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]."""
         rows, own, found = x.reshape(-1, self.in_features).contiguous(), 0, []
-        for native, blocks in zip(self._natives, self._blocks):
+        for native, panels in zip(self._natives, self._panels):
             low, high = max(start - own, 0), min(end - own, native.outputs)
             if low < high:
-                first = low // BLOCK * BLOCK
-                at = native.blocks + first * blocks.nbytes // (-(-native.outputs // BLOCK) * BLOCK)
+                first = low // PANEL * PANEL
+                at = native.panels + first * panels.nbytes // (-(-native.outputs // PANEL) * PANEL)
                 bias = None if native.bias is None else native.bias + 4 * first
-                some = NativeWeight(blocks=at, bias=bias, inputs=native.inputs, outputs=high - first,
-                                    stored=native.stored, rounds=native.rounds)
+                some = NativeWeight(panels=at, bias=bias, inputs=native.inputs, outputs=high - first,
+                                    type=native.type, int8=native.int8)
                 found.append(self._product(rows, some, high - first)[:, low - first :])
             own += native.outputs
         return torch.cat(found, 1).view(*x.shape[:-1], end - start)
@@ -190,7 +190,7 @@ def rows_of(embedding: nn.Module) -> tuple[dict[str, NativeWeight | torch.Tensor
     """Where native code looks rows of an embedding up, as fields of ``NativeModel``, and by what they are
     multiplied."""
     if isinstance(embedding, NativeEmbedding):
-        return {"table": embedding.linear.native}, embedding.scale
+        return {"embedding_weight": embedding.linear.native}, embedding.scale
     return {"embedding": embedding.weight}, hf.embedding_scale(embedding)
 
 
@@ -239,9 +239,9 @@ def _holds(dtype: torch.dtype, numbers: torch.Tensor) -> bool:
     return torch.equal(numbers.to(dtype).float(), numbers)
 
 
-def _blocks(numbers: torch.Tensor) -> torch.Tensor:
-    """Numbers [out, in] as [blocks, in, 32]; zeros after the last row."""
-    missing = -len(numbers) % BLOCK
+def _panels(numbers: torch.Tensor) -> torch.Tensor:
+    """Numbers [out, in] as [panels, in, 32], padded with rows of zeros."""
+    missing = -len(numbers) % PANEL
     if missing:
         numbers = torch.cat([numbers, numbers.new_zeros(missing, numbers.shape[1])])
-    return numbers.view(-1, BLOCK, numbers.shape[1]).transpose(1, 2).contiguous()
+    return numbers.view(-1, PANEL, numbers.shape[1]).transpose(1, 2).contiguous()

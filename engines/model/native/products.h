@@ -1,51 +1,51 @@
-// Products of rows with weights in blocks of 32 outputs. What is stored becomes float32 numbers, a part of a block at a
-// time in the nearest cache, and is multiplied as such; or inputs are rounded (``whole.h``). A sum of a row and an output
-// is made in one order, however many rows there are.
+// Products of rows with weights in panels of 32 outputs. Either weights are unpacked to float32, a part of a panel at a
+// time in the L1 cache, or activations are quantised (``integer_products.h``). Each output of a row is summed in the
+// same order, independently of the number of rows.
 #pragma once
 
 #include <algorithm>
 #include <vector>
 
-#include "whole.h"
+#include "integer_products.h"
 
-constexpr int few_rows = registers / 4;        // whose sums stay in registers
-constexpr int64_t part = 64;                    // inputs of a block whose numbers stay in the nearest cache
+constexpr int float_tile_rows = registers / 4;  // rows whose accumulators stay in registers
+constexpr int64_t part_inputs = 64;            // inputs of a panel whose unpacked weights stay in the L1 cache
 
-// Numbers of a weight that become float32 together, [inputs][32 outputs]: those of whole groups in a block.
-template <Stored stored>
-void unpack_part(const Weight& w, int64_t number, int64_t input, int64_t inputs, float* out) {
-  const uint8_t* from = w.blocks + number * block_size(w);
-  const auto put = [&](int64_t i, int vector, Floats numbers) { store(out + i * block + vector * lanes, numbers); };
-  if constexpr (!whole_numbers(stored)) {
+// Unpacks whole groups of a panel to float32 [inputs][32 outputs].
+template <WeightType type>
+void unpack_part(const Weight& w, int64_t index, int64_t input, int64_t inputs, float* out) {
+  const uint8_t* from = w.panels + index * panel_bytes(w);
+  const auto put = [&](int64_t i, int vector, Floats values) { store(out + i * panel + vector * lanes, values); };
+  if constexpr (!is_quantised(type)) {
     for (int64_t i = 0; i < inputs; i++)
       for (int vector = 0; vector < vectors; vector++) {
-        const uint8_t* at = from + ((input + i) * block + vector * lanes) * number_size(stored);
-        put(i, vector, stored == bfloat16 ? upper_halves(at) : stored == float16 ? halves(at) : load<Floats>(at));
+        const uint8_t* at = from + ((input + i) * panel + vector * lanes) * float_bytes(type);
+        put(i, vector, type == bfloat16 ? load_bfloat16(at) : type == float16 ? load_float16(at) : load<Floats>(at));
       }
   } else {
-    constexpr Form f = form(stored);
-    constexpr int each = f.each ? f.each : group;
+    constexpr Layout l = layout_of(type);
+    constexpr int sub_block = l.sub_block ? l.sub_block : group;
     for (int64_t i = 0; i < inputs; i += group) {
-      const uint8_t* span = from + (input + i) / f.span * span_size(stored);
-      const int in_span = (input + i) % f.span;
-      fetch(span + in_span * (span_size(stored) / f.span), group * (span_size(stored) / f.span));
+      const uint8_t* block = from + (input + i) / l.block * block_bytes(type);
+      const int in_block = (input + i) % l.block;
+      prefetch_after(block + in_block * (block_bytes(type) / l.block), group * (block_bytes(type) / l.block));
 #pragma GCC unroll 1
       for (int vector = 0; vector < vectors; vector++) {
-        const Scales<stored> scales(span, vector);
-        const Numbers<stored> numbers(span, vector);
-        by_place<stored>(in_span / group, [&](auto place) {
-          Floats factor, added;
+        const Scales<type> scales(block, vector);
+        const Quants<type> quants(block, vector);
+        with_constant_group<type>(in_block / group, [&](auto g) {
+          Floats multiplier, addend;
 #pragma GCC unroll 8
           for (int v = 0; v < 8; v++) {
-            if (4 * v % each == 0) {
-              const int small = f.each ? (in_span + 4 * v) / each : 0;
-              factor = scales.factor(small), added = scales.added(small, factor);
+            if (4 * v % sub_block == 0) {
+              const int sub = l.sub_block ? (in_block + 4 * v) / sub_block : 0;
+              multiplier = scales.multiplier(sub), addend = scales.addend(sub, multiplier);
             }
-            const Ints four = numbers.at(place, v);
-            put(i + 4 * v, vector, fused(of_byte<0>(four), factor, added));
-            put(i + 4 * v + 1, vector, fused(of_byte<1>(four), factor, added));
-            put(i + 4 * v + 2, vector, fused(of_byte<2>(four), factor, added));
-            put(i + 4 * v + 3, vector, fused(of_byte<3>(four), factor, added));
+            const Ints word = quants.at(g, v);
+            put(i + 4 * v, vector, multiply_add(byte_to_floats<0>(word), multiplier, addend));
+            put(i + 4 * v + 1, vector, multiply_add(byte_to_floats<1>(word), multiplier, addend));
+            put(i + 4 * v + 2, vector, multiply_add(byte_to_floats<2>(word), multiplier, addend));
+            put(i + 4 * v + 3, vector, multiply_add(byte_to_floats<3>(word), multiplier, addend));
           }
         });
       }
@@ -53,185 +53,190 @@ void unpack_part(const Weight& w, int64_t number, int64_t input, int64_t inputs,
   }
 }
 
-inline void unpack_part(const Weight& w, int64_t number, int64_t input, int64_t inputs, float* out) {
-  switch (w.stored) {
-    case float32: return unpack_part<float32>(w, number, input, inputs, out);
-    case bfloat16: return unpack_part<bfloat16>(w, number, input, inputs, out);
-    case float16: return unpack_part<float16>(w, number, input, inputs, out);
-    default: by_whole_kind(w.stored, [&](auto kind) { unpack_part<kind>(w, number, input, inputs, out); });
+inline void unpack_part(const Weight& w, int64_t index, int64_t input, int64_t inputs, float* out) {
+  switch (w.type) {
+    case float32: return unpack_part<float32>(w, index, input, inputs, out);
+    case bfloat16: return unpack_part<bfloat16>(w, index, input, inputs, out);
+    case float16: return unpack_part<float16>(w, index, input, inputs, out);
+    default: dispatch_quantised(w.type, [&](auto type) { unpack_part<type>(w, index, input, inputs, out); });
   }
 }
 
-// Sums stay in registers only where the loops over them are gone.
-#define OF(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < count; i++)
+// These loops are unrolled, or the accumulators would not stay in registers.
+#define UNROLLED(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < count; i++)
 
-// R rows of x, `next` after each other, times the numbers of N blocks, [inputs][32] each, `apart` from each other, added
-// to totals [N][R][32]. `ahead`: how far on what will be read soon is asked for.
+// Multiplies R rows of x, `x_stride` apart, by N panels of float32 weights [inputs][32], `panel_stride` apart, and adds
+// the products to the accumulators [N][R][32]. Prefetches the weights `ahead` floats further on.
 template <int R, int N>
-void add_tile(const float* numbers, int64_t apart, int64_t inputs, const float* x, int64_t next, float* totals,
-              int64_t ahead) {
-  constexpr int at_once = lanes == 16 ? 2 : 1;
-  for (int at = 0; at < block; at += at_once * lanes) {
-    Floats total[R][N][at_once];
-    const auto place = [&](int r, int n, int b) { return totals + (n * R + r) * block + at + b * lanes; };
-    OF(r, R)
-      OF(n, N)
-        OF(b, at_once) total[r][n][b] = load(place(r, n, b));
+void multiply_tile(const float* weights, int64_t panel_stride, int64_t inputs, const float* x, int64_t x_stride,
+                   float* accumulators, int64_t ahead) {
+  constexpr int tile_vectors = lanes == 16 ? 2 : 1;
+  for (int at = 0; at < panel; at += tile_vectors * lanes) {
+    Floats total[R][N][tile_vectors];
+    const auto address = [&](int r, int n, int v) { return accumulators + (n * R + r) * panel + at + v * lanes; };
+    UNROLLED(r, R)
+      UNROLLED(n, N)
+        UNROLLED(v, tile_vectors) total[r][n][v] = load(address(r, n, v));
     for (int64_t k = 0; k < inputs; k++) {
-      Floats weight[N][at_once];
-      OF(n, N)
-        OF(b, at_once) {
-          const float* from = numbers + n * apart + k * block + at + b * lanes;
-          weight[n][b] = load(from);
+      Floats weight[N][tile_vectors];
+      UNROLLED(n, N)
+        UNROLLED(v, tile_vectors) {
+          const float* from = weights + n * panel_stride + k * panel + at + v * lanes;
+          weight[n][v] = load(from);
           __builtin_prefetch(from + ahead, 0, 2);
         }
-      OF(r, R)
-        OF(n, N)
-          OF(b, at_once) total[r][n][b] = fused(weight[n][b], all(x[r * next + k]), total[r][n][b]);
+      UNROLLED(r, R)
+        UNROLLED(n, N)
+          UNROLLED(v, tile_vectors)
+            total[r][n][v] = multiply_add(weight[n][v], broadcast(x[r * x_stride + k]), total[r][n][v]);
     }
-    OF(r, R)
-      OF(n, N)
-        OF(b, at_once) store(place(r, n, b), total[r][n][b]);
+    UNROLLED(r, R)
+      UNROLLED(n, N)
+        UNROLLED(v, tile_vectors) store(address(r, n, v), total[r][n][v]);
   }
 }
 
-#undef OF
+#undef UNROLLED
 
-// Calls use(R) for a number of rows that there is code for, up to `most`, as a constant.
-template <int most, class Use>
-inline void of_rows(int64_t count, Use use) {
-  if constexpr (most > 1)
-    if (count < most) return of_rows<most - 1>(count, use);
-  use(std::integral_constant<int, most>());
+// Calls use(R) with a number of rows up to `max` as a constant.
+template <int max, class Use>
+inline void with_constant_rows(int64_t rows, Use use) {
+  if constexpr (max > 1)
+    if (rows < max) return with_constant_rows<max - 1>(rows, use);
+  use(std::integral_constant<int, max>());
 }
 
-// Calls use(row, rows) for as few tiles of about as many rows.
+// Calls use(first row, rows) for as few tiles as possible, of about equally many rows.
 template <class Use>
-inline void each_tile(int64_t count, Use use) {
-  const int64_t tiles = (count + few_rows - 1) / few_rows;
+inline void for_row_tiles(int64_t count, Use use) {
+  const int64_t tiles = (count + float_tile_rows - 1) / float_tile_rows;
   for (int64_t i = 0; i < tiles; i++) use(count * i / tiles, count * (i + 1) / tiles - count * i / tiles);
 }
 
-// The outputs of N blocks from number `from` on of x [count][in].
+// The outputs of N panels, from this index on, for x [count][in].
 template <int N>
-void blocks_product(int64_t count, const Weight& w, const float* x, int64_t from, float* totals, const Result& to) {
-  alignas(64) float unpacked[N * part * block];
-  std::fill_n(totals, N * count * block, 0.0f);
-  const bool numbers = w.stored == float32;  // a block of these stays in the cache as it is
-  const int64_t most = numbers ? w.in : part;
-  for (int64_t input = 0; input < w.in; input += most) {
-    const int64_t inputs = std::min(most, w.in - input), apart = most * block;
-    const float* read = unpacked;
-    if (numbers) read = (const float*)w.blocks + (from * w.in + input) * block;
-    else for (int n = 0; n < N; n++) unpack_part(w, from + n, input, inputs, unpacked + n * apart);
-    each_tile(count, [&](int64_t row, int64_t rows) {
-      of_rows<N == 1 ? few_rows : 4>(rows, [&](auto R) {
-        add_tile<R, N>(read, apart, inputs, x + row * w.in + input, w.in, totals + row * N * block,
-                       numbers && row == 0 ? 4 << 10 : 0);
+void multiply_panels(int64_t count, const Weight& w, const float* x, int64_t index, float* accumulators,
+                     const Output& to) {
+  alignas(64) float unpacked[N * part_inputs * panel];
+  std::fill_n(accumulators, N * count * panel, 0.0f);
+  const bool in_place = w.type == float32;  // read where they are: a panel stays in the cache
+  const int64_t step = in_place ? w.in : part_inputs;
+  for (int64_t input = 0; input < w.in; input += step) {
+    const int64_t inputs = std::min(step, w.in - input), panel_stride = step * panel;
+    const float* weights = unpacked;
+    if (in_place) weights = (const float*)w.panels + (index * w.in + input) * panel;
+    else for (int n = 0; n < N; n++) unpack_part(w, index + n, input, inputs, unpacked + n * panel_stride);
+    for_row_tiles(count, [&](int64_t row, int64_t rows) {
+      with_constant_rows<N == 1 ? float_tile_rows : 4>(rows, [&](auto R) {
+        multiply_tile<R, N>(weights, panel_stride, inputs, x + row * w.in + input, w.in,
+                            accumulators + row * N * panel, in_place && row == 0 ? 4 << 10 : 0);
       });
     });
   }
-  each_tile(count, [&](int64_t first, int64_t rows) {
+  for_row_tiles(count, [&](int64_t first, int64_t rows) {
     for (int64_t row = first; row < first + rows; row++)
       for (int n = 0; n < N; n++)
-        for (int at = 0; at < block; at += lanes)
-          put(w, to, row, (from + n) * block + at, load(totals + (first * N + n * rows + row - first) * block + at));
+        for (int at = 0; at < panel; at += lanes)
+          store_outputs(w, to, row, (index + n) * panel + at,
+                        load(accumulators + (first * N + n * rows + row - first) * panel + at));
   });
 }
 
-// The outputs of blocks `from` up to `end` of x [count][in].
-inline void float_product(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Result& to) {
-  std::vector<float> totals(2 * count * block);
-  if (count <= 4)  // more sums that do not wait for each other
-    for (; from + 2 <= end; from += 2) blocks_product<2>(count, w, x, from, totals.data(), to);
-  for (; from < end; from++) blocks_product<1>(count, w, x, from, totals.data(), to);
+// The outputs of panels `from` to `end` for x [count][in].
+inline void float_product(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Output& to) {
+  std::vector<float> accumulators(2 * count * panel);
+  if (count <= 4)  // two panels at once give more accumulators that do not depend on each other
+    for (; from + 2 <= end; from += 2) multiply_panels<2>(count, w, x, from, accumulators.data(), to);
+  for (; from < end; from++) multiply_panels<1>(count, w, x, from, accumulators.data(), to);
 }
 
-// Rows of a product: x [count][in], and the same rounded to 8 bits where a part of the weight takes them so.
-struct Inputs {
-  const float* x;
-  const RoundedRows& rounded;
+// The inputs of a product: rows [count][in], and the same rows quantised for the parts of the weight that need that.
+struct Activations {
+  const float* floats;
+  const QuantisedRows& quantised;
 };
 
-inline void product(int64_t count, const Weight& w, const Inputs& inputs, int64_t from, int64_t end, Result to) {
-  const int64_t own = own_blocks(w);
+inline void product(int64_t count, const Weight& w, const Activations& x, int64_t from, int64_t end, Output to) {
+  const int64_t own = own_panels(w);
   if (const int64_t last = std::min(end, own); from < last) {
-    if (w.rounds) rounded_product(count, w, inputs.rounded, from, last, to);
-    else float_product(count, w, inputs.x, from, last, to);
+    if (w.int8) integer_product(count, w, x.quantised, from, last, to);
+    else float_product(count, w, x.floats, from, last, to);
   }
-  if (w.next) product(count, *w.next, inputs, std::max<int64_t>(from - own, 0), end - own, {to.y + w.out, to.stride, to.added});
+  if (w.next)
+    product(count, *w.next, x, std::max<int64_t>(from - own, 0), end - own, {to.y + w.out, to.stride, to.accumulate});
 }
 
-// A block of a weight as float32 [out][in].
-inline void unpack(const Weight& w, int64_t number, float* out) {
-  float numbers[group * block];
+// Unpacks a panel of a weight to float32 [out][in].
+inline void unpack_panel(const Weight& w, int64_t index, float* out) {
+  float weights[group * panel];
   for (int64_t input = 0; input < w.in; input += group) {
-    unpack_part(w, number, input, group, numbers);
-    for (int64_t i = 0; i < block && number * block + i < w.out; i++)
-      for (int64_t k = 0; k < group; k++) out[(number * block + i) * w.in + input + k] = numbers[k * block + i];
+    unpack_part(w, index, input, group, weights);
+    for (int64_t i = 0; i < panel && index * panel + i < w.out; i++)
+      for (int64_t k = 0; k < group; k++) out[(index * panel + i) * w.in + input + k] = weights[k * panel + i];
   }
 }
 
-// The nearest of 0 to 7 to numbers divided by a scale, and four.
-inline Floats in_three_bits(Floats x, Floats one_over) {
-  const Floats most = all(7), found = fused(x, one_over, all(4));
-  return chosen(found > 0.0f, chosen(found < most, found, most), all(0)) + 12582912.0f - 12582912.0f;
+// Quants of 3 bits, 0 to 7 with an offset of 4, as floats.
+inline Floats three_bit_quants(Floats x, Floats inverse_scale) {
+  const Floats max = broadcast(7), quants = multiply_add(x, inverse_scale, broadcast(4));
+  return blend(quants > 0.0f, blend(quants < max, quants, max), broadcast(0)) + 12582912.0f - 12582912.0f;
 }
 
-// A block of a weight in 3 bits, as rows [32][in / 32] of ``three_bits``. The number furthest from zero becomes -4 times
-// the scale, or a little less, whichever of some scales leaves the smallest squared error.
-inline void narrow_block(const Weight& w, int64_t number, uint8_t* out) {
-  constexpr int64_t size = form(three_bits).file_size;
-  alignas(64) float numbers[group * block], scale[block];
-  alignas(64) int32_t found[group * block];
+// Requantises a panel to rows [32][in / 32] of ``three_bits``. The weight of the largest magnitude becomes -4 times the
+// scale, or a little less: of several such scales, the one with the smallest squared error is chosen.
+inline void requantise_panel(const Weight& w, int64_t index, uint8_t* out) {
+  constexpr int64_t size = layout_of(three_bits).file_bytes;
+  alignas(64) float weights[group * panel], scales[panel];
+  alignas(64) int32_t quants[group * panel];
   for (int64_t input = 0; input < w.in; input += group) {
-    unpack_part(w, number, input, group, numbers);
-    for (int at = 0; at < block; at += lanes) {
-      Floats low = load(numbers + at), high = low;
+    unpack_part(w, index, input, group, weights);
+    for (int at = 0; at < panel; at += lanes) {
+      Floats min = load(weights + at), max = min;
       for (int k = 1; k < group; k++) {
-        const Floats x = load(numbers + k * block + at);
-        low = chosen(x < low, x, low), high = chosen(x > high, x, high);
+        const Floats x = load(weights + k * panel + at);
+        min = blend(x < min, x, min), max = blend(x > max, x, max);
       }
-      const Floats furthest = chosen(-low > high, low, high);
-      Floats best{}, least = all(INFINITY);
-      for (int part = 20; part >= 14; part--) {
-        Floats step = furthest * (part / -80.0f);
-        for (int i = 0; i < lanes; i++) step[i] = to_half(step[i]);
-        const Floats one_over = chosen(step * step > 0.0f, all(1) / step, all(0));
+      const Floats extreme = blend(-min > max, min, max);
+      Floats best{}, best_error = broadcast(INFINITY);
+      for (int step = 20; step >= 14; step--) {
+        Floats scale = extreme * (step / -80.0f);
+        for (int i = 0; i < lanes; i++) scale[i] = round_to_float16(scale[i]);
+        const Floats inverse = blend(scale * scale > 0.0f, broadcast(1) / scale, broadcast(0));
         Floats error{};
         for (int k = 0; k < group; k++) {
-          const Floats x = load(numbers + k * block + at);
-          const Floats off = fused(in_three_bits(x, one_over) - 4.0f, step, -x);
-          error = fused(off, off, error);
+          const Floats x = load(weights + k * panel + at);
+          const Floats difference = multiply_add(three_bit_quants(x, inverse) - 4.0f, scale, -x);
+          error = multiply_add(difference, difference, error);
         }
-        best = chosen(error < least, step, best), least = chosen(error < least, error, least);
+        best = blend(error < best_error, scale, best), best_error = blend(error < best_error, error, best_error);
       }
-      std::memcpy(scale + at, &best, sizeof best);
-      const Floats one_over = chosen(best * best > 0.0f, all(1) / best, all(0));
+      std::memcpy(scales + at, &best, sizeof best);
+      const Floats inverse = blend(best * best > 0.0f, broadcast(1) / best, broadcast(0));
       for (int k = 0; k < group; k++) {
-        const Ints whole = __builtin_convertvector(in_three_bits(load(numbers + k * block + at), one_over), Ints);
-        std::memcpy(found + k * block + at, &whole, sizeof whole);
+        const Floats rounded = three_bit_quants(load(weights + k * panel + at), inverse);
+        const Ints integers = __builtin_convertvector(rounded, Ints);
+        std::memcpy(quants + k * panel + at, &integers, sizeof integers);
       }
     }
-    for (int64_t i = 0; i < block; i++) {
+    for (int64_t i = 0; i < panel; i++) {
       uint8_t* to = out + (i * w.in + input) / group * size;
-      const _Float16 half = _Float16(scale[i]);
-      std::memcpy(to, &half, 2);
+      const _Float16 scale = _Float16(scales[i]);
+      std::memcpy(to, &scale, 2);
       std::memset(to + 2, 0, size - 2);
       for (int k = 0; k < group; k++) {
-        const int32_t three = found[k * block + i], v = k / 4, byte = k % 4;
-        if (v < 6) to[2 + v / 2 * 4 + byte] |= three << 3 * (v % 2);
-        else to[2 + (v - 6) * 4 + byte] |= three << 6, to[10 + byte] |= three >> 2 << v;
+        const int32_t quant = quants[k * panel + i], v = k / 4, byte = k % 4;
+        if (v < 6) to[2 + v / 2 * 4 + byte] |= quant << 3 * (v % 2);
+        else to[2 + (v - 6) * 4 + byte] |= quant << 6, to[10 + byte] |= quant >> 2 << v;
       }
     }
   }
 }
 
-// The first inputs of a row of a weight, float32.
-inline void one_row(const Weight& w, int64_t row, int64_t inputs, float* out) {
-  float numbers[group * block];
+// The first inputs of a row of a weight as float32.
+inline void unpack_row(const Weight& w, int64_t row, int64_t inputs, float* out) {
+  float weights[group * panel];
   for (int64_t input = 0; input < inputs; input += group) {
-    unpack_part(w, row / block, input, group, numbers);
-    for (int64_t k = 0; k < group && input + k < inputs; k++) out[input + k] = numbers[k * block + row % block];
+    unpack_part(w, row / panel, input, group, weights);
+    for (int64_t k = 0; k < group && input + k < inputs; k++) out[input + k] = weights[k * panel + row % panel];
   }
 }

@@ -1,4 +1,4 @@
-// Several threads that compute one thing together, in steps that all finish before any goes on.
+// A team of threads that compute one thing together, in steps separated by barriers.
 #pragma once
 
 #include <atomic>
@@ -7,28 +7,28 @@
 
 class Team {
  public:
-  // The next of some items that nobody has taken. Each member asks until there are none, and then calls `sync`.
+  // Dynamic scheduling: the next item that no thread has taken, or `items` if there is none. Each thread calls it until
+  // then, and waits at the barrier afterwards.
   int64_t next(int64_t items) {
-    const int64_t found = taken.fetch_add(1, std::memory_order_relaxed);
-    return found < items ? found : items;
+    const int64_t item = taken.fetch_add(1, std::memory_order_relaxed);
+    return item < items ? item : items;
   }
 
-  // Waits until all `members` have called it as often.
-  void sync() {
-    if (members == 1) return taken.store(0, std::memory_order_relaxed);
-    const int64_t turn = turns.load(std::memory_order_relaxed);
-    if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == members) {
+  void barrier() {
+    if (threads == 1) return taken.store(0, std::memory_order_relaxed);
+    const int64_t current = phase.load(std::memory_order_relaxed);
+    if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
       arrived.store(0, std::memory_order_relaxed);
       taken.store(0, std::memory_order_relaxed);
-      turns.store(turn + 1, std::memory_order_release);
+      phase.store(current + 1, std::memory_order_release);
       return;
     }
-    wait([&] { return turns.load(std::memory_order_acquire) != turn; });
+    spin([&] { return phase.load(std::memory_order_acquire) != current; });
   }
 
-  // Waiting is short unless a processor is taken away meanwhile.
+  // Waits are short unless another program takes a core away meanwhile; then the thread yields.
   template <class Ready>
-  static void wait(Ready ready) {
+  static void spin(Ready ready) {
     for (int64_t tries = 0; !ready(); tries++) {
       if (tries > 4096) std::this_thread::yield();
 #if defined(__x86_64__) || defined(__i386__)
@@ -37,50 +37,49 @@ class Team {
     }
   }
 
-  std::atomic<int64_t> members{1};
+  std::atomic<int64_t> threads{1};
 
  private:
   alignas(64) std::atomic<int64_t> arrived{0};
-  alignas(64) std::atomic<int64_t> turns{0};
+  alignas(64) std::atomic<int64_t> phase{0};
   alignas(64) std::atomic<int64_t> taken{0};
 };
 
-// One thread of a team.
-struct Member {
+// One thread of a team; begin and end give its share of some items (static scheduling).
+struct Thread {
   Team& team;
   int64_t number;
 
-  void sync() { team.sync(); }
-  int64_t from(int64_t items) const { return items * number / team.members; }
-  int64_t to(int64_t items) const { return items * (number + 1) / team.members; }
+  void barrier() { team.barrier(); }
+  int64_t begin(int64_t items) const { return items * number / team.threads; }
+  int64_t end(int64_t items) const { return items * (number + 1) / team.threads; }
 };
 
-// Threads of the OpenMP library that torch uses, by functions that the one of GNU has and that of LLVM, too. null: there
-// is none.
-struct Threads {
-  void (*parallel)(void (*run)(void*), void* with, unsigned threads, unsigned flags);  // GOMP_parallel
-  int (*count)();                                                                      // omp_get_num_threads
+// The OpenMP library that torch uses, by functions that both GNU's and LLVM's have. null: there is none.
+struct OpenMP {
+  void (*parallel)(void (*run)(void*), void* data, unsigned threads, unsigned flags);  // GOMP_parallel
+  int (*num_threads)();                                                                // omp_get_num_threads
 };
-inline Threads lent{};
+inline OpenMP openmp{};
 
-// Calls work(member) in each of at most `threads` threads at the same time.
+// Runs work(thread) in a team of at most so many threads.
 template <class Work>
-void together(int64_t threads, Work work) {
-  struct Shared {
+void parallel(int64_t threads, Work work) {
+  struct Region {
     Work& work;
     Team team;
     std::atomic<int64_t> joined{0};
-  } shared{work};
+  } region{work};
   if (threads < 1) return;
-  if (threads == 1 || !lent.parallel) {
-    Member alone{shared.team, 0};
-    return work(alone);
+  if (threads == 1 || !openmp.parallel) {
+    Thread only{region.team, 0};
+    return work(only);
   }
-  const auto run = [](void* pointer) {
-    Shared& all = *(Shared*)pointer;
-    Member member{all.team, all.joined.fetch_add(1)};
-    all.team.members.store(lent.count(), std::memory_order_relaxed);  // by each the same
-    all.work(member);
+  const auto run = [](void* data) {
+    Region& region = *(Region*)data;
+    Thread thread{region.team, region.joined.fetch_add(1)};
+    region.team.threads.store(openmp.num_threads(), std::memory_order_relaxed);  // every thread stores the same number
+    region.work(thread);
   };
-  lent.parallel(run, &shared, threads, 0);
+  openmp.parallel(run, &region, threads, 0);
 }

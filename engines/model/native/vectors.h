@@ -1,4 +1,4 @@
-// Vectors of as many numbers as the processor has in one, up to 16.
+// Portable SIMD vectors of 32-bit elements, as wide as the processor's registers, up to 16 lanes.
 #pragma once
 
 #include <cstdint>
@@ -27,74 +27,74 @@ typedef uint16_t Halves __attribute__((vector_size(2 * lanes)));
 typedef int8_t Bytes __attribute__((vector_size(lanes)));
 
 template <class Vector>
-inline Vector load(const void* at) {
-  Vector found;
-  std::memcpy(&found, at, sizeof found);
-  return found;
+inline Vector load(const void* from) {
+  Vector result;
+  std::memcpy(&result, from, sizeof result);
+  return result;
 }
 
-inline Floats load(const float* at) { return load<Floats>(at); }
+inline Floats load(const float* from) { return load<Floats>(from); }
 
-inline void store(float* at, Floats numbers) { std::memcpy(at, &numbers, sizeof numbers); }
+inline void store(float* to, Floats values) { std::memcpy(to, &values, sizeof values); }
 
-inline Floats all(float number) {
+inline Floats broadcast(float value) {
 #ifdef __AVX512F__
-  return (Floats)_mm512_set1_ps(number);
+  return (Floats)_mm512_set1_ps(value);
 #elif defined(__AVX2__)
-  return (Floats)_mm256_set1_ps(number);
+  return (Floats)_mm256_set1_ps(value);
 #else
-  return Floats{} + number;
+  return Floats{} + value;
 #endif
 }
 
-// A vector that stays in a register: else the compiler reads it from memory again for each use, which takes longer than
-// to multiply it.
-inline Floats held(Floats numbers) {
+// Keeps a vector in a register. Otherwise the compiler turns each use into a memory operand, and the repeated loads are
+// slower than the multiplications.
+inline Floats in_register(Floats values) {
 #if defined(__AVX2__)
-  asm("" : "+x"(numbers));
+  asm("" : "+x"(values));
 #endif
-  return numbers;
+  return values;
 }
 
-inline Floats floats(Ints numbers) { return __builtin_convertvector(numbers, Floats); }
+inline Floats to_floats(Ints values) { return __builtin_convertvector(values, Floats); }
 
-// Numbers of half precision, not infinite.
-inline Floats halves(const uint8_t* at) {
+// Converts float16 to float32. Infinities are not supported.
+inline Floats load_float16(const uint8_t* from) {
 #ifdef __AVX512F__
-  return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)at));
+  return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from));
 #elif defined(__AVX2__) && defined(__F16C__)
-  return (Floats)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)at));
+  return (Floats)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)from));
 #else
-  const Ints bits = __builtin_convertvector(load<Halves>(at), Ints);
-  const Floats size = (Floats)((bits & 0x7fff) << 13) * 0x1p112f;  // the exponents differ by 112
-  return (Floats)((Ints)size | (bits & 0x8000) << 16);
+  const Ints bits = __builtin_convertvector(load<Halves>(from), Ints);
+  const Floats magnitude = (Floats)((bits & 0x7fff) << 13) * 0x1p112f;  // the exponent biases differ by 112
+  return (Floats)((Ints)magnitude | (bits & 0x8000) << 16);
 #endif
 }
 
-// Numbers of bfloat16: the upper halves of floats.
-inline Floats upper_halves(const uint8_t* at) {
+// Converts bfloat16, the upper half of a float32.
+inline Floats load_bfloat16(const uint8_t* from) {
 #ifdef __AVX512F__
-  return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)at)), 16);
+  return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)from)), 16);
 #elif defined(__AVX2__)
-  return (Floats)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)at)), 16);
+  return (Floats)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)from)), 16);
 #else
-  return (Floats)(__builtin_convertvector(load<Halves>(at), Ints) << 16);
+  return (Floats)(__builtin_convertvector(load<Halves>(from), Ints) << 16);
 #endif
 }
 
-// Bytes with a sign.
-inline Ints ints(const uint8_t* at) {
+// Sign-extends int8 to int32.
+inline Ints load_int8(const uint8_t* from) {
 #ifdef __AVX512F__
-  return (Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)at));
+  return (Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)from));
 #elif defined(__AVX2__)
-  return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)at));
+  return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)from));
 #else
-  return __builtin_convertvector(load<Bytes>(at), Ints);
+  return __builtin_convertvector(load<Bytes>(from), Ints);
 #endif
 }
 
-// a * b + c, rounded once where the processor does that.
-inline Floats fused(Floats a, Floats b, Floats c) {
+// a * b + c, as a fused multiply-add where the processor has one.
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #ifdef __AVX512F__
   return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -104,35 +104,35 @@ inline Floats fused(Floats a, Floats b, Floats c) {
 #endif
 }
 
-// Byte k of each word, without a sign.
+// Byte k of each 32-bit word, unsigned.
 template <int k>
-inline Floats of_byte(Ints words) {
+inline Floats byte_to_floats(Ints words) {
 #ifdef __AVX512BW__
-  const __m512i places = _mm512_set4_epi32(0x80808000 + 0x0c + k, 0x80808000 + 0x08 + k, 0x80808000 + 0x04 + k,
-                                           0x80808000 + k);
-  return floats((Ints)_mm512_shuffle_epi8((__m512i)words, places));
+  const __m512i shuffle = _mm512_set4_epi32(0x80808000 + 0x0c + k, 0x80808000 + 0x08 + k, 0x80808000 + 0x04 + k,
+                                            0x80808000 + k);
+  return to_floats((Ints)_mm512_shuffle_epi8((__m512i)words, shuffle));
 #else
-  return floats(words >> 8 * k & 255);
+  return to_floats(words >> 8 * k & 255);
 #endif
 }
 
-// For each byte of 4 bits the number of llama.cpp's table for it, plus 128.
-inline Ints listed(Ints fours) {
-  alignas(16) static const uint8_t table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+// Looks each byte, a 4-bit index, up in llama.cpp's codebook of IQ4_NL and IQ4_XS, with 128 added to make it unsigned.
+inline Ints iq4_codebook(Ints index) {
+  alignas(16) static const uint8_t table[] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 #ifdef __AVX512BW__
-  return (Ints)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i*)table)), (__m512i)fours);
+  return (Ints)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128((const __m128i*)table)), (__m512i)index);
 #elif defined(__AVX2__)
-  return (Ints)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)table)), (__m256i)fours);
+  return (Ints)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)table)), (__m256i)index);
 #else
   uint8_t bytes[4 * lanes];
-  std::memcpy(bytes, &fours, sizeof bytes);
+  std::memcpy(bytes, &index, sizeof bytes);
   for (auto& byte : bytes) byte = table[byte & 15];
   return load<Ints>(bytes);
 #endif
 }
 
-// In each lane the sum of the products of two pairs of 16-bit numbers with signs.
-inline Ints of_pairs(Ints a, Ints b) {
+// In each lane, the dot product of two pairs of int16.
+inline Ints dot_pairs(Ints a, Ints b) {
 #if defined(__AVX512BW__)
   return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
 #elif defined(__AVX2__)
@@ -142,96 +142,96 @@ inline Ints of_pairs(Ints a, Ints b) {
 #endif
 }
 
-// The lower halves of the lanes of two vectors beside each other.
-inline Ints in_pairs(Ints low, Ints high) { return low & 0xffff | high << 16; }
+// Packs the lower 16 bits of each lane of two vectors into pairs of int16.
+inline Ints pack_pairs(Ints low, Ints high) { return low & 0xffff | high << 16; }
 
-inline Ints word(const void* at) {
-  int32_t found;
-  std::memcpy(&found, at, 4);
-  return Ints{} + found;
+inline Ints broadcast_word(const void* from) {
+  int32_t word;
+  std::memcpy(&word, from, 4);
+  return Ints{} + word;
 }
 
-// total + of_pairs(a, the word at a place in all lanes).
-inline Ints plus_pairs(Ints total, Ints a, const void* at) {
+// total + dot_pairs(a, the word at `from` in all lanes).
+inline Ints add_dot_pairs(Ints total, Ints a, const void* from) {
 #if defined(__AVX512VNNI__)
-  return (Ints)_mm512_dpwssd_epi32((__m512i)total, (__m512i)a, (__m512i)word(at));
+  return (Ints)_mm512_dpwssd_epi32((__m512i)total, (__m512i)a, (__m512i)broadcast_word(from));
 #elif defined(__AVXVNNI__)
-  return (Ints)_mm256_dpwssd_avx_epi32((__m256i)total, (__m256i)a, (__m256i)word(at));
+  return (Ints)_mm256_dpwssd_avx_epi32((__m256i)total, (__m256i)a, (__m256i)broadcast_word(from));
 #else
-  return total + of_pairs(a, word(at));
+  return total + dot_pairs(a, broadcast_word(from));
 #endif
 }
 
 #if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__)) || !defined(__AVX2__) || \
     (defined(__AVX512F__) && !defined(__AVX512BW__))
-// In each lane a sum of products of four bytes without a sign with four that have one.
-struct Dots {
-  static constexpr int words = 1 << 20;  // that can be added
-  static constexpr int offset = 0;       // what is taken from the first bytes before they are multiplied
-  // Sums times factors are added up as floats, which are exact up to 2^24: multiplying integers takes longer.
+// In each lane, the dot product of unsigned bytes (quants) with signed bytes (activations), four per word.
+struct ByteDot {
+  static constexpr int max_words = 1 << 20;  // how many words can be added without overflow
+  static constexpr int offset = 0;           // subtracted from the unsigned bytes before they are multiplied
+  // Scaled sums are accumulated as floats, since multiplying integers is slower. Floats are exact up to 2^24.
   using Total = Floats;
-  using Factor = Floats;
-  Ints found{};
+  using Scale = Floats;
+  Ints dot{};
 
-  void add(Ints bytes, Ints with) {
+  void add(Ints quants, Ints activations) {
 #if defined(__AVX512VNNI__)
-    found = (Ints)_mm512_dpbusd_epi32((__m512i)found, (__m512i)bytes, (__m512i)with);
+    dot = (Ints)_mm512_dpbusd_epi32((__m512i)dot, (__m512i)quants, (__m512i)activations);
 #elif defined(__AVXVNNI__)
-    found = (Ints)_mm256_dpbusd_avx_epi32((__m256i)found, (__m256i)bytes, (__m256i)with);
+    dot = (Ints)_mm256_dpbusd_avx_epi32((__m256i)dot, (__m256i)quants, (__m256i)activations);
 #else
-    for (int k = 0; k < 4; k++) found += (bytes >> 8 * k & 255) * (with << (24 - 8 * k) >> 24);
+    for (int k = 0; k < 4; k++) dot += (quants >> 8 * k & 255) * (activations << (24 - 8 * k) >> 24);
 #endif
   }
-  Ints sum() const { return found; }
-  static Factor factor(Ints numbers) { return floats(numbers); }
-  void move(Factor factor, Total& to) const { to = fused(floats(found), factor, to); }
-  static Floats without(Total all, Ints taken) { return all - floats(taken); }
+  Ints sum() const { return dot; }
+  static Scale to_scale(Ints integers) { return to_floats(integers); }
+  void add_scaled_to(Total& total, Scale scale) const { total = multiply_add(to_floats(dot), scale, total); }
+  static Floats difference(Total total, Ints correction) { return total - to_floats(correction); }
 };
-template <int most>
-using DotsOf = Dots;  // of bytes that are `most` at most
+template <int max_quant>
+using ByteDotUpTo = ByteDot;  // for quants of at most `max_quant`
 #else
-// The same without such instructions: a sum of 16 bits in each half of a lane, which has room for so many words.
-template <int most>
-struct Dots {
-  static constexpr bool wide = most > 127;
-  static constexpr int words = wide ? 1 : 32767 / (2 * 127 * most);
+// The same without dot product instructions: each half of a lane holds a 16-bit sum, which limits the number of words.
+template <int max_quant>
+struct ByteDot {
+  static constexpr bool wide = max_quant > 127;
+  static constexpr int max_words = wide ? 1 : 32767 / (2 * 127 * max_quant);
 #ifdef __AVX512BW__
-  static constexpr bool whole = wide;    // sums are of 32 bits
+  static constexpr bool full_lanes = wide;  // sums have 32 bits
   static constexpr int offset = 0;
 #else
-  static constexpr bool whole = false;
+  static constexpr bool full_lanes = false;
   static constexpr int offset = wide ? 128 : 0;
 #endif
   using Total = Ints;
-  using Factor = Ints;
-  Ints found{};
+  using Scale = Ints;
+  Ints dot{};
 
-  void add(Ints bytes, Ints with) {
+  void add(Ints quants, Ints activations) {
 #ifdef __AVX512BW__
-    if constexpr (wide)  // of 32 bits
-      found += of_pairs(bytes & 0x00ff00ff, (Ints)_mm512_srai_epi16(_mm512_slli_epi16((__m512i)with, 8), 8)) +
-               of_pairs(bytes >> 8 & 0x00ff00ff, (Ints)_mm512_srai_epi16((__m512i)with, 8));
-    else found = (Ints)_mm512_add_epi16((__m512i)found, _mm512_maddubs_epi16((__m512i)bytes, (__m512i)with));
+    if constexpr (wide)
+      dot += dot_pairs(quants & 0x00ff00ff, (Ints)_mm512_srai_epi16(_mm512_slli_epi16((__m512i)activations, 8), 8)) +
+             dot_pairs(quants >> 8 & 0x00ff00ff, (Ints)_mm512_srai_epi16((__m512i)activations, 8));
+    else dot = (Ints)_mm512_add_epi16((__m512i)dot, _mm512_maddubs_epi16((__m512i)quants, (__m512i)activations));
 #else
     if constexpr (wide) {
-      const __m256i own = (__m256i)(bytes ^ Ints{} + int32_t(0x80808080));
-      found = (Ints)_mm256_maddubs_epi16(_mm256_abs_epi8(own), _mm256_sign_epi8((__m256i)with, own));
+      const __m256i centred = (__m256i)(quants ^ Ints{} + int32_t(0x80808080));
+      dot = (Ints)_mm256_maddubs_epi16(_mm256_abs_epi8(centred), _mm256_sign_epi8((__m256i)activations, centred));
     } else {
-      found = (Ints)_mm256_add_epi16((__m256i)found, _mm256_maddubs_epi16((__m256i)bytes, (__m256i)with));
+      dot = (Ints)_mm256_add_epi16((__m256i)dot, _mm256_maddubs_epi16((__m256i)quants, (__m256i)activations));
     }
 #endif
-    asm("" : "+x"(found));  // else the compiler reorders the sums and keeps all products on the stack
+    asm("" : "+x"(dot));  // stops the compiler from reordering the sums, which would spill all products to the stack
   }
-  Ints sum() const { return times(factor(Ints{} + 1)); }
-  static Factor factor(Ints numbers) { return whole ? numbers : in_pairs(numbers, numbers); }
-  void move(Factor factor, Total& to) const { to += times(factor); }
-  static Floats without(Total all, Ints taken) { return floats(all - taken); }
+  Ints sum() const { return scaled(to_scale(Ints{} + 1)); }
+  static Scale to_scale(Ints integers) { return full_lanes ? integers : pack_pairs(integers, integers); }
+  void add_scaled_to(Total& total, Scale scale) const { total += scaled(scale); }
+  static Floats difference(Total total, Ints correction) { return to_floats(total - correction); }
 
  private:
-  Ints times(Factor factor) const { return whole ? found * factor : of_pairs(found, factor); }
+  Ints scaled(Scale scale) const { return full_lanes ? dot * scale : dot_pairs(dot, scale); }
 };
-template <int most>
-using DotsOf = Dots<most <= 15 ? 15 : most <= 31 ? 31 : most <= 63 ? 63 : 255>;
+template <int max_quant>
+using ByteDotUpTo = ByteDot<max_quant <= 15 ? 15 : max_quant <= 31 ? 31 : max_quant <= 63 ? 63 : 255>;
 #endif
 
 inline float sum(Floats v) {
@@ -244,45 +244,46 @@ inline int sum(Ints v) {
 #ifdef __AVX512F__
   return _mm512_reduce_add_epi32((__m512i)v);
 #else
-  int found = 0;
-  for (int i = 0; i < lanes; i++) found += v[i];
-  return found;
+  int total = 0;
+  for (int i = 0; i < lanes; i++) total += v[i];
+  return total;
 #endif
 }
 
-inline float largest(Floats v) {
+inline float max_lane(Floats v) {
 #ifdef __AVX512F__
   return _mm512_reduce_max_ps((__m512)v);
 #endif
-  float found = v[0];
-  for (int i = 1; i < lanes; i++) found = v[i] > found ? v[i] : found;
-  return found;
+  float max = v[0];
+  for (int i = 1; i < lanes; i++) max = v[i] > max ? v[i] : max;
+  return max;
 }
 
-inline Floats chosen(Ints which, Floats yes, Floats no) { return (Floats)(((Ints)yes & which) | ((Ints)no & ~which)); }
+// In each lane, `yes` where the mask is set, else `no`.
+inline Floats blend(Ints mask, Floats yes, Floats no) { return (Floats)(((Ints)yes & mask) | ((Ints)no & ~mask)); }
 
-// e^x to the last bits of a float, of x from -87 to 88; what lies outside is taken for the nearer end.
+// e^x, accurate to the last bits of a float. x is clamped to -87 .. 88.
 inline Floats exponential(Floats x) {
-  x = chosen(x > -87.0f, x, all(-87.0f));
-  x = chosen(x < 88.0f, x, all(88.0f));
-  const Floats shifted = x * 1.44269504f + 12582912.0f, turns = shifted - 12582912.0f;  // rounds to integers
-  const Floats rest = turns * -1.42860677e-6f + (turns * -0.693145752f + x);
-  Floats found = all(1.0f / 5040);
-  for (float factor : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) found = found * rest + factor;
-  return (Floats)((Ints)found + ((Ints)shifted << 23));
+  x = blend(x > -87.0f, x, broadcast(-87.0f));
+  x = blend(x < 88.0f, x, broadcast(88.0f));
+  const Floats shifted = x * 1.44269504f + 12582912.0f, exponent = shifted - 12582912.0f;  // rounds to an integer
+  const Floats rest = exponent * -1.42860677e-6f + (exponent * -0.693145752f + x);
+  Floats series = broadcast(1.0f / 5040);
+  for (float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) series = series * rest + term;
+  return (Floats)((Ints)series + ((Ints)shifted << 23));
 }
 
-// Calls use(n...) with 0, 1, ... of each lane as constants.
+// Calls use(0, 1, ...) with the index of every lane as a constant.
 template <class Use, int... n>
-inline auto of_lanes(Use use, std::integer_sequence<int, n...>) {
+inline auto with_lane_indices(Use use, std::integer_sequence<int, n...>) {
   return use(std::integral_constant<int, n>()...);
 }
 template <class Use>
-inline auto of_lanes(Use use) {
-  return of_lanes(use, std::make_integer_sequence<int, lanes>());
+inline auto with_lane_indices(Use use) {
+  return with_lane_indices(use, std::make_integer_sequence<int, lanes>());
 }
 
 // 0, 1, ...
-inline Ints numbered() {
-  return of_lanes([](auto... n) { return Ints{decltype(n)::value...}; });
+inline Ints lane_indices() {
+  return with_lane_indices([](auto... n) { return Ints{decltype(n)::value...}; });
 }

@@ -10,8 +10,8 @@ _BLOCK = 4096  # outputs that are quantised together: bounds memory
 
 
 def quantised(weight: torch.Tensor, bits: int) -> StoredRows:
-    """The nearest integers of a weight [out, in]. Of 4 bits (Q4_1): from the least to the largest number of a
-    group, as torchao's int4 weight-only scheme has it; of 8 (Q8_0): symmetric. Scales are rounded to float16 first."""
+    """A weight [out, in], quantised. 4 bits (Q4_1): from the smallest to the largest weight of a group, as in torchao's
+    int4 weight-only scheme; 8 bits (Q8_0): symmetric. Scales are rounded to float16 first."""
     content = torch.cat([_quantised(rows.float(), bits) for rows in weight.detach().split(_BLOCK)])
     return StoredRows("Q4_1" if bits == 4 else "Q8_0", content.flatten().numpy(), *weight.shape)
 
@@ -20,19 +20,19 @@ def _quantised(weight: torch.Tensor, bits: int) -> torch.Tensor:
     """The stored groups of some rows, uint8 [rows, groups, bytes]."""
     groups = weight.view(len(weight), -1, GROUP)
     if bits == 4:
-        zero, high = groups.aminmax(dim=-1, keepdim=True)
-        zero = _rounded(zero)
-        scale = _rounded((high - zero) / 15)
-        low, high = _nearest(groups - zero, scale, 0, 15).to(torch.uint8).unflatten(2, (2, GROUP // 2)).unbind(2)
-        parts = [scale.half(), zero.half(), low | high << 4]
+        minimum, maximum = groups.aminmax(dim=-1, keepdim=True)
+        minimum = _rounded(minimum)
+        scale = _rounded((maximum - minimum) / 15)
+        low, high = _nearest(groups - minimum, scale, 0, 15).to(torch.uint8).unflatten(2, (2, GROUP // 2)).unbind(2)
+        parts = [scale.half(), minimum.half(), low | high << 4]
     else:
         scale = _rounded(groups.abs().amax(-1, keepdim=True) / 127)
         parts = [scale.half(), _nearest(groups, scale, -127, 127).to(torch.int8)]
     return torch.cat([part.contiguous().view(torch.uint8) for part in parts], 2)
 
 
-def _nearest(groups: torch.Tensor, scale: torch.Tensor, least: int, most: int) -> torch.Tensor:
-    return (groups / torch.where(scale > 0, scale, 1.0)).round_().clamp_(least, most)
+def _nearest(groups: torch.Tensor, scale: torch.Tensor, low: int, high: int) -> torch.Tensor:
+    return (groups / torch.where(scale > 0, scale, 1.0)).round_().clamp_(low, high)
 
 
 def _rounded(numbers: torch.Tensor) -> torch.Tensor:
