@@ -9,6 +9,7 @@ import pytest
 
 from engines.datastores.building.text_files import standard_library, text_files
 from engines.errors import UsageProblem
+from engines.progress import SomeProgress
 
 
 def names(found):
@@ -58,6 +59,23 @@ def test_what_is_left_out_is_counted(tmp_path):
     }  # fmt: skip
     assert [d.text for d, _ in found.documents()] == ["text", "\nbom\n"]
     assert found.identity["skipped"]["link"] == 4
+
+
+def test_a_file_that_is_named_may_be_large(tmp_path):
+    large = tmp_path / "large.txt"
+    large.write_text("x" * 101)
+    assert names(text_files([large], largest=100)) == ["large.txt"]
+    with pytest.raises(UsageProblem) as refused:
+        text_files([tmp_path], largest=100)
+    assert "100 bytes at most" in refused.value.hint
+
+
+def test_the_last_report_counts_all_files(tmp_path):
+    for number in range(30):
+        (tmp_path / f"{number}.txt").write_text(str(number))
+    steps = []
+    text_files([tmp_path], progress=SomeProgress(steps.append, lambda: None))
+    assert steps[-1].done == 30
 
 
 def test_named_files_and_folders_in_the_order_given_without_what_was_there(tmp_path, monkeypatch):

@@ -21,6 +21,13 @@ async def test_what_the_mouse_marks_is_shown_and_copied(session):
         assert "".join(marked) == text[1:6]
         await s.pilot.press("ctrl+c")
         assert s.app.clipboard == text[1:6] and "copied" in s.status
+        head = next(y for y, line in enumerate(transcript.wrapped.lines) if not line.copied and line.toks)
+        row = head - transcript.scroll_offset.y
+        await s.pilot.mouse_down(transcript, offset=(GUTTER + 1, row))
+        await s.pilot.hover(transcript, offset=(GUTTER + 5, row))
+        await s.pilot.mouse_up(transcript, offset=(GUTTER + 5, row))
+        await s.pilot.press("ctrl+c")
+        assert "Nothing was copied" in s.status
 
 
 async def test_a_click_marks_an_engine_and_a_second_one_chooses_it(session):

@@ -25,6 +25,7 @@ from spec_tui.tui.screens import lane as lane_screen
 from spec_tui.tui.screens.chat import PACE, TIMED, ChatScreen
 from spec_tui.tui.screens.papers import PapersScreen
 from spec_tui.tui.screens.race import RaceScreen
+from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
 from tests.session.inprocess import InProcessClient
 from tests.tiers import SIZES
@@ -73,6 +74,16 @@ async def test_a_race_from_the_chat_ends_at_the_fold_of_every_lane():
         assert sum(row.count("✓") for row in r.rows("#race-table")) == 6  # every pair of four
         lanes = "\n".join(r.rows("#race-lanes"))
         assert lanes.count("✓ same text") == 3 and "baseline" in lanes and "1st" in lanes
+
+
+async def test_a_prompt_that_a_running_race_cannot_take_is_answered():
+    async with racing() as r:
+        raced = r.controller.setup.prompt
+        await r.press("enter", "i", "ctrl+u", *"other", "enter")
+        box = r.screen.query_one(PromptBox)
+        assert "still running" in r.said and box.text == raced
+        await r.press("up")
+        assert box.text == "other"
 
 
 async def test_nothing_is_drawn_while_a_lane_is_timed(monkeypatch):

@@ -14,7 +14,7 @@ from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
 from spec_tui.present.tables import milliseconds
 from spec_tui.present.text import LOSSY, lossy
 from spec_tui.present.token_styles import spans
-from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, gauge, rows_of, title_row
+from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, gauge, rows_of, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 
 DEPTHS = 5  # depths shown where there is little room
@@ -58,7 +58,7 @@ class SpeedPanel(StripPanel, can_focus=True):
 
     def rows(self, width: int, height: int) -> list[Row]:
         head = [title_row(width, "speed", self._title or ("this run" if self._run.started else "")),
-                *(clip(row, width) for row in self._headline()),
+                *(clip(row, width) for row in self._headline(width)),
                 *(row for caveat in self._caveats
                   for row in rows_of(f"! {caveat.words}", max(20, width - 1), "warn"))]
         if not self.detailed:
@@ -73,10 +73,11 @@ class SpeedPanel(StripPanel, can_focus=True):
             head += [*gap, *rows] if rows else []
         return head
 
-    def _headline(self) -> list[Row]:
+    def _headline(self, width: int) -> list[Row]:
         run, found = self._run, of_runs(self._run, self._baseline)
-        rate = (f"{number(run.metrics.tokens_per_second, 7, 1)}", "strong")
-        return [[rate, (" tokens/s   ", "text"), (f"{found.mark} {found.words}", found.style)],
+        rate: Row = [(f"{number(run.metrics.tokens_per_second, 7, 1)}", "strong"), (" tokens/s   ", "text")]
+        verdict: Row = [(f"{found.mark} {found.words}", found.style)]
+        return [*([[*rate, *verdict]] if size([*rate, *verdict]) <= width else [rate, verdict]),
                 against(found, self._baseline, self.measures),
                 why(run, self._baseline, self._outlook, measures=self.measures), *self._lossy()]
 
