@@ -22,9 +22,14 @@ def sanitise(text: str) -> str:
 
 
 def one_line(text: str, width: int | None = None) -> str:
-    """A label: control characters and line breaks as visible marks, cut to ``width`` characters with an ellipsis."""
+    """A label: control characters and line breaks as visible marks, cut to ``width`` characters with an ellipsis, after
+    a whole word if that leaves half of them."""
     text = sanitise(text).replace("\n", "↵").replace("\t", "→")
-    return text if width is None or len(text) <= width else text[: max(0, width - 1)] + "…"
+    if width is None or len(text) <= width:
+        return text
+    kept = text[: max(0, width - 1)]
+    words = kept if text[len(kept)].isspace() else kept.rpartition(" ")[0]
+    return (words.rstrip() if len(words) >= width // 2 else kept) + "…"
 
 
 def visible(piece: str) -> str:

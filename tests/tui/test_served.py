@@ -89,7 +89,7 @@ def test_a_server_s_round_has_one_time_and_no_word_stands_for_what_is_not_disclo
     panel.detailed = True
     panel.show_run(run, None, None)
     rows = ["".join(text for text, _ in row) for row in panel.rows(51, 40)]
-    assert any("in all" in row and "50.00 ms 100%" in row for row in rows)
+    assert any("in all" in row and "50.00 ms  100%" in row for row in rows)
     assert not any(row.startswith(("  draft ", "  verify ", "  other ")) for row in rows)
     words = " ".join(paragraph for phase in ("verify", "accept", "correct", "keep")
                      for paragraph in explain(run, StepPosition(1, phase), True).paragraphs)
