@@ -188,9 +188,9 @@ def facts(name: str, entry: CatalogEntry | None, ready: Ready | None) -> list[tu
                 ("remedy", "" if entry.shipped else "- removes it; then build it again")]
     m = entry.manifest
     known = [
-        ("kind", m.kind), ("tokens", f"{m.tokens:,} in {counted(m.documents, 'document')}"), ("size", in_bytes(entry.size)),
-        ("vocabulary", f"{m.vocab_size:,} tokens"), ("fits", fits), ("built", m.created[:16].replace("T", " ")),
-        ("whose", "ships with the program" if entry.shipped else "yours"),
+        ("kind", m.kind), ("tokens", f"{m.tokens:,} in {counted(m.documents, 'document')}"),
+        ("size", in_bytes(entry.size)), ("vocabulary", f"{m.vocab_size:,} tokens"), ("fits", fits),
+        ("built", m.created[:16].replace("T", " ")), ("whose", "ships with the program" if entry.shipped else "yours"),
     ]
     if m.model is not None:
         known[2:2] = [("keys", f"{m.keys:,}, hidden states of {m.model.name}")]
