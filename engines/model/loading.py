@@ -46,6 +46,7 @@ _AUTO = {"configuration": "AutoConfig", "tokenizer": "AutoTokenizer"}  # in whos
 _FREQUENT = 65_536  # tokens that a draft model with many more may draft
 _LARGE = 100_000_000  # parameters of a draft model whose steps take as long as memory takes to give its weights
 _SAMPLES = 8  # numbers of each weight that its fingerprint is taken of
+_COMPILED = 0.1  # of the bar of all loading: what compiling takes of it
 _SHORT = {"f32": "float32", "fp32": "float32", "f16": "float16", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -93,8 +94,8 @@ def native_here(
     know: why not."""
     if not wanted or device.type != "cpu":
         return False, ()
-    loading = Loading("compiling native code for this processor, once", 0.0)
-    why = unavailable(lambda: progress(loading))
+    loading = partial(Loading, "compiling native code for this processor, once")
+    why = unavailable(lambda share: progress(loading(share * _COMPILED)))
     return not why, (f"models run without native code, slower: {why}",) if why else ()
 
 
@@ -113,7 +114,7 @@ def load_models(
     device, _ = _resolved(options)
     source = locate(options.model or default_model(), options.revision, options.terms, "target", progress)
     native_here(options.native, device, progress)
-    progress(Loading("loading the tokenizer", 0.1))
+    progress(Loading("loading the tokenizer", _COMPILED))
     load_config(source)
     tokenizer = load_tokenizer(source)
     found, warnings = _find_draft(options.draft_model, options.draft_revision, source, tokenizer, progress)

