@@ -25,10 +25,8 @@ NUMBERS = 4  # columns of a cell from which on its cosine stands below it
 RUNS, STAYS, AGAIN = PRESENT, "▣", "+"
 RULES = {"cosine": "c", "interval": "i", "both": "b", "search": "s"}
 _INKS = {"cosine": "accent", "interval": "strong", "both": "warn", "search": "accent"}
-_KEY = {
-    AGAIN: "will run", "C": "will go", "c": "cosine", "i": "interval", "b": "both", "s": "as set", STAYS: "last n",
-    RUNS: "runs",
-}
+_GOING = {glyph.upper() for glyph in RULES.values()}
+_KEY = {"c": "cosine", "i": "interval", "b": "both", "s": "as set", STAYS: "last n", RUNS: "runs"}
 KEYS = "←→ α  ↑↓ m  −+ n  enter measures"
 
 
@@ -285,11 +283,12 @@ def _legend(look: LayersView, width: int) -> Row:
     """The marks that are there, and what they mean."""
     layers = look.shown
     there = {cell(look, kind, n)[0][0] for kind in ("attention", "mlp") for n in range(len(layers.attention))}
-    there = {"C" if g in "CIBS" else g for g in there}
+    going = " ".join(sorted(there.intersection(_GOING)))
+    there |= set(going.lower())
     text = ""
-    for glyph, words in _KEY.items():
+    for glyph, words in {AGAIN: "will run", going: "will go", **_KEY}.items():
         more = f"{'  ' if text else ''}{glyph} {words}"
-        text += more if glyph in there and len(text) + len(more) <= width else ""
+        text += more if glyph and (glyph in there or glyph == going) and len(text) + len(more) <= width else ""
     return [(text, "muted")]
 
 
