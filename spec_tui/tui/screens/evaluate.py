@@ -85,7 +85,7 @@ class EvaluateScreen(HasActions, Screen[None]):
     def __init__(self, session: ChatSession, state: AdviceState | None = None) -> None:
         super().__init__()
         self.session, self.state = session, state
-        self.minutes, self.message = 5, ""
+        self.minutes, self.message = 5 if state is None else round(state.seconds / 60), ""
         self.job: Job | None = None
         self._seen: tuple = ()  # of the work and the session, at the last look
         self._arrived = False
