@@ -91,6 +91,8 @@ def ties(screening: Screening) -> list[int]:
 def sentences(findings: Findings) -> list[str]:
     """The whole verdict, the advice first."""
     screening = last_measured(findings)
+    if screening is None and not all(each.over for each in findings.rounds):
+        return ["Unfinished: it was interrupted before one prompt was answered with every setting. Run it again."]
     if screening is None:
         return ["Nothing was measured: not one prompt was answered with every setting. Give it more time."]
     first = ranked(screening)[0]
