@@ -49,6 +49,18 @@ def test_options_before_the_command_are_not_ignored(cli, arguments):
     ("head train x --prompts a --heads 2", "--heads", "--family medusa"),
     ("advise --undo --minutes 2", "--minutes", "one of them"), ("advise --undo --seed 1", "--seed", "one of them"),
     ("serve learn --engine pld", "--engine", "sessions with a model"),
+    ("price --acceptance 0.5", "--acceptance", "--requests"), ("price --context 100", "--context", "--requests"),
+    ("run hello --narrate --format json", "--narrate", "--format text"),
+    ("reproduce --list rest-trie", "NAME", "one of them"), ("reproduce --list --quick", "--quick", "one of them"),
+    ("reproduce --list --format csv", "--format", "text or json"), ("learn --list --path 15", "--path", "one of them"),
+    ("datastore verify --recall --sample 5", "--sample", "--mrr"),
+    ("datastore build x --from . --dims 32", "--dims", "--kind dense"),
+    ("datastore build x --from . --no-z-norm", "--z-norm", "--kind dense"),
+    ("datastore build x --from . --sample 5", "--sample", "--kind dense"),
+    ("datastore build x --from . --index exact", "--index", "--kind dense"),
+    ("datastore build x --from . --window 7", "--window", "--kind dense"),
+    ("datastore build x --from . --max-new-tokens 3", "--max-new-tokens", "model-answers"),
+    ("datastore build x --from . --engine nosuch", "--engine", "model-answers"),
 ])  # fmt: skip
 def test_a_flag_that_would_change_nothing_is_refused(cli, line, flag, meant):
     done = cli(*line.split())
