@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 from typing import TypeVar
 
 from engines.errors import SpecError
-from spec_tui.present.text import sanitise
+from spec_tui.present.text import sanitise, wrap
 
 T = TypeVar("T")
 FAILED, LEFT_OUT, INTERRUPTED = 1, 5, 130
@@ -22,9 +22,21 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
 def narrate(text: str) -> None:
-    """Something for the person, not for the pipe: to stderr, free of what could steer a terminal."""
+    """Something for the person, not for the pipe: to stderr, free of what could steer a terminal, and there between
+    whole words."""
     with suppress(OSError, ValueError):  # nobody is there to read it
-        print(sanitise(text), file=sys.stderr, flush=True)
+        lines = sanitise(text).split("\n")
+        if sys.stderr.isatty():
+            lines = [part for line in lines for part in _wrapped(line)]
+        print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line in as many as the terminal needs, which begin where it begins."""
+    from spec_tui.present.tables import text_width  # not imported for the application's sake: see ``_other``
+
+    indent = " " * (len(line) - len(line.lstrip()))
+    return wrap(line, text_width(), subsequent_indent=indent, break_long_words=False) or [line]
 
 
 def exit_code(work: Callable[[], int]) -> int:

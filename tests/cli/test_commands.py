@@ -18,9 +18,13 @@ from engines.hub import local_models as available
 from engines.libraries import versions
 from engines.methods import of_other_programs, specs
 from engines.model.load_options import CHOICES
+from engines.reproduce.entry import shipped
 from spec_tui.cli import library_probe
 from spec_tui.cli.commands import app
+from spec_tui.cli.failures import narrate
+from spec_tui.learn.lesson import names as lessons
 from spec_tui.session.engine_commands import LoadRequest
+from spec_tui.session.sample_traces import names as traces
 from spec_tui.session.shell_lines import build_line, chat_line, probe_line
 
 
@@ -101,6 +105,27 @@ def test_engines_as_text(cli, monkeypatch):
         for option in spec.options:
             assert option.name in text and option.range in text
     assert "lossless" in text and "needs: draft model" in text
+
+
+def test_in_a_pipe_a_row_of_a_table_is_a_line(cli, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for command, rows in (
+            ("learn --list", lessons()), ("replay", traces()), ("reproduce --list", ["name", *shipped()])):
+        lines = cli(*command.split()).out.splitlines()
+        assert [line.split()[command == "learn --list"] for line in lines] == list(rows)
+        assert lines == [line.rstrip() for line in lines]
+
+
+def test_a_message_on_a_terminal_has_whole_words(monkeypatch, capsys):
+    message = "one sentence that is longer than a narrow terminal\n  and its hint, which is longer than that too"
+    narrate(message)
+    assert capsys.readouterr().err == f"{message}\n", "a pipe gets it as it is"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "36")
+    narrate(message)
+    assert capsys.readouterr().err.splitlines() == [
+        "one sentence that is longer than a", "narrow terminal", "  and its hint, which is longer than",
+        "  that too"]
 
 
 @pytest.fixture

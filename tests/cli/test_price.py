@@ -7,10 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from engines.heads.check_head import HeadCheck, HeadReading
+from spec_tui.cli.head import check_lines
 from spec_tui.session import loader
 from tests.session import fake_runtime
 
 CHEAP, DEAR = ((1, 0.010), (2, 0.011), (8, 0.014), (64, 0.035)), ((1, 0.012),)
+CHECK = HeadCheck(tuple(
+    HeadReading(choices={}, words="layers counted from the embeddings, the residual stream before the norm, rope theta "
+                "10000", declared=not n, agreement=(0.1 + n / 2, 0.1, 0.1, 0.1)) for n in range(2)), 99)
 
 
 @pytest.fixture
@@ -61,7 +66,8 @@ def test_fresh_measures_again(priced):
 def test_text_fits_the_terminal(priced, cli, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     texts = [priced("--requests", "1,64", price=tuple((2**n, 100 + n) for n in range(7))).out,
-             cli("price", "--overlap", "smollm2-tree").out, cli("reproduce", "--list").out, cli("learn", "--list").out]
+             cli("price", "--overlap", "smollm2-tree").out, cli("reproduce", "--list").out, cli("learn", "--list").out,
+             cli("replay").out, "\n".join(check_lines(CHECK))]
     assert "t(n) / t(1)" in texts[0] and "x alone" in texts[1]
     assert max(len(line) for text in texts for line in text.splitlines()) <= int(columns)
 
