@@ -109,7 +109,10 @@ def test_a_recorded_run_tells_what_overlapping_would_gain(cli):
 def test_where_the_time_of_a_round_goes(tiny):
     from spec_tui.cli import round_profile
 
-    facts = round_profile.profile(tiny, round_profile.lanes_of(["pld", "draft:num_tokens=2"]))
+    steps = []
+    lanes = round_profile.lanes_of(["pld", "draft:num_tokens=2"])
+    facts = round_profile.profile(tiny, lanes, lambda *of: steps.append(of))
+    assert steps[-1] == (facts["answers"], facts["answers"])
     plain, lookup, draft = facts["engines"]
     assert [each["engine"] for each in facts["engines"]] == ["autoregressive", "pld", "draft:num_tokens=2"]
     assert plain["tokens_a_round"] == plain["gain"] == 1 and plain["passes"] == lookup["passes"] == 0
@@ -117,6 +120,9 @@ def test_where_the_time_of_a_round_goes(tiny):
     assert all(each["verifying"] > 0 and each["other"] > 0 and each["forecast"] >= 1 for each in facts["engines"])
     shown = round_profile.lines(facts)
     assert len(shown) > 5 and max(map(len, shown)) <= 80
+    assert any(line.startswith(f"draft:num_tokens=2 ({draft['passes']:.1f})") for line in shown)
+    draft["engine"] = "draft:num_tokens=2:shape=chain"
+    assert any(f"… ({draft['passes']:.1f})" in line for line in round_profile.lines(facts))
 
 
 def test_engines_are_named_as_in_a_race(priced):
