@@ -248,6 +248,8 @@ def probe(
     parts the similarities of the nearest neighbours."""
     text = argument_text(text, "TEXT")
     prompt = prompt and argument_text(prompt, "--prompt")
+    if not (text.strip() or (prompt and prompt.strip())):
+        raise UsageProblem("the text is empty", "give the end of a context, or --prompt with it")
     found = _probe(text, prompt, datastore or [], models.load)
     if format is Format.json:
         print(json.dumps(plain(found), indent=2))

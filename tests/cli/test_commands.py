@@ -49,6 +49,7 @@ def test_options_before_the_command_are_not_ignored(cli, arguments):
     ("replay rest --format text --theme nord", "--theme", "--format screen"),
     ("replay rest --format json --speed 2", "--speed", "what is played"),
     ("export rest --to md --size 80x24", "--size", "svg and cast"),
+    ("export rest --to md --rejected", "--rejected", "svg, cast and html"),
     ("head train x --prompts a --family medusa --layers 1,2", "--layers", "--family eagle-3"),
     ("head train x --prompts a --heads 2", "--heads", "--family medusa"),
     ("advise --undo --minutes 2", "--minutes", "one of them"), ("advise --undo --seed 1", "--seed", "one of them"),
@@ -69,6 +70,25 @@ def test_options_before_the_command_are_not_ignored(cli, arguments):
 def test_a_flag_that_would_change_nothing_is_refused(cli, line, flag, meant):
     done = cli(*line.split())
     assert done.code == 2 and f"{flag} would change nothing" in done.err and meant in done.err
+
+
+@pytest.mark.parametrize("line, said", [
+    ("engines --format xml", "--format: 'xml' is not one of 'text', 'json'"),
+    ("model export sample --type f64", "--type: 'f64' is not one of 'f32', 'bf16', 'f16'"),
+    ("replay rest --screen foo", "--screen: 'foo' is not one of 'chat', 'step', 'race'"),
+    ("replay rest --speed abc", "--speed takes a number"), ("learn --path x", "--path takes a whole number"),
+    ("price --acceptance 3", "--acceptance is at most 1"), ("reproduce x --limit 0", "--limit is at least 1"),
+])  # fmt: skip
+def test_a_value_that_is_none_is_told_in_our_words(cli, line, said):
+    done = cli(*line.split())
+    assert done.code == 2 and done.err.startswith(f"spec-tui: {said}") and "Input should" not in done.err
+
+
+@pytest.mark.parametrize("line", ["export rest -o {}/x.md", "learn export -o {}/x.html", "run x --trace {}/x.jsonl",
+                                  "advise --html {}/x.html"])
+def test_a_folder_that_is_missing_is_told_before_anything_is_done(cli, tmp_path, line):
+    done = cli(*line.format(tmp_path / "no").split())
+    assert done.code == 2 and done.err.startswith(f"spec-tui: there is no folder {tmp_path / 'no'} to write to\n")
 
 
 @pytest.mark.parametrize("flag", [("--threads", "2"), ("--quantize", "int8"), ("--revision", "a")])
