@@ -120,6 +120,12 @@ def checksum(path: Path, progress: Callable[[int], None] = lambda read: None) ->
     return digest.hexdigest()
 
 
+def check_folder(file: Path, elsewhere: str) -> None:
+    """Raises UsageProblem where there is no folder for a file that is to be written; ``elsewhere`` is what to do."""
+    if not file.parent.is_dir():
+        raise UsageProblem(f"there is no folder {file.parent} to write to", elsewhere)
+
+
 def open_output(path: Path, mode: str) -> IO[bytes]:
     """Open a file, a device, or a pipe that somebody reads. Raises OSError, also where nobody does."""
     def begin(name: str, flags: int) -> int:

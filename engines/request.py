@@ -60,7 +60,7 @@ class Request:
     def check(self) -> None:
         """Raises UsageProblem, naming the range, where a value is outside of it."""
         if not any(content.strip() for role, content in self.conversation if role != "system"):
-            raise UsageProblem("the prompt is empty", "type a prompt, or give --prompt-file")
+            raise UsageProblem("the prompt is empty", "type a prompt")
         try:
             "".join(content for _, content in self.conversation).encode()
         except UnicodeEncodeError:  # half a character: bytes of a command line that are not UTF-8

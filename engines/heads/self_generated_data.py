@@ -85,7 +85,8 @@ def _rows(file: Path) -> list[dict[str, Any]]:
             raise UsageProblem(f"{file} is larger than {_LARGEST >> 20} MB", "split it, and train on less")
         rows = [json.loads(line) for line in content.decode("utf-8-sig").splitlines() if line.strip()]
     except (OSError, ValueError, RecursionError, EOFError) as error:
-        raise UsageProblem(f"{file} cannot be read as lines of JSON ({error})"[:200], "check the file") from None
+        reason = getattr(error, "strerror", None) or "it is damaged, or another file"
+        raise UsageProblem(f"{file} cannot be read as lines of JSON: {reason}", "check the file") from None
     if not all(isinstance(row, dict) for row in rows):
         raise UsageProblem(f"a line of {file} is not a JSON object", "check the file")
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,12 @@ def licence_of(place: Path) -> str | None:
 def names() -> list[str]:
     """The short names, whether the models are here or not."""
     return [SAMPLE, *_files(), *_draft_models()]
+
+
+def meant(name: str) -> str:
+    """Which short name is meant by one that is none, a question; where none is near, the sentence that names all."""
+    near = get_close_matches(name.lower().replace("_", "-"), names(), 1)
+    return f"did you mean {near[0]}? If not:" if near else f"known names are {', '.join(names())}; for others:"
 
 
 def _files() -> dict[str, KnownModel]:

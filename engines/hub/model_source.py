@@ -18,7 +18,7 @@ from engines.hub import hub_cache as cache
 from engines.hub.download import Download, Progress
 from engines.hub.gguf_config import Unsupported
 from engines.hub.gguf_file import GgufFile
-from engines.hub.known_models import resolve
+from engines.hub.known_models import meant, resolve
 from engines.hub.model_checks import generation_problem
 from engines.hub.other_kinds import UNKNOWN, check_name, file_kind, folder_kind, pasted
 from engines.hub.untrusted_json import object_in, read_object
@@ -163,11 +163,7 @@ def locate(
                 return _complete(name, folder, terms)
     except ModelUnavailable as error:
         problem = error
-    if hub.offline():
-        raise _offline(name, revision, problem)
-    asking = Loading(f"asking the hub for {name}")
-    progress(asking)
-    listing = hub.ask(name, revision, lambda: progress(asking))
+    listing = _ask(name, revision, problem, progress)
     choice = FileChoice((), _listed(file, listing), False) if file else choose_files(name, listing.files.keys(), terms)
     ahead = beside.download if beside is not None else None
     download = Download(listing, (*choice.small, *choice.weights), _WORDS[role], ahead)
@@ -179,6 +175,19 @@ def locate(
     source = ModelSource(name=name, folder=folder, terms=terms, choice=choice, listing=listing, download=download)
     _check_index(source)
     return source
+
+
+def _ask(name: str, revision: str | None, problem: ModelUnavailable | None, progress: Progress) -> hub.Listing:
+    """What the hub says of a model. Raises ModelUnavailable; of a name without an owner the hint begins with the known
+    names that may be meant."""
+    asking = Loading(f"asking the hub for {name}")
+    try:
+        if hub.offline():
+            raise _offline(name, revision, problem)
+        progress(asking)
+        return hub.ask(name, revision, lambda: progress(asking))
+    except ModelUnavailable as error:
+        raise ModelUnavailable(error.message, error.hint if "/" in name else f"{meant(name)} {error.hint}") from None
 
 
 def _in_gguf(name: str, path: Path, terms: TrustPolicy) -> ModelSource:

@@ -139,7 +139,8 @@ def describe(name: str, options: LoadOptions = LoadOptions(), progress: Progress
     where = "hub" if listing else "cache" if source.folder.parent.name == "snapshots" else "folder"
     where = "file" if source.gguf else where
     parameters = parameters_of(source, stored) or None
-    names, sizes = (*source.choice.small, *source.choice.weights), memory(shape, sum(stored.values()), room)
+    small = () if source.gguf else source.choice.small  # of a GGUF file they were made from it
+    names, sizes = (*small, *source.choice.weights), memory(shape, sum(stored.values()), room)
     if sizes and problem is None:
         sizes = laid_out_memory(source, sizes, stored, room)
     return ModelDescription(

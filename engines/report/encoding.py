@@ -91,11 +91,14 @@ def union_classes(union: Any) -> dict[str, type]:
 
 
 def _unusual_json(line: bytes | str) -> Any:
-    """What msgspec does not read: lone surrogates, and numbers that are not finite. Raises as ``decode``."""
+    """What msgspec does not read: lone surrogates, and numbers that are not finite. Raises UnicodeDecodeError, and
+    ValueError where it is not JSON."""
     try:
         return json.loads(line if isinstance(line, str) else line.decode())
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except json.JSONDecodeError:
+        raise ValueError("not JSON") from None
 
 
 def _without_nan(data: Any) -> Any:

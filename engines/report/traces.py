@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO
 
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import model_label, open_input, open_output
+from engines.folders import check_folder, model_label, open_input, open_output
 from engines.report.encoding import from_json, to_json, union_classes
 from engines.report.events import SCHEMA, Audited, Failed, Finished, Prefilled, Round, RunEvent, Started
 from engines.report.trace_validation import OptionCheck, TraceValidator, no_check
@@ -115,7 +115,7 @@ class _Seal:
             return "the checksum cannot be read"
         if (checksum, lines) == (self._sum.hexdigest(), self.lines):
             return ""
-        many = "" if lines == self.lines else f": {self.lines} lines of {lines} are here"
+        many = "" if lines == self.lines else f": it is of {lines} lines, and {self.lines} are here"
         return f"the checksum does not match, so the file was damaged or changed{many}"
 
 
@@ -132,8 +132,7 @@ def _check_target(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        if not path.parent.is_dir():
-            raise UsageProblem(f"there is no folder {path.parent} to write the trace to", elsewhere) from None
+        check_folder(path, elsewhere)
         if not os.access(path.parent, os.W_OK):
             raise UsageProblem(f"the folder {path.parent} cannot be written", elsewhere) from None
         return

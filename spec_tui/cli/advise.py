@@ -16,7 +16,7 @@ from engines.advice.halving import sampled
 from engines.bench.prompt_files import open_prompts
 from engines.cost import other_machine
 from engines.errors import UsageProblem
-from engines.folders import read_input
+from engines.folders import check_folder, read_input
 from engines.hub.model_source import locate
 from engines.race.race_events import LaneFinished, LaneStarted
 from engines.report.events import Auditing, Loading, Preparing
@@ -184,8 +184,9 @@ class AdviceProgress(Status):
 
 
 def _check_page(path: Path) -> None:
-    """Raises UsageProblem where something else than a report of ours is there."""
+    """Raises UsageProblem where something else than a report of ours is there, or no folder."""
     if not path.exists():
+        check_folder(path, "name another file after --html")
         return
     if path.is_dir():
         raise UsageProblem(f"{path} is a folder", "name a file after --html")

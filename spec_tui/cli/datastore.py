@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Context, Option, Typer
 
+from engines import methods
 from engines.errors import DatastoreProblem, UsageProblem
 from engines.folders import free_bytes
 from engines.hub.download_progress import in_bytes
 from engines.report.encoding import plain
 from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, narrate
-from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, TargetOptions, command, complete_datastore
+from spec_tui.cli.option_groups import (
+    Format,
+    ModelOptions,
+    Only,
+    OutputFormat,
+    TargetOptions,
+    command,
+    complete_datastore,
+)
 from spec_tui.cli.output import console, table
 from spec_tui.cli.prompts import argument_text, confirmed
 from spec_tui.cli.status_line import StageProgress, Status
@@ -127,6 +136,8 @@ def build(
 
     spec = _spec(name, kind, more or [], text, answering, keys)
     spec.check()
+    if spec.engine:
+        methods.find(spec.engine)  # a wrong one is told before anything is loaded
     if not fresh:
         check_free(name, replace)
     try:
@@ -199,7 +210,8 @@ def verify(
         "--recall", help="Measure recall@10 of held-out keys against exact search."
     )] = False,
     mrr: Annotated[bool, Option("--mrr", help="Measure the mean reciprocal rank of stored keys.")] = False,
-    sample: Annotated[int, Option(metavar="N", help="Number of keys for --mrr.", min=1)] = 1000,
+    sample: Annotated[int, Option(metavar="N", help="Number of keys for --mrr.", min=1), Only(
+        lambda given: given["mrr"], "--mrr")] = 1000,
     format: OutputFormat = Format.text,
 ) -> int:
     """Read every byte and compare it with its checksum; exit code 3 if something is damaged.
@@ -236,6 +248,8 @@ def probe(
     parts the similarities of the nearest neighbours."""
     text = argument_text(text, "TEXT")
     prompt = prompt and argument_text(prompt, "--prompt")
+    if not (text.strip() or (prompt and prompt.strip())):
+        raise UsageProblem("the text is empty", "give the end of a context, or --prompt with it")
     found = _probe(text, prompt, datastore or [], models.load)
     if format is Format.json:
         print(json.dumps(plain(found), indent=2))

@@ -10,13 +10,14 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import typed_path, write_whole
+from engines.folders import check_folder, typed_path, write_whole
 from engines.report.traces import Trace
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Only, Rejected, complete_trace
 from spec_tui.cli.replay import check_speed, runs_in
 from spec_tui.export.formats import FORMATS as DOCUMENTS
 from spec_tui.export.formats import ExportFormat, ExportOptions
+from spec_tui.present.text import enumerated
 from spec_tui.session.sample_traces import trace_path
 
 
@@ -33,11 +34,12 @@ _TO = "; ".join(f"{name}: {form.words}" for name, form in FORMATS.items()) + ". 
 _OUTPUT = "File to write; - is standard output. Default: named after the trace, in the current folder."
 _SIZE = "Size of the screen (svg; default 120x40) or of the terminal (cast; default 80x24)."
 _LARGEST = 1000
+_ELSEWHERE = "name another file with --output"
 
 
 def _to(*names: str) -> Only:
     """What a flag is for: documents of these forms."""
-    return Only(lambda given: _form(given["to"], given["output"]) in (*names, ""), " and ".join(names))
+    return Only(lambda given: _form(given["to"], given["output"]) in (*names, ""), enumerated(names))
 
 
 def export(
@@ -79,15 +81,19 @@ def _size(size: str | None) -> tuple[int, int] | None:
 
 
 def output_file(output: str, force: bool) -> Path | None:
-    """Where ``--output`` leads; None for standard output. Raises UsageProblem where a file is in the way."""
-    path = None if output == "-" else typed_path(output)
-    if path is not None and path.exists() and not force:
-        raise UsageProblem(f"{path} exists", "name another file with --output, or give --force")
+    """Where ``--output`` leads; None for standard output. Raises UsageProblem where a file is in the way, or there is
+    no folder."""
+    if output == "-":
+        return None
+    path = typed_path(output)
+    if path.exists() and not force:
+        raise UsageProblem(f"{path} exists", f"{_ELSEWHERE}, or give --force")
+    check_folder(path, _ELSEWHERE)
     return path
 
 
 def write_document(
-    path: Path | None, text: str, force: bool, otherwise: str = "name another file with --output"
+    path: Path | None, text: str, force: bool, otherwise: str = _ELSEWHERE
 ) -> None:
     """Write a document to a file, or to standard output. Raises RunFailed where that cannot be written; ``otherwise``
     is what to do then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 import traceback
@@ -13,18 +14,37 @@ from types import FrameType, TracebackType
 from typing import TypeVar
 
 from engines.errors import SpecError
-from spec_tui.present.text import sanitise
+from spec_tui.present.text import one_line, sanitise, wrap
 
 T = TypeVar("T")
 FAILED, LEFT_OUT, INTERRUPTED = 1, 5, 130
 _LONGEST = 600
+_VALUES = {
+    "Input should be a valid number.*|'.*' is not a valid float.*": "takes a number",
+    "Input should be a valid integer.*|'.*' is not a valid int.*": "takes a whole number",
+    "Input should be greater than or equal to ": "is at least ",
+    "Input should be less than or equal to ": "is at most ",
+}
+"""What the parser's libraries, by version, say of values, as patterns, and what is said here."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
 def narrate(text: str) -> None:
-    """Something for the person, not for the pipe: to stderr, free of what could steer a terminal."""
+    """Something for the person, not for the pipe: to stderr, free of what could steer a terminal, and there between
+    whole words."""
     with suppress(OSError, ValueError):  # nobody is there to read it
-        print(sanitise(text), file=sys.stderr, flush=True)
+        lines = sanitise(text).split("\n")
+        if sys.stderr.isatty():
+            lines = [part for line in lines for part in _wrapped(line)]
+        print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line in as many as the terminal needs, which begin where it begins."""
+    from spec_tui.present.tables import text_width  # not imported for the application's sake: see ``_other``
+
+    indent = " " * (len(line) - len(line.lstrip()))
+    return wrap(line, text_width(), subsequent_indent=indent, break_long_words=False) or [line]
 
 
 def exit_code(work: Callable[[], int]) -> int:
@@ -58,7 +78,7 @@ def _other(error: Exception) -> int:
         return INTERRUPTED
     if typer and isinstance(error, typer.BadParameter.__mro__[2]):  # click's, inside typer or beside it by version
         context = getattr(error, "ctx", None)
-        _tell(error.format_message().rstrip("."), f"see {context.command_path if context else 'spec-tui'} --help")
+        _tell(_of_parser(error), f"see {context.command_path if context else 'spec-tui'} --help")
         return error.exit_code
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         _tell(f"the output cannot be written: {error.strerror}", "make room, or write elsewhere")
@@ -66,6 +86,19 @@ def _other(error: Exception) -> int:
     else:
         _tell(f"unexpected error: {type(error).__name__}: {error}", _bug_report())
     return FAILED
+
+
+def _of_parser(error: Exception) -> str:
+    """What a complaint of the parser says, in our words where it has the words of a library for values."""
+    found = re.fullmatch(r"Invalid value for '([^']*)': (.*)", error.format_message().rstrip("."), re.DOTALL)
+    if found is None:
+        return error.format_message().rstrip(".")
+    name, said = found.groups()
+    ours = next((re.sub(theirs, ours, said) for theirs, ours in _VALUES.items() if re.match(theirs, said)), None)
+    if ours is None:
+        return f"{name}: {said.removeprefix('Value error, ')}"
+    given = [one_line(str(each["input"])) for each in getattr(error.__cause__, "errors", list)()[:1]]
+    return ", not ".join([f"{name} {ours}", *given])
 
 
 def forget_stdout() -> None:

@@ -24,7 +24,8 @@ from spec_tui.cli.option_groups import Format, ModelOptions, Only, OutputFormat,
 from spec_tui.cli.output import console, table
 from spec_tui.cli.run import load_once
 from spec_tui.cli.status_line import StageProgress
-from spec_tui.present.text import one_line
+from spec_tui.present.tables import text_width
+from spec_tui.present.text import one_line, wrap
 
 if TYPE_CHECKING:
     from engines.heads.check_head import HeadCheck
@@ -150,16 +151,18 @@ def _check_facts(found: HeadCheck) -> dict[str, Any]:
 
 def check_lines(found: HeadCheck) -> list[str]:
     """A check for people."""
-    out = [f"agreement with the target at {found.positions} positions, by depth; the best interpretation first"]
+    width = text_width()
+    out = [*wrap(f"agreement with the target at {found.positions} positions, by depth; the best "
+                 "interpretation first", width)]
     for reading in found.readings:
         shares = "  ".join(f"{share:4.0%}" for share in reading.agreement)
-        out.append(f"{'declared' if reading.declared else '':8}  {shares}   {reading.accepted:.2f} tokens   "
-                   f"{reading.words}")
+        out += wrap(f"{'declared' if reading.declared else '':8}  {shares}   {reading.accepted:.2f} tokens   "
+                    f"{reading.words}", width, subsequent_indent=" " * 10)
     if found.better is None:
         out.append("No interpretation is clearly better than that of the file.")
     else:
-        out.append(f"Another interpretation agrees far more often: {found.better.words}. The file probably means that: "
-                   "--take DIR writes the head that way, if its layout can express it.")
+        out += wrap(f"Another interpretation agrees far more often: {found.better.words}. The file probably means "
+                    "that: --take DIR writes the head that way, if its layout can express it.", width)
     return out
 
 

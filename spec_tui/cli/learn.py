@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from engines.errors import UsageProblem
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import Only, Presenter, Theme
+from spec_tui.cli.option_groups import Alone, Only, Presenter, Theme
 from spec_tui.cli.output import console, table
 from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
 from spec_tui.present.text import sanitise
@@ -56,7 +56,8 @@ def learn(
     notes: Annotated[bool, Option("--notes", help=_NOTES), _OF_TEXT] = False,
     output: Annotated[str, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT), _OF_EXPORT] = "lessons.html",
     force: Annotated[bool, Option("--force", help="Overwrite the file if it exists."), _OF_EXPORT] = False,
-    list_lessons: Annotated[bool, Option("--list", help="List the lessons, one per line.")] = False,
+    list_lessons: Annotated[bool, Option("--list", help="List the lessons, one per line."), Alone(
+        frozenset({"format"}))] = False,
     theme: Annotated[Theme, _OF_SCREEN] = None,
     presenter: Annotated[Presenter, _OF_SCREEN] = False,
 ) -> int:

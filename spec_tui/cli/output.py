@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_PIPE = 10_000  # columns: no row is as wide
 _UNAUDITED = "stopped before the first token"
 
 
@@ -168,7 +171,23 @@ def table(rows: Iterable[Sequence[str]]) -> Table:
 
 
 def console() -> Console:
-    """Where tables are printed."""
+    """Where tables are printed, so wide as the terminal or COLUMNS; in a pipe without either a row is a line."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return Console(highlight=False)
+    return Console(highlight=False, file=_Unpadded(), width=_PIPE)
+
+
+class _Unpadded(io.TextIOBase):
+    """Standard output without the spaces that fill columns to the end of a line."""
+
+    def write(self, text: str) -> int:
+        return sys.stdout.write(re.sub(" +(?=\n)", "", text))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    @property
+    def encoding(self) -> str:
+        return sys.stdout.encoding

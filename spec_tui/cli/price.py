@@ -14,7 +14,7 @@ from engines.errors import UsageProblem
 from engines.progress import BuildProgress
 from spec_tui.cli import round_profile
 from spec_tui.cli.failures import INTERRUPTED, Interrupt
-from spec_tui.cli.option_groups import Alone, Format, ModelOrServerOptions, OutputFormat
+from spec_tui.cli.option_groups import Alone, Format, ModelOrServerOptions, Only, OutputFormat
 from spec_tui.cli.run import load_decoder
 from spec_tui.cli.status_line import StageProgress
 from spec_tui.present.rows import bar
@@ -37,14 +37,15 @@ _OVERLAP = ("Load no model; forecast from a recorded run, or the name of one tha
             "target verifies would gain (PEARL, SSD).")
 _ENGINE = ("Also run this engine on the prompts of the showcase, and say what a round takes and where its time goes. "
            "Repeatable; with options as in a race.")
+_OF_REQUESTS = Only(lambda given: bool(given["requests"]), "--requests")
 _FRESH = "Measure again, even if a measurement is stored. Texts that depend on random draws may then change."
 
 
 def price(
     fresh: Annotated[bool, Option("--fresh", help=_FRESH)] = False,
     requests: Annotated[str, Option(metavar="LIST", help=_REQUESTS)] = "",
-    acceptance: Annotated[float, Option(metavar="SHARE", min=0, max=1, help=_ACCEPTANCE)] = 0.7,
-    context: Annotated[int, Option(metavar="TOKENS", min=0, help=_CONTEXT)] = 0,
+    acceptance: Annotated[float, Option(metavar="SHARE", min=0, max=1, help=_ACCEPTANCE), _OF_REQUESTS] = 0.7,
+    context: Annotated[int, Option(metavar="TOKENS", min=0, help=_CONTEXT), _OF_REQUESTS] = 0,
     engine: Annotated[list[str] | None, Option(metavar="ID:OPTION=VALUE", help=_ENGINE)] = None,
     format: OutputFormat = Format.text,
     overlap: Annotated[str, Option(metavar="TRACE", help=_OVERLAP), Alone(frozenset({"format"}))] = "",

@@ -37,6 +37,6 @@ def argument_text(argument: str, name: str) -> str:
 def confirmed(question: str, otherwise: str) -> bool:
     """Ask on the terminal. Raises UsageProblem where nobody can answer; ``otherwise`` is what to do then."""
     if not sys.stdin.isatty():
-        raise UsageProblem(f"{question}: there is no terminal to ask", otherwise)
+        raise UsageProblem(f"there is no terminal to ask: {question}", otherwise)
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -16,7 +16,7 @@ from engines.report.traces import Trace
 from engines.wire import read_trace
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Only, Presenter, Rejected, Theme, complete_trace
-from spec_tui.cli.output import JsonOutput, NarratedOutput, remark
+from spec_tui.cli.output import JsonOutput, NarratedOutput, console, remark, table
 from spec_tui.present.narration import question
 from spec_tui.present.text import one_line
 from spec_tui.session.replay_client import ReplayClient
@@ -110,13 +110,13 @@ def _only(traces: list[str]) -> Path:
 
 
 def _list() -> int:
-    width = max((len(name) for name in names()), default=0)
+    rows = []
     for name in names():
         run = fold_all(read_trace(trace_path(name)).events)
         length = run.metrics.mean_generated_length or 1.0
-        asked = one_line(question(run.started), 60)
         made = f"{len(run.tokens):>3} tokens, {length:.2f} per verify step"
-        print(f"{name:<{width}}  {run.started.engine:<14}  {made}  {asked}")
+        rows.append((name, run.started.engine, made, one_line(question(run.started), 60)))
+    console().print(table(rows))
     narrate("\nspec-tui replay NAME plays one.")
     return 0
 

@@ -20,8 +20,8 @@ from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
 from spec_tui.cli.bench import PAUSE
 from spec_tui.cli.compare import RaceFormat, RaceProgress, ended, follow
-from spec_tui.cli.failures import INTERRUPTED, narrate
-from spec_tui.cli.option_groups import ModelOptions
+from spec_tui.cli.failures import INTERRUPTED, LEFT_OUT, narrate
+from spec_tui.cli.option_groups import Alone, ModelOptions, Only
 from spec_tui.cli.output import console, table
 from spec_tui.cli.run import load_decoder
 from spec_tui.cli.status_line import StageProgress
@@ -41,23 +41,26 @@ _QUICK_WARM_UP = 4  # tokens
 _TRIAL = (("user", "Hello"),)
 
 _NAMES = "Entries, or your own files ending in .toml."
+_LIST = "List the entries, and those that cannot be run here."
 _QUICK = "Few prompts, short answers, small datastores: at most two minutes each."
 _REPEATS = "How often each row answers everything. Default: the entry's. One is enough for counts, speeds need more."
 _LIMIT = "Maximum number of questions of each task. Default: the entry's."
 _TOKENS = "Maximum length of the answers, in tokens. Default: the entry's."
 _OUT = "Folder to write to: for each entry a folder with results.json, cells.csv, tables.md and table.svg."
+_OF_TABLES = Only(lambda given: not given["list_"] or given["format"] is RaceFormat.json,
+                  "tables; the list is written as text or json")
 
 
 def reproduce(
     names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help=_NAMES)] = None,
-    list_: Annotated[bool, Option("--list", help="List the entries, and those that cannot be run here.")] = False,
+    list_: Annotated[bool, Option("--list", help=_LIST), Alone(frozenset({"format"}))] = False,
     all_: Annotated[bool, Option("--all", help="Run all entries that can be run.")] = False,
     quick: Annotated[bool, Option("--quick", help=_QUICK)] = False,
     repeats: Annotated[int | None, Option(metavar="N", help=_REPEATS, min=1, max=100)] = None,
     limit: Annotated[int | None, Option(metavar="N", help=_LIMIT, min=1)] = None,
     max_new_tokens: Annotated[int | None, Option(metavar="N", help=_TOKENS, min=2, max=4096)] = None,
     out: Annotated[Path | None, Option(metavar="DIR", help=_OUT)] = None,
-    format: RaceFormat = RaceFormat.table,
+    format: Annotated[RaceFormat, _OF_TABLES] = RaceFormat.table,
     *,
     models: ModelOptions,
 ) -> int:
@@ -74,14 +77,14 @@ def reproduce(
         _list(format)
         return 0
     wanted = _wanted(names or [], all_)
-    runnable = [(name, entry) for name, entry in wanted if not entry.cannot]
+    end = "\n" if len(wanted) == 1 else "\n\n"
+    runnable, codes = [(name, entry) for name, entry in wanted if not entry.cannot], []
     for name, entry in wanted:
         if entry.cannot:
-            print(unable(name, entry), end="\n\n")
-    if not runnable:
-        return 0
+            print(WRITERS[format](unable(name, entry)), end=end)
+            codes.append(LEFT_OUT)
     folders = {name: ResultsFolder(out / name, SCHEMA, _FILES, _PLOTS) for name, _ in runnable if out is not None}
-    runtime, loaded, codes = None, None, []
+    runtime, loaded = None, None
     for name, entry in sorted(runnable, key=lambda found: (_model(found[1]), found[1].head)):
         asked = models.load
         load = replace(asked, model=asked.model or _model(entry) or None, head=asked.head or entry.head.lower() or None)
@@ -109,7 +112,7 @@ def reproduce(
             if (folder := folders.get(name)) is not None:
                 written = folder.write(report(run.done), plot(run.done))
                 narrate(f"wrote {', '.join(written)} into {one_line(str(folder.path))}")
-            print(WRITERS[format](report(run.done)), end="\n" if len(runnable) == 1 else "\n\n", flush=True)
+            print(WRITERS[format](report(run.done)), end=end, flush=True)
         if codes[-1] == INTERRUPTED:
             break
     return max(codes)

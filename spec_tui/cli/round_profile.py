@@ -49,6 +49,7 @@ def profile(
         progress(number, len(requests))
         for lane in lanes:
             found[lane.label].append(_measured(runtime, lane.of(request)))
+    progress(len(requests), len(requests))
     plain = found[lanes[0].label]
     return {"answers": len(requests), "tokens": TOKENS, "engines": [
         {"engine": label, **_parts(together(runs), sum(run.priced_seconds for run in runs), together(plain))}
@@ -79,6 +80,6 @@ def lines(facts: dict[str, Any]) -> list[str]:
         whole = sum(of[name] for name, _ in _PARTS if name != "forecast")
         passes = f" ({of['passes']:.1f})" if of["passes"] else ""
         times = (whole, *(of[name] for name, _ in _PARTS))
-        rows.append([one_line(of["engine"] + passes, _NAME), f"{of['tokens_a_round']:.2f}",
+        rows.append([one_line(of["engine"], _NAME - len(passes)) + passes, f"{of['tokens_a_round']:.2f}",
                      *(f"{seconds * 1e3:.2f}" for seconds in times), f"{of['gain']:.2f}x"])
     return [*aligned(rows), "", *wrap(_NOTE.format(**facts), text_width())]

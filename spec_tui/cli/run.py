@@ -47,6 +47,7 @@ _TRACE = "Record the run in this file, as lines of JSON. An existing file is ove
 _EXPLAIN = "Afterwards explain why the answer was faster or slower than without drafts, and what to try first."
 _AS_TEXT = Only(lambda given: given["format"] is Format.text and not given["narrate"],
                 "text, not for --narrate or --format json")
+_TEXT = Only(lambda given: given["format"] is Format.text, "--format text")
 _DETAIL = "With --trace: record what the target predicts at every position, for the Step screen."
 
 
@@ -56,7 +57,7 @@ def run(
     set_: EngineSettings = None,
     trace: Annotated[Path | None, Option(metavar="FILE", help=_TRACE)] = None,
     detail: Annotated[bool, Option("--detail", help=_DETAIL)] = False,
-    narrate: Annotated[bool, Option("--narrate", help=_NARRATE)] = False,
+    narrate: Annotated[bool, Option("--narrate", help=_NARRATE), _TEXT] = False,
     explain: Annotated[bool, Option("--explain", help=_EXPLAIN)] = False,
     rejected: Annotated[Rejected, _AS_TEXT] = False,
     format: OutputFormat = Format.text,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from spec_tui.export.bench_report import rows as run_rows
 from spec_tui.export.plots import Bar, BarRow, Plot
 from spec_tui.export.report import Report
 from spec_tui.present.race_text import disturbance_sentence, interval_meaning
-from spec_tui.present.tables import Rows, as_text, interval
+from spec_tui.present.tables import Rows, interval, or_dash
 
 SCHEMA = "spec-tui reproduce 1"
 NO_CELLS = (
@@ -202,21 +202,46 @@ def cell_rows(done: Reproduction) -> list[dict[str, Any]]:
     found = []
     for cell in done.cells():
         ours = {"entry": done.name, "setting": cell.setting, "row": cell.row, "measure": cell.measure, **_numbers(cell)}
-        for figure in cell.theirs or (None,):
-            of = {name: getattr(figure, name, None) for name in ("model", "data", "hardware", "source")}
-            found.append(ours | {"theirs": figure.value if figure else None} | of)
+        found += [ours | _published(figure) for figure in cell.theirs or (None,)]
     return found
 
 
-def unable(name: str, entry: PaperEntry) -> str:
+def _published(figure: Figure | None) -> dict[str, Any]:
+    """A number of theirs, in the columns that say what it is of."""
+    of = {name: getattr(figure, name, None) for name in ("model", "data", "hardware", "source")}
+    return {"theirs": figure.value if figure else None} | of
+
+
+def unable(name: str, entry: PaperEntry) -> Report:
     """What is published of an entry that cannot be run here, and why it cannot."""
     figures = theirs(entry)
-    rows: Rows = [["published", "measure", "value", "model", "data"]]
-    for figure in figures:
-        method = ", ".join(filter(None, (figure.engine, figure.variant)))
-        rows.append([method, figure.measure, MEASURES[figure.measure].write(figure.value), figure.model, figure.data])
     said = [f"{_words(entry.sources)}: {entry.title}", entry.shows, f"{name} cannot be run here: {entry.cannot}"]
-    return as_text([rows] if figures else [], [], said)
+    rows = [dict.fromkeys(NO_CELLS) | {"entry": name, "row": each.engine, "measure": each.measure} | _published(each)
+            for each in figures]
+    return Report(
+        title=f"{name}: {entry.title}", tables=[_figures(figures)] if figures else [], notes=said,
+        data=lambda: {"name": name, "cannot": entry.cannot, "published": [encoding.plain(each) for each in figures]},
+        rows=lambda: rows, columns=NO_CELLS)
+
+
+def _figures(figures: Sequence[Figure]) -> Rows:
+    """A row for each number of theirs, with as many columns as it takes to tell the rows apart."""
+    columns = {
+        "published": [", ".join(filter(None, (each.engine, each.variant))) for each in figures],
+        "measure": [each.measure for each in figures], "model": [each.model for each in figures],
+        "data": [each.data for each in figures],
+    }
+    more = {
+        "temperature": [or_dash(each.temperature, "{:g}".format) for each in figures],
+        "top-p": [f"{each.top_p:g}" for each in figures],
+        "options": [", ".join(f"{key}={value}" for key, value in each.options.items()) or "-" for each in figures],
+        "where": [each.where for each in figures],
+    }
+    for name, cells in more.items():
+        if len(set(cells)) > 1 and len(set(zip(*columns.values()))) < len(figures):
+            columns[name] = cells
+    columns["value"] = [MEASURES[each.measure].write(each.value) for each in figures]
+    return [list(columns), *map(list, zip(*columns.values()))]
 
 
 def plot(done: Reproduction) -> Plot | None:

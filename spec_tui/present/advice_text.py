@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -13,6 +12,7 @@ from engines.advice.halving import FINALISTS, Stage
 from engines.advice.paired_ratio import PairedRatio
 from engines.report.wording import counted
 from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, judged
+from spec_tui.present.text import enumerated
 
 _NO_VERDICT = (Speed.UNMEASURED, Speed.IMPOSSIBLE)
 _WORTH = 0.05  # of a round's time: less is not worth a word
@@ -91,6 +91,8 @@ def ties(screening: Screening) -> list[int]:
 def sentences(findings: Findings) -> list[str]:
     """The whole verdict, the advice first."""
     screening = last_measured(findings)
+    if screening is None and not all(each.over for each in findings.rounds):
+        return ["Unfinished: it was interrupted before one prompt was answered with every setting. Run it again."]
     if screening is None:
         return ["Nothing was measured: not one prompt was answered with every setting. Give it more time."]
     first = ranked(screening)[0]
@@ -139,7 +141,7 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
 def _tied(screening: Screening) -> list[str]:
     first, labels = ranked(screening)[0], screening.asked.labels
     tied = [f"{labels[lane]} ({judge(screening.ratio(lane, first)).brief} its speed)" for lane in ties(screening)]
-    return [f"A tie: {_list(tied)} cannot be distinguished from it."] if tied else []
+    return [f"A tie: {enumerated(tied)} cannot be distinguished from it."] if tied else []
 
 
 def _prompts(screening: Screening, first: int, found: SpeedVerdict) -> list[str]:
@@ -159,8 +161,8 @@ def _kinds(screening: Screening, first: int) -> list[str]:
     gains, losses, vague = [], [], []
     for kind, found in sorted(known.items(), key=lambda item: -item[1].ratio):
         (vague if found.vague else gains if found.speed is Speed.FASTER else losses).append(f"{kind} ({found.brief})")
-    said = [f"gains on {_list(gains)}"] * bool(gains) + [f"does not gain on {_list(losses)}"] * bool(losses)
-    said += [f"cannot be distinguished from the baseline, with so few answers, on {_list(vague)}"] * bool(vague)
+    said = [f"gains on {enumerated(gains)}"] * bool(gains) + [f"does not gain on {enumerated(losses)}"] * bool(losses)
+    said += [f"cannot be distinguished from the baseline, with so few answers, on {enumerated(vague)}"] * bool(vague)
     return [f"By kind of prompt: {screening.asked.labels[first]} {'; '.join(said)}."]
 
 
@@ -205,7 +207,7 @@ def planned(found: EvaluationPlan) -> str:
     said += [f"Then the {FINALISTS} fastest with longer answers, which take half of the time and alone decide the "
              f"verdict."] * (len(stages) > 1)
     left = [engine for engine, draft in found.likeliest if (engine, draft) not in found.plan.methods]
-    said += [f"There is no time for {_list(left)}: give more minutes to try them."] * bool(left)
+    said += [f"There is no time for {enumerated(left)}: give more minutes to try them."] * bool(left)
     said += ["A forecast follows from t(n), the cost of drafting and the usual acceptance; the clock checks it."
              ] * bool(found.forecasts)
     return " ".join(said)
@@ -218,8 +220,4 @@ def _forecasts(found: EvaluationPlan) -> list[str]:
         ratio = found.forecasts.get((engine, draft))
         words = "nothing is known before they run" if ratio is None else f"forecast {ratio:.1f}x"
         groups.setdefault(words, []).append(f"{engine} with {draft}" if draft else engine)
-    return [f"{_list(names)} ({words})" for words, names in groups.items()]
-
-
-def _list(words: Sequence[str]) -> str:
-    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1] if words else ""
+    return [f"{enumerated(names)} ({words})" for words, names in groups.items()]

@@ -10,7 +10,9 @@ from engines.report.plain_text import one_line
 
 _WAYS = (  # what is said there, and what is done here
     (r"\(in the application: (/\w+)\)", r"(\1)"),
-    (r"choose one \(ctrl\+l\), or start with --draft-model PATH", "choose one (ctrl+l)"),
+    (r"give one with --draft-model", "choose one (ctrl+l)"),
+    (r"(load it here to choose an engine)(?! \()", r"\1 (ctrl+l)"), (r"(make it a lane of a race)(?! \()", r"\1 (r)"),
+    (r"build one \($", "build one (d, then n, or "),  # a command follows
     (r"give --draft-model or --head\b", "choose a draft model or head (ctrl+l)"),
     (r"(?:give|start with) --draft-model(?: a smaller model| with it)?(?: to use the draft engine)?",
      "choose a draft model (ctrl+l)"),

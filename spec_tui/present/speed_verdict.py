@@ -77,7 +77,7 @@ class SpeedVerdict:
     def brief(self) -> str:
         """The judgement for a table's cell: "1.42x", "≈ 0.98x", "1.56x?" where it is vague, or a dash."""
         if self.ratio is None:
-            return "—"
+            return "-"
         return f"{self.ratio:.2f}x?" if self.vague else f"{'≈ ' * (self.speed is Speed.SAME)}{self.ratio:.2f}x"
 
     @property

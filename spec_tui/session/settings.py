@@ -202,9 +202,9 @@ def unavailable(
     if ready is None:
         return ""
     if ready.host != spec.host and not spec.host:
-        return "the model runs in another program with its own drafting: load it here to choose an engine (ctrl+l)"
+        return "the model runs in another program with its own drafting: load it here to choose an engine"
     if ready.host != spec.host:
-        return f"the model does not run in {spec.title}: make it a lane of a race (r), or start with {spec.flag}"
+        return f"the model does not run in {spec.title}: make it a lane of a race, or start with {spec.flag}"
     there = methods.available(draft_model or ready.draft_model, ready.heads)
     needs = spec.least(there) if options is None else spec.needed(options, there)
     if absent := next((need for need in needs if need in _LOADED and need not in there), None):
@@ -216,7 +216,7 @@ def unavailable(
 
 
 _LOADED = {
-    "draft model": "no draft model is loaded: choose one (ctrl+l), or start with --draft-model PATH",
+    "draft model": "no draft model is loaded: give one with --draft-model",
     **{kind: f"no {kind} for this model: give --head, or train one with spec-tui head train" for kind in HEADS},
 }
 """What is said where it is missing."""
@@ -244,5 +244,5 @@ def _no_datastore(kind: str, ready: Ready, names: Sequence[str] | None) -> str:
     if not names and any(there and (names is None or name not in offered) for name, there in known.items()):
         return ""
     choose = f"choose {' or '.join(offered)} as its datastore (built when it is first searched), or " if offered else ""
-    return (f"no {kind} datastore fits the model: {choose}build one (d, then n, or "
+    return (f"no {kind} datastore fits the model: {choose}build one ("
             f"spec-tui datastore build --kind {kind})")  # fmt: skip

@@ -21,7 +21,7 @@ from engines.report.events import Ready
 from engines.report.run_state import RunState
 from engines.wire import Event
 from spec_tui.learn.showcase_prompts import SHOWCASES
-from spec_tui.present.on_screen import failure
+from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.progress_text import race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession
@@ -115,7 +115,7 @@ def missing(lane: Lane, ready: Ready | None, settings: ChatSettings) -> str:
     if spec.host and (ready is None or not ready.served):  # it is asked when the race begins
         return ""
     stores = lane.datastores or settings.datastores
-    return unavailable(spec, ready, spec.parse(lane.options), stores, lane.draft_model)
+    return on_screen(unavailable(spec, ready, spec.parse(lane.options), stores, lane.draft_model))
 
 
 def not_raced(entry: PaperEntry, session: ChatSession) -> str:

@@ -10,6 +10,7 @@ from engines import methods
 from engines.errors import UsageProblem
 from engines.laws import LAWS
 from engines.report.events import Ready
+from spec_tui.present.on_screen import on_screen
 from spec_tui.session.settings import SAMPLING, ChatSettings, stores, unavailable
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_actions import APPLICATION, CHAT
@@ -97,7 +98,7 @@ def _arguments(name: str, before: list[str], settings: ChatSettings, ready: Read
     """What may follow a command, each with what it means; ``before`` are the words typed already."""
     if name == "engine":
         specs = methods.specs(ready.host if ready is not None else "")
-        missing = {spec.id: unavailable(spec, ready, settings.options(spec.id)) for spec in specs}
+        missing = {spec.id: on_screen(unavailable(spec, ready, settings.options(spec.id))) for spec in specs}
         return {spec.id: f"cannot run: {missing[spec.id]}" if missing[spec.id] else f"{spec.title}: {spec.summary}"
                 for spec in specs}
     if name == "set":
@@ -127,7 +128,7 @@ def _action_string(action: Action, argument: str) -> str:
 
 def _engine(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
     new = settings.with_engine(argument, ready)
-    missing = unavailable(methods.find(argument), ready, new.options(argument), new.datastores)
+    missing = on_screen(unavailable(methods.find(argument), ready, new.options(argument), new.datastores))
     return CommandResult(new, "engine: " + new.summary(ready) + (f"; {missing}" if missing else ""))
 
 

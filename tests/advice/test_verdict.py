@@ -137,7 +137,7 @@ def test_what_is_interrupted_is_said_to_be_unfinished():
     nothing = adviser(racer, LANES)
     for _ in nothing.run(lambda: True):
         pass
-    assert sentences(nothing)[0].startswith("Nothing was measured") and told(report(nothing))
+    assert sentences(nothing)[0].startswith("Unfinished: it was interrupted") and told(report(nothing))
 
 
 def test_a_setting_that_breaks_is_left_out():

@@ -18,9 +18,13 @@ from engines.hub import local_models as available
 from engines.libraries import versions
 from engines.methods import of_other_programs, specs
 from engines.model.load_options import CHOICES
+from engines.reproduce.entry import shipped
 from spec_tui.cli import library_probe
 from spec_tui.cli.commands import app
+from spec_tui.cli.failures import narrate
+from spec_tui.learn.lesson import names as lessons
 from spec_tui.session.engine_commands import LoadRequest
+from spec_tui.session.sample_traces import names as traces
 from spec_tui.session.shell_lines import build_line, chat_line, probe_line
 
 
@@ -45,14 +49,46 @@ def test_options_before_the_command_are_not_ignored(cli, arguments):
     ("replay rest --format text --theme nord", "--theme", "--format screen"),
     ("replay rest --format json --speed 2", "--speed", "what is played"),
     ("export rest --to md --size 80x24", "--size", "svg and cast"),
+    ("export rest --to md --rejected", "--rejected", "svg, cast and html"),
     ("head train x --prompts a --family medusa --layers 1,2", "--layers", "--family eagle-3"),
     ("head train x --prompts a --heads 2", "--heads", "--family medusa"),
     ("advise --undo --minutes 2", "--minutes", "one of them"), ("advise --undo --seed 1", "--seed", "one of them"),
     ("serve learn --engine pld", "--engine", "sessions with a model"),
+    ("price --acceptance 0.5", "--acceptance", "--requests"), ("price --context 100", "--context", "--requests"),
+    ("run hello --narrate --format json", "--narrate", "--format text"),
+    ("reproduce --list rest-trie", "NAME", "one of them"), ("reproduce --list --quick", "--quick", "one of them"),
+    ("reproduce --list --format csv", "--format", "text or json"), ("learn --list --path 15", "--path", "one of them"),
+    ("datastore verify --recall --sample 5", "--sample", "--mrr"),
+    ("datastore build x --from . --dims 32", "--dims", "--kind dense"),
+    ("datastore build x --from . --no-z-norm", "--z-norm", "--kind dense"),
+    ("datastore build x --from . --sample 5", "--sample", "--kind dense"),
+    ("datastore build x --from . --index exact", "--index", "--kind dense"),
+    ("datastore build x --from . --window 7", "--window", "--kind dense"),
+    ("datastore build x --from . --max-new-tokens 3", "--max-new-tokens", "model-answers"),
+    ("datastore build x --from . --engine nosuch", "--engine", "model-answers"),
 ])  # fmt: skip
 def test_a_flag_that_would_change_nothing_is_refused(cli, line, flag, meant):
     done = cli(*line.split())
     assert done.code == 2 and f"{flag} would change nothing" in done.err and meant in done.err
+
+
+@pytest.mark.parametrize("line, said", [
+    ("engines --format xml", "--format: 'xml' is not one of 'text', 'json'"),
+    ("model export sample --type f64", "--type: 'f64' is not one of 'f32', 'bf16', 'f16'"),
+    ("replay rest --screen foo", "--screen: 'foo' is not one of 'chat', 'step', 'race'"),
+    ("replay rest --speed abc", "--speed takes a number"), ("learn --path x", "--path takes a whole number"),
+    ("price --acceptance 3", "--acceptance"), ("reproduce x --limit 0", "--limit"),
+])  # fmt: skip
+def test_a_value_that_is_none_is_told_in_our_words(cli, line, said):
+    done = cli(*line.split())
+    assert done.code == 2 and done.err.startswith(f"spec-tui: {said}") and "Input should" not in done.err
+
+
+@pytest.mark.parametrize("line", ["export rest -o {}/x.md", "learn export -o {}/x.html", "run x --trace {}/x.jsonl",
+                                  "advise --html {}/x.html"])
+def test_a_folder_that_is_missing_is_told_before_anything_is_done(cli, tmp_path, line):
+    done = cli(*line.format(tmp_path / "no").split())
+    assert done.code == 2 and done.err.startswith(f"spec-tui: there is no folder {tmp_path / 'no'} to write to\n")
 
 
 @pytest.mark.parametrize("flag", [("--threads", "2"), ("--quantize", "int8"), ("--revision", "a")])
@@ -89,6 +125,27 @@ def test_engines_as_text(cli, monkeypatch):
         for option in spec.options:
             assert option.name in text and option.range in text
     assert "lossless" in text and "needs: draft model" in text
+
+
+def test_in_a_pipe_a_row_of_a_table_is_a_line(cli, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for command, rows in (
+            ("learn --list", lessons()), ("replay", traces()), ("reproduce --list", ["name", *shipped()])):
+        lines = cli(*command.split()).out.splitlines()
+        assert [line.split()[command == "learn --list"] for line in lines] == list(rows)
+        assert lines == [line.rstrip() for line in lines]
+
+
+def test_a_message_on_a_terminal_has_whole_words(monkeypatch, capsys):
+    message = "one sentence that is longer than a narrow terminal\n  and its hint, which is longer than that too"
+    narrate(message)
+    assert capsys.readouterr().err == f"{message}\n", "a pipe gets it as it is"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "36")
+    narrate(message)
+    assert capsys.readouterr().err.splitlines() == [
+        "one sentence that is longer than a", "narrow terminal", "  and its hint, which is longer than",
+        "  that too"]
 
 
 @pytest.fixture

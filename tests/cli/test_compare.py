@@ -158,6 +158,7 @@ def test_an_engine_without_what_it_needs_is_named_before_the_others_run(cli, mon
     assert done.code == 5 and [lane["lane"] for lane in found["lanes"]] == ["autoregressive", "pld"]
     said = done.err.splitlines()
     assert said[0].startswith("rest:c=16 cannot run, and is left out: no sparse datastore fits the model")
+    assert said[0].endswith("build one (spec-tui datastore build --kind sparse)"), "no key of the application"
     assert said[1].startswith("4 runs, about 2 min") and "failed" not in done.err
     done = cli("compare", "hello", "--engines", "rest,rest:c=8", "--repeats", "2")
     assert done.code == 2 and "no engine can run with what is loaded" in done.err

@@ -82,7 +82,7 @@ def test_a_store_is_built_listed_described_probed_verified_and_removed(model, cl
 
     assert "sound: 7 files" in cli("datastore", "verify", "notes").out
     refused = cli("datastore", "remove", "notes")
-    assert refused.code == 2 and "--yes" in refused.err and (home / "notes").is_dir()
+    assert refused.code == 2 and "--yes" in refused.err and "?:" not in refused.err and (home / "notes").is_dir()
     assert cli("datastore", "remove", "notes", "--yes").code == 0 and not (home / "notes").exists()
     assert cli("datastore", "remove", "notes", "--yes").code == 2
 
@@ -109,14 +109,29 @@ def test_damage_is_found_and_told(cli, texts, home):
     (["x", "--from", "model-answers", "--prompts", "f", "--answers", "2"], "all the same"),
     (["x", "--from", "model-answers", "--prompts", "f", "--temperature", "-1"], "out of range"),
     (["x", "--from", ".", "--limit", "0"], "limit"),
-    (["x", "--from", ".", "--index", "magic"], "no index"),
+    (["x", "--from", ".", "--kind", "dense", "--index", "magic"], "no index"),
     (["x", "--from", ".", "--dims", "-1"], "principal"),
+    (["x", "--from", "model-answers", "--prompts", "f", "--engine", "nosuch"], "there is no engine"),
     (["x", "--from", "hf:no/such/thing"], "names no dataset"),
 ])  # fmt: skip
 def test_what_cannot_be_built_is_said(cli, arguments, message, home):
     done = cli("datastore", "build", *arguments)
     assert done.code == 2 and message in done.err and not done.out
     assert not home.exists() or not [p for p in home.iterdir() if p.is_dir()]
+
+
+@pytest.mark.parametrize("more", [(), ("--prompt", " ")])
+def test_an_empty_text_is_refused_before_a_model_is_loaded(cli, monkeypatch, more):
+    monkeypatch.setattr(loader, "load_here", lambda *_: pytest.fail("loaded"))
+    done = cli("datastore", "probe", " ", *more)
+    assert done.code == 2 and "the text is empty" in done.err
+
+
+def test_more_dimensions_than_the_model_has_are_refused_and_the_default_is_not(model, cli, texts):
+    command = ("datastore", "build", "notes", "--from", str(texts), "--kind", "dense", "--limit", "99")
+    done = cli(*command, "--dims", "5000")
+    assert done.code == 2 and f"--dims is at most {model.identity.width}" in done.err
+    assert model.identity.width < 64 and cli(*command).code == 0
 
 
 def test_a_taken_name_needs_replace(cli, texts):

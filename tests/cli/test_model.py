@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from engines.hub.download_progress import in_bytes
 from spec_tui.session import loader
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.model_choices import targets
@@ -40,6 +41,7 @@ def test_a_file_is_where_it_lies_and_says_what_memory_it_may_take(cli, tmp_path,
         monkeypatch.setattr("engines.model.description.obtainable", lambda found=native: found)
         text = " ".join(cli("model", "info", str(path)).out.split())
         assert f"where the file {path} architecture" in text
+        assert f"files 1 needed, {in_bytes(path.stat().st_size)} (GGUF)" in text
         assert ("int8" in text) == native, "native code multiplies integers"
 
 

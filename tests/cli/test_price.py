@@ -7,10 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from engines.heads.check_head import HeadCheck, HeadReading
+from spec_tui.cli.head import check_lines
 from spec_tui.session import loader
 from tests.session import fake_runtime
 
 CHEAP, DEAR = ((1, 0.010), (2, 0.011), (8, 0.014), (64, 0.035)), ((1, 0.012),)
+CHECK = HeadCheck(tuple(
+    HeadReading(choices={}, words="layers counted from the embeddings, the residual stream before the norm, rope theta "
+                "10000", declared=not n, agreement=(0.1 + n / 2, 0.1, 0.1, 0.1)) for n in range(2)), 99)
 
 
 @pytest.fixture
@@ -61,7 +66,8 @@ def test_fresh_measures_again(priced):
 def test_text_fits_the_terminal(priced, cli, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     texts = [priced("--requests", "1,64", price=tuple((2**n, 100 + n) for n in range(7))).out,
-             cli("price", "--overlap", "smollm2-tree").out, cli("reproduce", "--list").out, cli("learn", "--list").out]
+             cli("price", "--overlap", "smollm2-tree").out, cli("reproduce", "--list").out, cli("learn", "--list").out,
+             cli("replay").out, "\n".join(check_lines(CHECK))]
     assert "t(n) / t(1)" in texts[0] and "x alone" in texts[1]
     assert max(len(line) for text in texts for line in text.splitlines()) <= int(columns)
 
@@ -103,7 +109,10 @@ def test_a_recorded_run_tells_what_overlapping_would_gain(cli):
 def test_where_the_time_of_a_round_goes(tiny):
     from spec_tui.cli import round_profile
 
-    facts = round_profile.profile(tiny, round_profile.lanes_of(["pld", "draft:num_tokens=2"]))
+    steps = []
+    lanes = round_profile.lanes_of(["pld", "draft:num_tokens=2"])
+    facts = round_profile.profile(tiny, lanes, lambda *of: steps.append(of))
+    assert steps[-1] == (facts["answers"], facts["answers"])
     plain, lookup, draft = facts["engines"]
     assert [each["engine"] for each in facts["engines"]] == ["autoregressive", "pld", "draft:num_tokens=2"]
     assert plain["tokens_a_round"] == plain["gain"] == 1 and plain["passes"] == lookup["passes"] == 0
@@ -111,6 +120,9 @@ def test_where_the_time_of_a_round_goes(tiny):
     assert all(each["verifying"] > 0 and each["other"] > 0 and each["forecast"] >= 1 for each in facts["engines"])
     shown = round_profile.lines(facts)
     assert len(shown) > 5 and max(map(len, shown)) <= 80
+    assert any(line.startswith(f"draft:num_tokens=2 ({draft['passes']:.1f})") for line in shown)
+    draft["engine"] = "draft:num_tokens=2:shape=chain"
+    assert any(f"… ({draft['passes']:.1f})" in line for line in round_profile.lines(facts))
 
 
 def test_engines_are_named_as_in_a_race(priced):

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from engines.reproduce.entry import shipped
+from spec_tui.export.reproduce_report import unable
 
 
 def test_the_list(cli):
@@ -31,8 +32,17 @@ def test_an_entry_that_cannot_be_run_says_why(cli, tmp_path):
     file.write_text('title = "t"\npaper = "REST (He et al. 2024)"\ntables = ["Table 3"]\nshows = "s"\n'
                     'cannot = "the moon is needed"\n')
     done = cli("reproduce", str(file))
-    assert done.code == 0 and "big cannot be run here: the moon is needed" in " ".join(done.out.split())
+    assert done.code == 5 and "big cannot be run here: the moon is needed" in " ".join(done.out.split())
+    assert not done.out.endswith("\n\n")
     assert "2.65" in done.out and "CodeLlama 7B" in done.out
+    found = json.loads(cli("reproduce", str(file), "--format", "json").out)
+    assert found["cannot"] == "the moon is needed" and found["published"]
+
+
+@pytest.mark.parametrize("name", [name for name, entry in shipped().items() if entry.cannot])
+def test_published_numbers_of_an_entry_that_cannot_be_run_are_told_apart(name):
+    (rows,) = unable(name, shipped()[name]).tables
+    assert len({tuple(row[:-1]) for row in rows}) == len(rows)
 
 
 def test_files_of_others_are_not_overwritten(cli, tmp_path):

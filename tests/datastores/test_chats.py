@@ -81,7 +81,7 @@ def test_rows_that_are_no_chats_are_named(tiny, chats, tmp_path, content, said):
 @pytest.mark.parametrize("changes, said", [
     ({"columns": ("answer",)}, "is no chat"), ({"sources": ("a.jsonl", "b.jsonl")}, "one file"),
     ({"sources": ("python-stdlib",)}, "one file"), ({"document_limit": 0}, "document-limit 0"),
-    ({"top_p": 0.9}, "top-p and system are for model-answers"),
+    ({"top_p": 0.9}, "--top-p would change nothing here"),
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_refused(chats, changes, said):
     with pytest.raises(UsageProblem, match=said):

@@ -6,6 +6,7 @@ import pytest
 
 from engines.race.interval import MedianInterval
 from spec_tui.present.speed_verdict import Speed, judged, of_interval
+from spec_tui.present.tables import or_dash
 
 
 @pytest.mark.parametrize(("ratio", "noise", "m", "speed", "words"), [
@@ -26,6 +27,7 @@ def test_the_verdict(ratio, noise, m, speed, words):
 
 
 def test_a_table_tells_no_difference_from_what_noise_hides():
+    assert judged(None, None).brief == or_dash(None, str), "the dash of the other cells"
     assert [judged(ratio, noise).brief for ratio, noise in ((0.98, 0.04), (1.56, 0.68), (1.42, 0.05))] == [
         "≈ 0.98x", "1.56x?", "1.42x"]
     assert judged(1.56, 0.68).mark not in ("≈", "✓")

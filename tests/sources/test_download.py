@@ -256,6 +256,10 @@ def test_the_ways_in_which_a_hub_says_no(hub, crowded):
     assert "is gated" in refused() and "hf auth login" in refused()
     assert "the hub has no model no/such" in refused("no/such")
     assert "neither a folder nor a hub id" in refused("a b c")
+    assert "known names are sample, smollm2, " in refused("nosuch")
+    assert "did you mean" not in refused("no/smollm2")
+    for typed, meant in (("smolm2", "smollm2"), ("SmolLM2", "smollm2"), ("qwen_coder", "qwen-coder")):
+        assert f"did you mean {meant}?" in refused(typed)
     hub.broken = 503
     assert "error 503" in refused()
     hub.broken = 429

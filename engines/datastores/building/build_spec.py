@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from engines.datastores.storage import catalog
 from engines.datastores.storage.manifest import tokenizer_fingerprint
 from engines.errors import UsageProblem
 from engines.folders import typed_path
+from engines.model.load_options import flag
 from engines.progress import Loading, Progress, no_progress
 from engines.report import encoding
 from engines.request import Request
@@ -37,6 +38,8 @@ _LIBRARY = re.compile(r"python\d+\.\d+", re.ASCII)
 _SAMPLED_FILES, _SAMPLED_CHARACTERS = 12, 1 << 15  # files for an estimate, and characters of each
 _SUFFIX_SECONDS = 3e-7  # a token: the suffix array and the checksums
 _UNLIMITED = 1 << 62
+_OF_ANSWERS = ("prompts", "answers", "temperature", "top_p", "max_new_tokens", "system", "with_prompts", "engine")
+_OF_KEYS = (*(of.name for of in fields(Recipe)), "index", "sample", "window")  # a recipe's, then a build's
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +104,10 @@ class BuildSpec:
             raise UsageProblem(f"there is no kind {self.kind!r}", f"kinds are: {', '.join(KINDS)}")
         if self.from_answers:
             self._check_answers()
-        elif self.prompts is not None or self.answers != 1 or self.temperature or self.top_p != 1 or self.system or (
-                self.with_prompts):
-            raise UsageProblem(f"prompts, with-prompts, answers, temperature, top-p and system are for {ANSWERS}",
-                               f"--from {ANSWERS}")
+        else:
+            self._refuse(_OF_ANSWERS, f"--from {ANSWERS}")
+        if self.kind == "sparse":
+            self._refuse(_OF_KEYS, "--kind dense or both")
         if self.columns:
             self._check_columns()
         for name, value, least in (("limit", self.limit, 1), ("document-limit", self.document_limit, 1),
@@ -112,6 +115,14 @@ class BuildSpec:
             if value is not None and value < least:
                 raise UsageProblem(f"{name} {value} is out of range", f"--{name} is at least {least}")
         choose(self.index, 0)
+
+    def _refuse(self, names: tuple[str, ...], where: str) -> None:
+        """Raises UsageProblem for a value that differs from its default: it is for other builds."""
+        default = BuildSpec(self.name, self.sources)
+        for name in names:
+            of, plain = (self.recipe, default.recipe) if hasattr(default.recipe, name) else (self, default)
+            if getattr(of, name) != getattr(plain, name):
+                raise UsageProblem(f"{flag(name)} would change nothing here", f"it is for {where}")
 
     def _check_columns(self) -> None:
         if len(self.columns) < 2:

@@ -63,10 +63,14 @@ class DensePart:
 
     def identity(self) -> dict[str, Any]:
         """What the bytes of the part depend on, as ``build_journal.build_journal`` wants it. Raises UsageProblem: the
-        model reads too few tokens together."""
+        model reads too few tokens together, or its hidden states have too few dimensions."""
         reader = self.reader
         if reader.context < _OVERLAP:
             raise UsageProblem(f"a context of {reader.context} tokens is too short", "use a model that reads more")
+        dims, width = self.recipe.dims, reader.identity.width
+        if dims > max(width, Recipe().dims):  # of a narrower model the default keeps all there are
+            raise UsageProblem(f"{dims} principal components cannot be kept of {width} dimensions",
+                               f"--dims is at most {width} with this model, and 0 for no PCA")
         return {
             "model": {**asdict(reader.identity), "name": "", "revision": ""}, "context": reader.context,
             "index": self.index, "recipe": asdict(self.recipe), "reduction": None, "sample": self.sample,

@@ -22,7 +22,7 @@ from spec_tui.export import advice_report
 from spec_tui.export.advice_report import Advice
 from spec_tui.export.report import text
 from spec_tui.present.advice_text import planned
-from spec_tui.present.on_screen import failure
+from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.rows import bar
 from spec_tui.present.text import one_line
@@ -126,7 +126,8 @@ class EvaluateScreen(HasActions, Screen[None]):
         state, ready = self.state, self.session.ready
         if state is None or ready is None or not state.rounds:
             return None
-        return Advice(state, ready, self.session.load_request, state.left_out, state.notes)
+        left_out = {method: on_screen(why) for method, why in state.left_out.items()}
+        return Advice(state, ready, self.session.load_request, left_out, state.notes)
 
     # -- time ---------------------------------------------------------------------------------------
     def _next_look(self) -> None:
