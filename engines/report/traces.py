@@ -115,7 +115,7 @@ class _Seal:
             return "the checksum cannot be read"
         if (checksum, lines) == (self._sum.hexdigest(), self.lines):
             return ""
-        many = "" if lines == self.lines else f": it is of {lines} lines, and {self.lines} are here"
+        many = "" if lines == self.lines else f": it should have {lines} lines, and has {self.lines}"
         return f"the checksum does not match, so the file was damaged or changed{many}"
 
 
