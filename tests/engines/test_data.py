@@ -207,7 +207,7 @@ def test_options_parse_words_and_numbers():
         with pytest.raises(UsageProblem) as caught:
             option.parse(bad)
         assert option.range in caught.value.hint and option.name in caught.value.message
-    with pytest.raises(UsageProblem, match="no whole number"):
+    with pytest.raises(UsageProblem, match="not a whole number"):
         number.parse("1e0")
 
 

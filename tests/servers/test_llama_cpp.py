@@ -216,7 +216,7 @@ def test_ways_of_drafting_are_joined_each_once():
     for right in ("none", "ngram-mod", "ngram-mod+draft-simple", "ngram-map-k+ngram-cache+draft-mtp"):
         assert spec.parse(right) == right
     for wrong in ("", "draft", "ngram-mod,draft-simple", "none+ngram-mod", "ngram-mod+ngram-mod", "ngram-mod+"):
-        with pytest.raises(UsageProblem, match="out of range") as refused:
+        with pytest.raises(UsageProblem, match="not one of its values") as refused:
             spec.parse(wrong)
         assert "draft-dflash | draft-dspark | draft-mtp, or several of them joined by +" in refused.value.hint
 
