@@ -128,7 +128,8 @@ def test_a_stopped_request_is_closed_and_the_server_notices(server):
     events: list = []
     for event in model.run(Request(TURN), cancelled=lambda: len(events) > 5):
         events.append(event)
-    assert events[-1].reason == "cancelled" and noticed.wait(5)
+    assert events[-1].reason == "cancelled"
+    assert noticed.wait(30)  # longer than a busy machine takes
 
 
 def test_how_long_the_way_is_is_asked_without_a_prompt(server):
