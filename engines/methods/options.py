@@ -8,7 +8,7 @@ from typing import Any
 from engines.errors import UsageProblem
 
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
-_BOUNDLESS = 1 << 53  # so high an end is not worth telling
+_BOUNDLESS = 1 << 53  # a higher upper bound is not shown
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 
 

@@ -50,9 +50,9 @@ def chosen(choice: Choice) -> str:
 
 
 def joined(parts: Iterable[str]) -> str:
-    """a, b and c."""
-    *head, last = parts
-    return f"{', '.join(head)} and {last}" if head else last
+    """a, b and c; "" of none."""
+    words = list(parts)
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def context_tail(run: RunState, position: int, count: int) -> list[str]:

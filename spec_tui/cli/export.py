@@ -12,12 +12,12 @@ from typer import Argument, Option
 from engines.errors import RunFailed, UsageProblem
 from engines.folders import check_folder, typed_path, write_whole
 from engines.report.traces import Trace
+from engines.report.wording import joined
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Only, Rejected, complete_trace
 from spec_tui.cli.replay import check_speed, runs_in
 from spec_tui.export.formats import FORMATS as DOCUMENTS
 from spec_tui.export.formats import ExportFormat, ExportOptions
-from spec_tui.present.text import enumerated
 from spec_tui.session.sample_traces import trace_path
 
 
@@ -39,7 +39,7 @@ _ELSEWHERE = "name another file with --output"
 
 def _to(*names: str) -> Only:
     """What a flag is for: documents of these forms."""
-    return Only(lambda given: _form(given["to"], given["output"]) in (*names, ""), enumerated(names))
+    return Only(lambda given: _form(given["to"], given["output"]) in (*names, ""), joined(names))
 
 
 def export(

@@ -25,13 +25,13 @@ _VALUES = {
     "Input should be greater than or equal to ": "is at least ",
     "Input should be less than or equal to ": "is at most ",
 }
-"""What the parser's libraries, by version, say of values, as patterns, and what is said here."""
+"""What the libraries of the parser say of values, as patterns that hold for all their versions; what we say instead."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
 def narrate(text: str) -> None:
-    """Something for the person, not for the pipe: to stderr, free of what could steer a terminal, and there between
-    whole words."""
+    """Something for the person, not for the pipe: to stderr, free of what could steer a terminal. On a terminal,
+    lines break between words."""
     with suppress(OSError, ValueError):  # nobody is there to read it
         lines = sanitise(text).split("\n")
         if sys.stderr.isatty():
@@ -40,7 +40,7 @@ def narrate(text: str) -> None:
 
 
 def _wrapped(line: str) -> list[str]:
-    """A line in as many as the terminal needs, which begin where it begins."""
+    """A line broken to the width of the terminal; all its parts are indented as it is."""
     from spec_tui.present.tables import text_width  # not imported for the application's sake: see ``_other``
 
     indent = " " * (len(line) - len(line.lstrip()))

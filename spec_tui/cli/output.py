@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_PIPE = 10_000  # columns: no row is as wide
+_PIPE = 10_000  # columns: wider than any row
 _UNAUDITED = "stopped before the first token"
 
 
@@ -171,7 +171,7 @@ def table(rows: Iterable[Sequence[str]]) -> Table:
 
 
 def console() -> Console:
-    """Where tables are printed, so wide as the terminal or COLUMNS; in a pipe without either a row is a line."""
+    """Prints tables: as wide as the terminal or COLUMNS; in a pipe without COLUMNS each row is one line."""
     from rich.console import Console
 
     if sys.stdout.isatty() or "COLUMNS" in os.environ:

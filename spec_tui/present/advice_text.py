@@ -10,9 +10,8 @@ from engines.advice.evaluation_plan import EvaluationPlan
 from engines.advice.findings import BASELINE, Findings, RoundCosts, Screening
 from engines.advice.halving import FINALISTS, Stage
 from engines.advice.paired_ratio import PairedRatio
-from engines.report.wording import counted
+from engines.report.wording import counted, joined
 from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, judged
-from spec_tui.present.text import enumerated
 
 _NO_VERDICT = (Speed.UNMEASURED, Speed.IMPOSSIBLE)
 _WORTH = 0.05  # of a round's time: less is not worth a word
@@ -141,7 +140,7 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
 def _tied(screening: Screening) -> list[str]:
     first, labels = ranked(screening)[0], screening.asked.labels
     tied = [f"{labels[lane]} ({judge(screening.ratio(lane, first)).brief} its speed)" for lane in ties(screening)]
-    return [f"A tie: {enumerated(tied)} cannot be distinguished from it."] if tied else []
+    return [f"A tie: {joined(tied)} cannot be distinguished from it."] if tied else []
 
 
 def _prompts(screening: Screening, first: int, found: SpeedVerdict) -> list[str]:
@@ -161,8 +160,8 @@ def _kinds(screening: Screening, first: int) -> list[str]:
     gains, losses, vague = [], [], []
     for kind, found in sorted(known.items(), key=lambda item: -item[1].ratio):
         (vague if found.vague else gains if found.speed is Speed.FASTER else losses).append(f"{kind} ({found.brief})")
-    said = [f"gains on {enumerated(gains)}"] * bool(gains) + [f"does not gain on {enumerated(losses)}"] * bool(losses)
-    said += [f"cannot be distinguished from the baseline, with so few answers, on {enumerated(vague)}"] * bool(vague)
+    said = [f"gains on {joined(gains)}"] * bool(gains) + [f"does not gain on {joined(losses)}"] * bool(losses)
+    said += [f"cannot be distinguished from the baseline, with so few answers, on {joined(vague)}"] * bool(vague)
     return [f"By kind of prompt: {screening.asked.labels[first]} {'; '.join(said)}."]
 
 
@@ -207,7 +206,7 @@ def planned(found: EvaluationPlan) -> str:
     said += [f"Then the {FINALISTS} fastest with longer answers, which take half of the time and alone decide the "
              f"verdict."] * (len(stages) > 1)
     left = [engine for engine, draft in found.likeliest if (engine, draft) not in found.plan.methods]
-    said += [f"There is no time for {enumerated(left)}: give more minutes to try them."] * bool(left)
+    said += [f"There is no time for {joined(left)}: give more minutes to try them."] * bool(left)
     said += ["A forecast follows from t(n), the cost of drafting and the usual acceptance; the clock checks it."
              ] * bool(found.forecasts)
     return " ".join(said)
@@ -220,4 +219,4 @@ def _forecasts(found: EvaluationPlan) -> list[str]:
         ratio = found.forecasts.get((engine, draft))
         words = "nothing is known before they run" if ratio is None else f"forecast {ratio:.1f}x"
         groups.setdefault(words, []).append(f"{engine} with {draft}" if draft else engine)
-    return [f"{enumerated(names)} ({words})" for words, names in groups.items()]
+    return [f"{joined(names)} ({words})" for words, names in groups.items()]

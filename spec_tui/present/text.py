@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
 from functools import partial
 
 from engines.report.plain_text import LOSSY, one_line, sanitise, visible
 
-__all__ = ["LOSSY", "capital", "enumerated", "fill", "lossy", "one_line", "sanitise", "visible", "wrap"]
+__all__ = ["LOSSY", "capital", "fill", "lossy", "one_line", "sanitise", "visible", "wrap"]
 wrap = partial(textwrap.wrap, break_on_hyphens=False)
 fill = partial(textwrap.fill, break_on_hyphens=False)
 """As of textwrap, but whole words: a command's --max-new-tokens stays one."""
@@ -20,11 +19,6 @@ _KEPT = re.compile(r"\S*/|[b-z]\b")  # a path, the id of a model; a symbol: p, t
 def capital(words: str) -> str:
     """A sentence's beginning with a capital letter, unless it is no word."""
     return words if _KEPT.match(words) else words[:1].upper() + words[1:]
-
-
-def enumerated(words: Sequence[str]) -> str:
-    """``a, b and c``; "" of none."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def lossy(bias: float | None) -> str:

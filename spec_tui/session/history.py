@@ -101,15 +101,14 @@ class Entry:
         self.title, self.changed, self.count = title.strip() or self.title, stands.changed, stands.count
         self._describe()
 
-    def delete(self) -> str:
-        """Remove it from the disk; nothing else follows from that. Raises UsageProblem where the disk refuses."""
+    def delete(self) -> None:
+        """Remove it from the disk. Raises UsageProblem where the disk refuses."""
         try:
             shutil.rmtree(self.folder)
-        except FileNotFoundError:
-            pass  # another window has deleted it
+        except FileNotFoundError:  # another window has deleted it
+            return
         except OSError as error:
             raise UsageProblem(f"it cannot be deleted: {error.strerror}", f"it lies in {self.folder}") from None
-        return ""
 
     def _heed_others(self) -> None:
         """Take the title that another window gave it; where another one went on with it, or deleted it, go on in a

@@ -173,10 +173,11 @@ def _recorded_top(controller: RaceController) -> tuple[Row, Row]:
 def status(controller: RaceController, message: str, width: int) -> list[Row]:
     """The lines above the keys: what runs, what plays, the last message; sentences as long as they need."""
     session, problem = controller.session, controller.race.problem if controller.race is not None else None
+    said = _sentence("   ", "text", message, width) if message else []
     if controller.running:
-        return _running(controller, width) + (_sentence("   ", "text", message, width) if message else [])
-    if message:
-        return _sentence("   ", "text", message, width)
+        return _running(controller, width) + said
+    if said:
+        return said
     if problem is not None:
         return _sentence(f" {marks.FAILED} ", "bad", failure_sentences(problem), width)
     if session.phase in ("dead", "failed"):

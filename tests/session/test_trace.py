@@ -131,7 +131,8 @@ def test_damaged_lines_are_named_and_left_out(tmp_path, line):
     assert list(read.events) == events[:2] + events[3:]
     assert read.problems[0].startswith("line 3 is not ") and not read.sealed and len(read.problems) == 3
     assert "is round 2, and what comes between it and round 0 is missing" in read.problems[1]
-    assert f"damaged or changed: it should have {len(lines) - 1} lines, and has {len(lines)}" in read.problems[2]
+    assert "the checksum does not match, so the file was damaged or changed" in read.problems[2]
+    assert read.problems[2].endswith(f": it should have {len(lines) - 1} lines, and has {len(lines)}")
 
 
 def test_many_problems_are_counted(tmp_path):

@@ -132,6 +132,18 @@ async def test_what_is_built_here_can_be_searched_at_once(session, engine, texts
         assert run.finished is not None and run.started.datastores == ("notes",)
 
 
+async def test_no_build_begins_during_an_answer_and_what_is_said_is_true_of_this_screen(session):
+    async with session() as s:
+        await s.ask("one", feed=5)
+        s.chat.action_data()
+        await s.pilot.pause(0.05)
+        screen = s.app.screen
+        await s.pilot.press("n")
+        assert s.app.screen is screen and "Still answering: wait for it, or stop it in the chat" in said(s)
+        await s.pilot.press("escape")
+        assert s.app.screen is s.chat and s.chat.session.busy, "esc closed the screen and stopped nothing"
+
+
 async def test_a_datastore_built_elsewhere_is_known_when_the_screen_opens(session, engine, tiny, tmp_path, texts):
     async with session(client=engine) as s:
         screen = await opened(s)

@@ -254,7 +254,7 @@ async def branched(s, feed: int | None = None) -> BranchScreen:
     return s.app.screen
 
 
-async def test_two_futures_side_by_side(session):
+async def test_two_versions_side_by_side(session):
     async with session() as s:
         screen = await branched(s)
         run, asked = s.chat.session.last.run, s.client.requests[-1]

@@ -83,8 +83,9 @@ class TextFiles:
 def text_files(paths: Sequence[Path], largest: int = LARGEST, progress: Progress = no_progress) -> TextFiles:
     """Choose the text files among files and in folders.
 
-    These are left out and counted: links, hidden files and folders, irregular files, files that are larger than
-    ``largest`` bytes, empty, binary (with a zero byte), not UTF-8, unreadable, or equal to an earlier one.
+    These are left out and counted: links, hidden files and folders, irregular files, files in folders that are larger
+    than ``largest`` bytes, and files that are empty, binary (with a zero byte), not UTF-8, unreadable, or equal to an
+    earlier one.
 
     Args:
         paths: files, and folders with everything below them.

@@ -54,7 +54,7 @@ def _why_empty(run: RunState, event: Round) -> str:
 
 def _scores(note: HybridNote) -> str:
     """The score of each source; "" where there is none."""
-    return joined(f"{_source(name)} {score:.2f}" for name, score in note.scores.items()) if note.scores else ""
+    return joined(f"{_source(name)} {score:.2f}" for name, score in (note.scores or {}).items())
 
 
 def _source(name: str) -> str:

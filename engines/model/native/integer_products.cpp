@@ -160,7 +160,8 @@ void add_blocks(const Slice<Traits>& w, const QuantisedTile& x, int64_t input, P
 }
 
 // The same for a super-block of 256. Dot products are multiplied by sub-scales and added up before the float scale is
-// applied. These sums are exact even where they are held in floats, which represent integers up to 2^24.
+// applied. Where floats hold these sums of integers, they are exact up to 2^24; beyond that they are rounded, in the same
+// way for any number of rows.
 template <class Traits, int R>
 void add_super_block(const Slice<Traits>& w, const QuantisedTile& x, int64_t input, Prefetcher& prefetcher,
                      Floats* accumulators) {

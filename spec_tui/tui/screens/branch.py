@@ -26,7 +26,7 @@ EVERY = 0.15  # seconds between two looks at the run
 _NAME, _CELL = 14, 18  # columns of the table
 
 
-def future_rows(title: str, run: RunState, at: int | None, top: int, width: int, height: int) -> list[Row]:
+def version_rows(title: str, run: RunState, at: int | None, top: int, width: int, height: int) -> list[Row]:
     """A version: its text, each token with its fate, and its rounds as columns.
 
     Args:
@@ -121,7 +121,7 @@ class BranchScreen(HasActions, Backdrop):
             [(" spec-tui ", "title"), (" branch ", "strong"), (head, "muted")], [(one_line(names) + " ", "accent")])
         titles = (find(self.asked.engine).title, f"{find(changed.engine).title}, changed")
         for panel, title, run in zip(self.query("#branch-body Lines").results(Lines), titles, (a, b)):
-            panel.show(*future_rows(title, run, at, top, *panel.size))
+            panel.show(*version_rows(title, run, at, top, *panel.size))
         both = self.query_one("#both", Lines)
         both.show(*table_rows(a, b, *same_text(self.asked, changed, a, b), both.size.width))
         self.query_one("#branch-said", SplitLine).show(self._said())

@@ -421,7 +421,9 @@ class DataScreen(DescribedModal[ChatSettings]):
         if self.session.phase != "ready":
             self._say("the model is not loaded: a datastore is built for its tokenizer", wrong=True)
         elif self.session.busy:
-            self._say(self.session.still, wrong=True)
+            still = self.session.still
+            other = f"{still.partition(':')[0]}: wait for it, or stop it in the chat"  # esc closes this screen then
+            self._say(still if self.datastore_jobs.work else other, wrong=True)
         return self.session.phase == "ready" and not self.session.busy
 
     def action_new(self) -> None:

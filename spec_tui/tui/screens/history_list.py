@@ -44,7 +44,9 @@ class HistoryScreen(DescribedModal[Entry]):
                help="Delete it from the disk (press twice)"),
     )
 
-    def __init__(self, history: History | None, kind: Kind, forget: Callable[[Entry], str] = Entry.delete) -> None:
+    def __init__(
+        self, history: History | None, kind: Kind, forget: Callable[[Entry], str | None] = Entry.delete
+    ) -> None:
         super().__init__()
         self.history, self.kind, self.forget = history, kind, forget
         self.entries = history.entries(kind) if history is not None else []
