@@ -33,7 +33,7 @@ from engines.errors import ModelUnavailable, RunFailed, SpecError, StartCancelle
 from engines.heads.find_heads import heads_for
 from engines.hub import gguf_file
 from engines.hub.known_models import resolve
-from engines.laws import make_law
+from engines.laws import LAWS, make_law
 from engines.libraries.hf import Tokenizer, text_config
 from engines.methods.drafter import Resources
 from engines.methods.shared.datastore_probe import probe
@@ -320,7 +320,7 @@ class Runtime:
         start = len(prompt) - bool(begun)
         limit, clipped = self._room(start, request)
         notes = warnings + clipped + remarks + other.remarks + ((self.target.note,) if self.target.note else ())
-        started = self._started(request, spec, options, law.lossless, prompt[:start], notes, drafter)
+        started = self._started(request, spec, options, prompt[:start], notes, drafter)
         yield started if not request.draft_model else replace(
             started, draft_model=other.model.name, draft_price=other.price.points)
         stop = Stop(self.end_tokens, limit)
@@ -486,7 +486,7 @@ class Runtime:
             return room, ()
         return room, (f"the context of {limit} leaves room for {room} of {wanted} new tokens",)
 
-    def _started(self, request, spec, options, lossless, prompt, warnings, drafter) -> Started:
+    def _started(self, request, spec, options, prompt, warnings, drafter) -> Started:
         raw = request.raw or not self.tokenizer.chat_template
         turns = tuple(("raw" if raw else role, content) for role, content in request.conversation)
         ready = self.ready
@@ -498,7 +498,7 @@ class Runtime:
             max_new_tokens=request.max_new_tokens, model=ready.model,
             dtype=ready.dtype, device=ready.device, prompt=tuple(prompt),
             prompt_pieces=tuple(self.words.piece(t) for t in prompt), conversation=turns,
-            draft_model=ready.draft_model, lossless=bool(lossless and spec.lossless), versions=_versions(),
+            draft_model=ready.draft_model, lossless=spec.lossless_under(LAWS[request.law]), versions=_versions(),
             machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
             head=ready.heads[kind].name if kind else None, head_price=ready.heads[kind].price if kind else (),
             datastores=drafter.datastores, datastore_bytes=drafter.datastore_bytes or None,

@@ -162,26 +162,30 @@ def tokenizer():
     return make_tokenizer()
 
 
-@pytest.fixture(scope="session")
-def tiny():
+def make_tiny(name: str, place=lambda model: model, strict: bool = False):
     """A runtime on a tiny random target, a draft that agrees with it now and then (its first layers), and random
-    heads. No clock decides what they draft."""
+    heads, each model where ``place`` puts it. No clock decides what they draft."""
     from engines.cost.curve import CostCurve
     from engines.model.loading import wrap
     from engines.runtime import Prices, Runtime
     from tests.heads import make_head, make_medusa
 
-    target = wrap(make_llama(1, layers=3), "tiny-target")
+    target = wrap(place(make_llama(1, layers=3)), f"{name}-target", LoadOptions(strict=strict))
     draft = make_llama(1, layers=3)
     draft.model.layers = draft.model.layers[:2]
     draft.config.num_hidden_layers = 2
     cheap, head, medusa = CostCurve(((1, 0.1), (64, 0.2))), make_head(target), make_medusa(target)
     prices = Prices(CostCurve(((1, 1.0), (64, 1.5))), cheap, {
         head.config.kind: cheap, medusa.config.kind: CostCurve(((1, 0.1), (4, 0.12)))})
-    runtime = Runtime(target, make_tokenizer(), prices, draft=wrap(draft, "tiny-draft"),
+    runtime = Runtime(target, make_tokenizer(), prices, draft=wrap(place(draft), f"{name}-draft"),
                       heads={found.config.kind: found for found in (head, medusa)})
-    add_datastores("tiny-texts", runtime)
+    add_datastores(f"{name}-texts", runtime)
     return runtime
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    return make_tiny("tiny")
 
 
 @pytest.fixture(scope="session")
@@ -189,7 +193,7 @@ def sample():
     """The shipped pair, on two threads where there are two cores."""
     from engines import load
 
-    runtime = load(threads=min(2, os.cpu_count() or 1))
+    runtime = load(device="cpu", threads=min(2, os.cpu_count() or 1))
     add_datastores("sample-texts", runtime)
     return runtime
 
@@ -212,7 +216,7 @@ def smollm2():
 
     if not SMOLLM2.is_file():
         pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
-    return load(str(SMOLLM2), threads=min(2, os.cpu_count() or 1))
+    return load(str(SMOLLM2), device="cpu", threads=min(2, os.cpu_count() or 1))
 
 
 @pytest.fixture(scope="session")
@@ -223,7 +227,7 @@ def qwen_coder():
     if not all(file.is_file() for file in QWEN_CODER):
         pytest.skip("it is not on this machine: tools/get_pair.py gets it, or says why it can't")
     target, draft = map(str, QWEN_CODER)
-    return load(target, draft_model=draft, threads=min(2, os.cpu_count() or 1))
+    return load(target, draft_model=draft, device="cpu", threads=min(2, os.cpu_count() or 1))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

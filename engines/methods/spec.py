@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem
 from engines.methods.counterparts import Counterpart, DraftSetup
@@ -15,6 +15,9 @@ from engines.methods.options import Option
 from engines.methods.origins import OriginKind
 from engines.report.events import Layers, Round
 from engines.report.run_state import RunState
+
+if TYPE_CHECKING:
+    from engines.laws.spec import LawSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,11 @@ class MethodSpec:
     def retrieves(self, options: Mapping[str, Any]) -> bool:
         """Whether it searches datastores, with these options."""
         return self.searches or any("datastore" in need for need in self.needed(options))
+
+    def lossless_under(self, law: LawSpec) -> bool:
+        """Whether its text is known to follow the target's distribution. A law changes nothing where nothing is
+        drafted."""
+        return bool(self.lossless and (law.lossless or self.baseline))
 
     def _storeless(self, options: Mapping[str, Any]) -> bool:
         return self.storeless is not None and options.get(self.storeless[0]) == self.storeless[1]

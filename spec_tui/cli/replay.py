@@ -22,6 +22,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.sample_traces import names, trace_path
 
+_OF_TRACE = Only(lambda given: bool(given["traces"]), "a trace that is named")
 _OF_SCREEN = Only(lambda given: given["format"] == "screen", "--format screen")
 _OF_PLAYED = Only(lambda given: given["format"] != "json", "what is played: --format screen or text")
 _SLOWEST, _FASTEST = 0.001, 1000
@@ -36,13 +37,13 @@ def replay(
     traces: Annotated[
         list[str] | None, Argument(metavar="FILE|NAME", help=_TRACE, autocompletion=complete_trace)
     ] = None,
-    speed: Annotated[float | None, Option(metavar="X", help=_SPEED), _OF_PLAYED] = None,
-    screen: Annotated[Literal["chat", "step", "race"], Option(help=_SCREEN), Only(
+    speed: Annotated[float | None, Option(metavar="X", help=_SPEED), _OF_TRACE, _OF_PLAYED] = None,
+    screen: Annotated[Literal["chat", "step", "race"], Option(help=_SCREEN), _OF_TRACE, Only(
         lambda given: given["format"] == "screen" or given["screen"] == "race", "--format screen")] = "chat",
-    format: Annotated[Literal["screen", "text", "json"], Option("--format", help=_FORMAT)] = "screen",
-    theme: Annotated[Theme, _OF_SCREEN] = None,
-    presenter: Annotated[Presenter, _OF_SCREEN] = False,
-    rejected: Annotated[Rejected, _OF_SCREEN] = False,
+    format: Annotated[Literal["screen", "text", "json"], Option("--format", help=_FORMAT), _OF_TRACE] = "screen",
+    theme: Annotated[Theme, _OF_TRACE, _OF_SCREEN] = None,
+    presenter: Annotated[Presenter, _OF_TRACE, _OF_SCREEN] = False,
+    rejected: Annotated[Rejected, _OF_TRACE, _OF_SCREEN] = False,
 ) -> int:
     """Play a recorded run, or with --screen race several side by side. No model is loaded.
 

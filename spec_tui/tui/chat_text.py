@@ -98,8 +98,8 @@ def engine(request: Request) -> list[str]:
 
 
 def _lossless(turn: Turn) -> bool:
-    started = turn.run.started
-    return not started.lossy if started is not None else LAWS[turn.request.law].lossless
+    started, request = turn.run.started, turn.request
+    return not started.lossy if started is not None else find(request.engine).lossless_under(LAWS[request.law])
 
 
 def dotted(parts: list[str]) -> str:

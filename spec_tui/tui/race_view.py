@@ -40,7 +40,8 @@ def lane_views(controller: RaceController) -> tuple[LaneView, ...]:
 def _view(controller: RaceController, number: int, lane: Lane, label: str) -> LaneView:
     race, replay, run = controller.race, controller.replay, controller.shown(number)
     law = race.asked.request.law if race is not None else controller.session.settings.law
-    lossy = not LAWS[law].lossless or methods.find(lane.engine).lossless is False
+    spec = methods.find(lane.engine)
+    lossy = spec.lossless is not None and not spec.lossless_under(LAWS[law])
     if run is None:
         return LaneView(label, _about(controller, lane, number), lossy=lossy)
     speed = ""

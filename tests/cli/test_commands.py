@@ -48,6 +48,7 @@ def test_options_before_the_command_are_not_ignored(cli, arguments):
     ("learn export --presenter", "--presenter", "on the screen"),
     ("replay rest --format text --theme nord", "--theme", "--format screen"),
     ("replay rest --format json --speed 2", "--speed", "what is played"),
+    ("replay --speed 2", "--speed", "that is named"), ("replay --rejected", "--rejected", "that is named"),
     ("export rest --to md --size 80x24", "--size", "svg and cast"),
     ("export rest --to md --rejected", "--rejected", "svg, cast and html"),
     ("head train x --prompts a --family medusa --layers 1,2", "--layers", "--family eagle-3"),

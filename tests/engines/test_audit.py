@@ -277,6 +277,15 @@ def test_what_is_lossy_by_design_is_called_so(tiny):
         assert tiny.audit(write(tiny, "draft", law=law, temperature=1.2, top_k=4)).differences == 0
 
 
+@pytest.mark.parametrize("law", ["typical", "redraw"])
+def test_without_drafts_no_law_is_lossy(tiny, law):
+    greedy, drawn = (write(tiny, "autoregressive", law=law, temperature=heat, seed=3) for heat in (0, 1.2))
+    assert greedy.lossless and tiny.audit(greedy).verdict == "identical"
+    assert drawn.lossless and tiny.audit(drawn).verdict == "consistent"
+    bent = tiny.audit(tampered(greedy, 4, (greedy.tokens[4] + 1) % 256))
+    assert bent.words == "BUG at 4"
+
+
 # -- texts of every length ----------------------------------------------------------------------------
 
 

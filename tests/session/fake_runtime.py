@@ -11,6 +11,7 @@ from dataclasses import replace
 from engines.datastores.datastore_events import Built, DatastoreList
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.laws import LAWS
+from engines.methods import find
 from engines.model.load_options import LoadOptions
 from engines.progress import BuildProgress
 from engines.report.events import (
@@ -132,7 +133,7 @@ class FakeRuntime:
             device="cpu",
             prompt=(1, 2, 3),
             conversation=request.conversation,
-            lossless=LAWS[request.law].lossless,
+            lossless=find(request.engine or self.default_engine).lossless_under(LAWS[request.law]),
         )
 
 
