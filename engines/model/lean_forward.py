@@ -270,8 +270,8 @@ class LeanForward:
 
         def grouped(queries, keys, values, kind):
             q = queries.view(rows, kv_heads, groups, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, groups * rows, dim)
-            out = attention(q, keys, values, masks[kind], scale=scale)
-            return out.view(self.heads, rows, dim).transpose(0, 1).reshape(rows, -1)
+            out = attention(q, keys, values, masks[kind], scale=scale)  # kernels differ in how they lay it out
+            return out.view(kv_heads, groups, rows, dim).permute(2, 0, 1, 3).reshape(rows, -1)
 
         return grouped if together else alone
 

@@ -345,6 +345,8 @@ def wrap(
             words, remarks, forwards = _prepared(model, name, progress, quantising, native)
             if options.strict:  # not all of its forwards are recorded, so bits might differ
                 forwards = [kind for kind in forwards if kind is not CudaGraphForward]
+            if model.device.type == "cuda":  # it plans anew for each length of text, which takes longer than a pass
+                torch.backends.cuda.enable_cudnn_sdp(False)
             if model.device.type == "cpu":
                 facts = [forwards[0].name, weight_bytes(model)]
                 tune_once(model, lambda: _rows(forwards[0](model), model), facts, options.threads,

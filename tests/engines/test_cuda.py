@@ -13,7 +13,7 @@ from engines.errors import ModelUnavailable
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import ROWS, CudaGraphForward
 from engines.model.feature_request import LAST
-from engines.model.lean_forward import LeanForward
+from engines.model.lean_forward import LeanForward, fits
 from engines.model.loading import wrap
 from engines.runtime import Runtime
 from tests.conftest import add_datastores, make_llama, make_tiny
@@ -103,26 +103,29 @@ def test_a_greedy_text_is_the_cpus_and_transformers_own(shipped):
         assert tuple(out[0, inputs["input_ids"].shape[1] :].tolist()) == ours
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_programs_compute_what_the_lean_forward_does(name):
-    module = make(*FAMILIES[name]).to(DEVICE)
+def test_programs_compute_what_the_lean_forward_does(name, dtype):
+    module = make(*FAMILIES[name]).to(DEVICE, getattr(torch, dtype))
+    if not fits(module):
+        pytest.skip("its module rounds elsewhere in half precision")
     ours = wrap(module, "graphs")
     assert isinstance(ours.compute, CudaGraphForward)
     theirs = CausalModel(module, "lean", compute=LeanForward(module))
-    dice = random.Random(name)
+    dice, tolerance = random.Random(name), 1e-4 if dtype == "float32" else 0.03
     for model in (ours, theirs):
         model.features.request(HIDDEN)
-    for begun in (3, 40, 200):
+    for begun in (3, 40, 180):
         text = [dice.randrange(4, 250) for _ in range(begun)]
         for model in (ours, theirs):
             model.truncate(0)
             model.extend(text)
         for size in (1, 2, 5, 17, ROWS[-1], ROWS[-1] + 3):
             tree = random_tree(dice, 250, size)
-            rows = [model.forward(tree.tokens, tree.parents).float().cpu() for model in (ours, theirs)]
-            torch.testing.assert_close(*rows, atol=2e-4, rtol=1e-4)
-            torch.testing.assert_close(*(model.features.latest(LAST).float().cpu() for model in (ours, theirs)),
-                                       atol=2e-4, rtol=1e-4)
+            for rows in ([model.forward(tree.tokens, tree.parents) for model in (ours, theirs)],
+                         [model.features.latest(LAST) for model in (ours, theirs)]):
+                mine, other = (row.float().cpu() for row in rows)
+                assert (mine - other).square().mean().sqrt() <= tolerance * other.std()
             for model in (ours, theirs):
                 model.keep([0])
     assert not ours.compute.failure
@@ -151,11 +154,11 @@ def test_weights_of_a_gguf_file_are_unpacked(sample_gguf):
 
 
 def test_no_memory_left_is_said():
-    free, _ = torch.cuda.mem_get_info()
-    taken = torch.empty(max(0, free - (48 << 20)), dtype=torch.uint8, device=DEVICE)
+    torch.cuda.empty_cache()
+    _, total = torch.cuda.mem_get_info()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (20 << 20)) / total)
     try:
         with pytest.raises(ModelUnavailable, match="memory"):
             load(device=DEVICE, dtype="float32")
     finally:
-        del taken
-        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(1.0)
