@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from engines.errors import RunFailed
 from engines.laws import LAWS
+from engines.methods import find
 from engines.report.events import Audited, Choice, Draft, Emitted, Finished, Prefilled, Prefilling, Round, Started
 
 TOKENS = (7, 8, 9, 10, 11, 12, 13, 14)
@@ -51,7 +52,8 @@ class VirtualRacer:
         tokens = self.texts.get(request.engine, TOKENS)[: request.max_new_tokens]
         yield Started(
             request.engine, {}, request.law, request.temperature, 1.0, 0, request.seed, request.max_new_tokens, "model",
-            "float32", "cpu", (1, 2, 3), conversation=request.conversation, lossless=LAWS[request.law].lossless,
+            "float32", "cpu", (1, 2, 3), conversation=request.conversation,
+            lossless=find(request.engine).lossless_under(LAWS[request.law]),
         )
         reused, clock = self.cached, self.now
         self._work(0 if reused else 3)

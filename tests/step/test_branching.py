@@ -88,6 +88,7 @@ def test_the_end_of_a_run_is_a_short_version(asked):
 
 def test_drafts_from_past_answers_are_noticed(tiny):
     asked = request("suffix")
+    tiny.forget_acceptance()
     first = fold_all(tiny.run(asked))
     again = fold_all(tiny.run(asked))  # finds the first among past answers
     alone = fold_all(tiny.run(replace(asked, keeps=False)))

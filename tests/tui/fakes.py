@@ -13,7 +13,7 @@ from engines.datastores.storage.catalog import CatalogEntry
 from engines.datastores.storage.manifest import File, Manifest, ModelIdentity
 from engines.heads.head_config import EAGLE_HEAD, MEDUSA_HEADS
 from engines.laws import LAWS
-from engines.methods import drafts_itself, known
+from engines.methods import drafts_itself, find, known
 from engines.methods.admg.rules import leave_out
 from engines.report.answer import Answer
 from engines.report.events import (
@@ -101,7 +101,8 @@ def script(request: Request, text: str = ANSWER, seed: int = 1) -> list[Event]:
         **{name: getattr(request, name) for name in SAMPLING_FIELDS}, seed=request.seed,
         max_new_tokens=request.max_new_tokens, model=READY.model, dtype=READY.dtype, device=READY.device,
         prompt=tuple(range(count)), conversation=request.conversation, draft_model=READY.draft_model, continued=begun,
-        lossless=LAWS[request.law].lossless, price=PRICE, draft_price=DRAFT_PRICE,
+        lossless=find(request.engine or "draft").lossless_under(LAWS[request.law]),
+        price=PRICE, draft_price=DRAFT_PRICE,
         datastores=(request.datastores or ("sample",)) if request.engine in RETRIEVERS else (),
     )
     reused = count - len(pieces(request.conversation[-1][1])) if len(request.conversation) > 1 else 0

@@ -430,9 +430,9 @@ async def test_the_command_line_that_is_copied_holds_the_same_race(monkeypatch):
 async def test_lossy_laws_are_marked_everywhere():
     async with racing(request=Request((), engine="draft", law="redraw", temperature=0.8)) as r:
         assert "LOSSY" in r.rows("#race-top")[0]
-        assert " ".join(r.rows("#race-lanes")).count("LOSSY") == 4
+        assert " ".join(r.rows("#race-lanes")).count("LOSSY") == 3, "without drafts no law is"
         await r.whole()
-        assert " ".join(r.rows("#race-lanes")).count("LOSSY") == 4
+        assert " ".join(r.rows("#race-lanes")).count("LOSSY") == 3
         assert "LOSSY: bias" in " ".join(r.rows("#race-table"))
 
 
