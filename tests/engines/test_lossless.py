@@ -10,8 +10,8 @@ import torch
 from engines import Request, measure, specs
 from engines.cost.curve import CostCurve
 from engines.errors import UsageProblem
-from engines.model.load_options import LoadOptions
 from engines.report.events import Finished, Round
+from tests.conftest import ONE
 from tests.tiers import first_of_each, some
 
 PICKED = {  # of methods that have other ways to draft than by their defaults and with published sizes, or need some
@@ -173,8 +173,8 @@ def test_a_draft_identical_to_the_target_is_always_accepted(sample):
     from engines.model.loading import load_model
     from engines.runtime import Runtime
 
-    twin = load_model(sample.ready.model, LoadOptions(device="cpu"))
-    runtime = Runtime.measured(sample.target, sample.tokenizer, twin)
+    twin = load_model(sample.ready.model, ONE)
+    runtime = Runtime(sample.target, sample.tokenizer, sample.prices, draft=twin)
     for kw in ({}, {"temperature": 0.8}, {"temperature": 0.8, "law": "rejection"},
                {"temperature": 0.8, "law": "block"}):
         request = Request(TURNS["code"], "draft", {"confidence": 0.0}, max_new_tokens=60, **kw)

@@ -81,7 +81,7 @@ async def test_no_key_of_a_races_prompt_or_of_an_input_goes_wrong(session):
         assert isinstance(s.app.screen, RaceScreen)
         box = s.app.screen.query_one(PromptBox)
         box.focus()
-        await check(s, box, dice, 3)
+        await check(s, box, dice, 2)
         s.app.push_screen(GlossaryScreen())
         await s.pilot.pause()
         field = s.app.screen.query_one(Input)
