@@ -56,7 +56,7 @@ print(json.dumps({"where": engines.__file__, "texts": found}))
 def main() -> int:
     """Try each environment; 1 where one fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[[], NEWEST, OLDEST], default=[NEWEST, OLDEST])
+    parser.add_argument("names", nargs="*", choices=[[], NEWEST, OLDEST], help="default: both")
     parser.add_argument("--keep", type=Path, help="make the environments in this folder, and use those that are there")
     given = parser.parse_args()
     folder = (given.keep or Path(tempfile.mkdtemp(prefix="spec-tui-versions-"))).resolve()
@@ -65,7 +65,7 @@ def main() -> int:
         wheel = make_wheel(folder)
         with ThreadPoolExecutor() as beside:  # pip waits for the network meanwhile
             expected = beside.submit(texts, sys.executable, ROOT, kept_in(folder))
-            failed = [name for name in given.names if not passes(name, wheel, folder, expected)]
+            failed = [name for name in given.names or (NEWEST, OLDEST) if not passes(name, wheel, folder, expected)]
     finally:
         if given.keep is None:
             shutil.rmtree(folder, ignore_errors=True)
