@@ -47,3 +47,14 @@ def test_a_head_is_taken_by_its_family(asked, name, family, drafts, least):
         list(runtime.run(Request(turn, engine, options, max_new_tokens=40)))
         for engine, options in (("eagle", {"budget": "paper", "num_tokens": "4"}), ("autoregressive", {})))
     assert drafted[-1].tokens == plain[-1].tokens and measure(drafted).mean_generated_length > least
+
+
+@pytest.mark.parametrize("engine", ["eagle", "hybrid"])
+def test_a_head_that_drafts_with_rows_of_the_target_does_so_without_native_code(engine):
+    from engines import load
+
+    runtime = load("sample", head="sample-eagle-2", native=False, device="cpu", threads=1)
+    turn = (("user", "Tell me a story about a cat."),)
+    texts = [list(runtime.run(Request(turn, one, options, max_new_tokens=20)))
+             for one, options in ((engine, {"budget": "paper"}), ("autoregressive", {}))]
+    assert texts[0][-1].tokens == texts[1][-1].tokens and measure(texts[0]).accepted > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 import torch
@@ -99,16 +99,18 @@ class GenericForward:
         self.model = model
         self._call = ForwardCall(model)
         self._hooks: _ObserverHooks | None = None
+        self._paused = False  # the observer is told nothing meanwhile
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int] | None, mask: Mask, cache: KVBuffer, last_only: bool
     ) -> torch.Tensor:
-        device, hooks = self.model.device, self._hooks
+        device, hooks = self.model.device, None if self._paused else self._hooks
         where = None if positions is None else torch.tensor([list(positions)], device=device)
         last = 1 if last_only else None
-        if hooks is not None and not hooks.paused:
-            hooks.last_only, last = last_only, None  # families leave out more than the head for rows without logits
-        logits = self._call(torch.tensor([list(tokens)], device=device), cache, where, mask, last)[0]
+        if hooks is not None:
+            last = None  # families leave out more than the head for rows without logits
+        with hooks.listening(last_only) if hooks is not None else nullcontext():
+            logits = self._call(torch.tensor([list(tokens)], device=device), cache, where, mask, last)[0]
         return logits[-1:] if last_only else logits
 
     def observe(self, observer: Observer | None) -> None:
@@ -118,30 +120,24 @@ class GenericForward:
 
     @contextmanager
     def without(self, sublayers: Sublayers, attention: frozenset[int], mlp: frozenset[int]) -> Iterator[None]:
-        hooks = self._hooks
-        if hooks is not None:
-            hooks.paused = True
+        self._paused = True
         try:
             with sublayers.without(attention, mlp):
                 yield
         finally:
-            if hooks is not None:
-                hooks.paused = False
+            self._paused = False
 
 
 class _ObserverHooks:
-    """Hooks that tell an observer what goes by in a module's own forwards, until ``remove``.
-
-    Attributes:
-        paused: the observer is told nothing meanwhile.
-        last_only: the head computes the logits of the last row only.
+    """Hooks that tell an observer what goes by in a module's own forwards while they are ``listening``, until
+    ``remove``: draft heads compute with modules of the model, too.
 
     Raises:
         UnsupportedStructure: the model does not show what the observer wants.
     """
 
     def __init__(self, model: PreTrainedModel, observer: Observer) -> None:
-        self.paused = self.last_only = False
+        self._listens = self._last_only = False
         self._observer = observer
         self._seen: torch.Tensor | None = None  # of the layer under way
         head = model.get_output_embeddings()
@@ -154,16 +150,25 @@ class _ObserverHooks:
         for layer in observer.sublayers.layers if observer.sublayers is not None else ():
             self._watch(layer)
 
+    @contextmanager
+    def listening(self, last_only: bool) -> Iterator[None]:
+        """A forward; with ``last_only`` the head computes the logits of the last row only."""
+        self._listens, self._last_only = True, last_only
+        try:
+            yield
+        finally:
+            self._listens = False
+
     def remove(self) -> None:
         """Tell nothing any more."""
         for hook in self._hooks:
             hook.remove()
 
     def _head(self, module: nn.Module, inputs: tuple) -> tuple | None:
-        if self.paused:
+        if not self._listens:
             return None
         self._observer.see_last(_rows(inputs[0]))
-        return (inputs[0][:, -1:], *inputs[1:]) if self.last_only else None
+        return (inputs[0][:, -1:], *inputs[1:]) if self._last_only else None
 
     def _watch(self, layer: DecoderLayer) -> None:
         """See the residual stream go by: as it enters the MLP, or what attention adds to it where both read the same;
@@ -177,14 +182,14 @@ class _ObserverHooks:
             lambda m, *call: self._leave(layer.parallel, *call), with_kwargs=True))
 
     def _output(self, module: nn.Module, tell):
-        return module.register_forward_hook(lambda m, args, output: None if self.paused else tell(first(output)))
+        return module.register_forward_hook(lambda m, args, output: tell(first(output)) if self._listens else None)
 
     def _note(self, tensor: torch.Tensor) -> None:
         """Keep what goes by, [1, rows, width] or [rows, width], until the layer is left."""
         self._seen = tensor
 
     def _leave(self, parallel: bool, args, kwargs, output) -> None:
-        if self.paused:
+        if not self._listens:
             return
         stream, end = first_tensor(*args, **kwargs), first(output)
         seen = self._seen.view_as(stream)

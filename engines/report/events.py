@@ -611,12 +611,12 @@ class Audited:
 
     @property
     def words(self) -> str:
-        """The verdict in short: ``identical``, ``tie at 41 (gap 0.0012)``, ``BUG at 41``."""
-        if self.verdict == "tie":
-            return f"tie at {self.at} (gap {self.gap:.2g})"
-        if self.verdict == "differs":
-            return f"differs at {self.at} (gap {self.gap:.2g})"
-        return f"BUG at {self.at}" if self.verdict == "BUG" else self.verdict
+        """The verdict in short, the first token counted as 1: ``identical``, ``tie at 41 (gap 0.0012)``, ``BUG at
+        41``."""
+        if self.verdict not in ("tie", "differs", "BUG"):
+            return self.verdict
+        close = "" if self.verdict == "BUG" else f" (gap {self.gap:.2g})"
+        return f"{self.verdict} at {self.at + 1}{close}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,12 +75,12 @@ def parting(run: RunState, at: int, strict: bool | None) -> str:
     tie, emitted = near_tie(run, at), run.tokens[at].emitted
     close = "" if emitted.gap is None else f", where the two best scores are {_number(emitted.gap)} apart"
     if tie is None:
-        why = f"≠ differs from autoregressive decoding at token {at}{close}; F6 says whether rounding explains it"
+        why = f"≠ differs from autoregressive decoding at token {at + 1}{close}; F6 says whether rounding explains it"
     elif tie:
-        why = (f"≈ tie at token {at} with autoregressive decoding{close}: rounding explains "
+        why = (f"≈ tie at token {at + 1} with autoregressive decoding{close}: rounding explains "
                f"{_number(run.audited.tolerance)}, so both are the target's choice")
     else:
-        why = f"✗ differs from autoregressive decoding at token {at}{close}, and rounding does not explain it"
+        why = f"✗ differs from autoregressive decoding at token {at + 1}{close}, and rounding does not explain it"
     helps = strict is False and tie is not False
     return why + (f"; {STRICT}" if helps else "")
 
@@ -88,7 +88,7 @@ def parting(run: RunState, at: int, strict: bool | None) -> str:
 def parting_badge(run: RunState, at: int) -> str:
     """The same in a few words."""
     tie = near_tie(run, at)
-    return f"differs at token {at} ≠" if not tie else f"baseline: tie at {at} ≈"
+    return f"differs at token {at + 1} ≠" if not tie else f"baseline: tie at {at + 1} ≈"
 
 
 def of_token(found: Audited, index: int, token: int) -> list[tuple[str, str]]:

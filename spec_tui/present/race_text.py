@@ -125,13 +125,13 @@ def figure_rows(columns: Sequence[Column], lanes: Iterable[tuple[str, LaneFigure
 def pair_mark(pair: Compared) -> tuple[str, str]:
     """How two texts compare, in a cell, and its style."""
     mark, style = _FOUND[pair.verdict][:2]
-    return mark if pair.at is None else f"{mark} {pair.at}", style
+    return mark if pair.at is None else f"{mark} {pair.at + 1}", style
 
 
 def pair_badge(pair: Compared) -> tuple[str, str]:
     """The same in a few words."""
     mark, style, words, _ = _FOUND[pair.verdict]
-    return f"{mark} {words}" + ("" if pair.at is None else f" at {pair.at}"), style
+    return f"{mark} {words}" + ("" if pair.at is None else f" at {pair.at + 1}"), style
 
 
 def pair_sentence(pair: Compared, labels: Sequence[str]) -> str:
@@ -142,7 +142,7 @@ def pair_sentence(pair: Compared, labels: Sequence[str]) -> str:
         return f"{first} and {second} write the same text{blamed}"
     who = f"{first} differs between its repeats" if pair.first == pair.second else f"{first} and {second} differ"
     apart = f" (gap {pair.gap:.2g})" if pair.verdict == "differs" and pair.gap is not None else ""
-    return f"{who}, first at token {pair.at}, {_FOUND[pair.verdict][3]}{apart}{blamed}"
+    return f"{who}, first at token {pair.at + 1}, {_FOUND[pair.verdict][3]}{apart}{blamed}"
 
 
 def pairs_summary(pairs: Iterable[Compared], labels: Sequence[str]) -> list[str]:

@@ -336,5 +336,5 @@ def where(transcript: Transcript, session: ChatSession) -> str:
         turn, index = transcript.cursor
         run = session.turns[turn].run
         number = run.tokens[index].round
-        return f"token {index} · " + (f"round {run.rounds[number].index}" if number >= 0 else "prefill")
+        return f"token {index + 1} · " + (f"round {run.rounds[number].index}" if number >= 0 else "prefill")
     return "following" if transcript.following else "press End to follow"

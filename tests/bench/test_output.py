@@ -161,7 +161,7 @@ def test_texts_are_held_against_the_baselines():
     pairs = tuple(Compared(*pair, 0, "tie", 5) for pair in ((0, 3), (1, 3), (2, 3), (3, 4)))
     pairs = (*pairs, Compared(0, 1, 0, "same"), Compared(1, 2, 0, "BUG", 3, bugs=(2,)))
     said = " ".join(written("table", made(pairs=pairs)).split())
-    assert "autoregressive and generate differ, first at token 5" in said
+    assert "autoregressive and generate differ, first at token 6" in said
     assert "other pairs of lanes that differ: 3" in said
     assert "the audit found a BUG in rest:c=16" in said and "pld and generate differ" not in said
 

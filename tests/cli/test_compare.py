@@ -115,10 +115,10 @@ def test_lanes_that_differ_at_the_end_of_long_names_are_told_apart(cli):
 @pytest.mark.parametrize(
     "model, law, code, words",
     [
-        ("bug", "exact", 1, "differ, first at token 4, and rounding does not explain it; the audit found a BUG in"),
-        ("tie", "exact", 0, "differ, first at token 4, and both tokens are the target's choice within rounding"),
-        ("broken", "exact", 0, "differ, first at token 4, and no audit explains it"),
-        ("fake", "typical", 0, "differ, first at token 4, which is allowed: random draws or a lossy law decide here"),
+        ("bug", "exact", 1, "differ, first at token 5, and rounding does not explain it; the audit found a BUG in"),
+        ("tie", "exact", 0, "differ, first at token 5, and both tokens are the target's choice within rounding"),
+        ("broken", "exact", 0, "differ, first at token 5, and no audit explains it"),
+        ("fake", "typical", 0, "differ, first at token 5, which is allowed: random draws or a lossy law decide here"),
     ],
 )
 def test_lanes_that_differ(cli, monkeypatch, model, law, code, words):

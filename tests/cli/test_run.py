@@ -86,8 +86,8 @@ def test_colours_on_demand_are_safe(cli, monkeypatch):
     [
         ("fake", 0, "audit: identical: each of its 5 tokens is the target's own choice; its two best scores "
                      "were never closer than 1.5"),
-        ("tie", 0, "audit: tie at 4 (gap 0.001): the target's choice there is"),
-        ("bug", 1, "audit: BUG at 4: the target's choice there is"),
+        ("tie", 0, "audit: tie at 5 (gap 0.001): the target's choice there is"),
+        ("bug", 1, "audit: BUG at 5: the target's choice there is"),
     ],
 )
 def test_audit_is_a_line_an_object_and_an_exit_code(cli, tmp_path, model, code, words):

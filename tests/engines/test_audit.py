@@ -145,7 +145,7 @@ def test_a_token_with_a_real_gap_is_a_bug_at_its_place(model, dtype, kw, request
     for at in planted[1::2][:2]:
         text = tampered(answer, at, expected[at].second)
         found = runtime.audit(replace(text, tokens=text.tokens[: at + 1]))
-        assert (found.words, found.gap) == (f"BUG at {at}", pytest.approx(expected[at].lead, rel=0.3, abs=0.2))
+        assert (found.words, found.gap) == (f"BUG at {at + 1}", pytest.approx(expected[at].lead, rel=0.3, abs=0.2))
         assert found.choices[at].token == answer.tokens[at]
     assert runtime.audit(text).at == at, "what follows was written after another token, and may differ too"
 
@@ -188,7 +188,7 @@ def test_a_bug_wins_over_an_earlier_tie_and_is_found_behind_it():
     found = runtime.audit(text)
     assert (found.verdict, found.at, found.differences) == ("tie", 7, 1)
     found = runtime.audit(tampered(text, 10, (text.tokens[10] + 1) % 256))
-    assert (found.words, found.ties, found.choices[10].token) == ("BUG at 10", 1, text.tokens[10])
+    assert (found.words, found.ties, found.choices[10].token) == ("BUG at 11", 1, text.tokens[10])
 
 
 @pytest.mark.parametrize("family", some(
@@ -199,7 +199,7 @@ def test_any_family(family):
     for kw in SAMPLINGS[::3]:
         answer = write(runtime, new=30, **kw)
         assert runtime.audit(answer).verdict == "identical"
-        assert runtime.audit(tampered(answer, 9, (answer.tokens[9] + 1) % 256)).words == "BUG at 9"
+        assert runtime.audit(tampered(answer, 9, (answer.tokens[9] + 1) % 256)).words == "BUG at 10"
 
 
 def test_a_second_reading_that_is_wrong_hides_no_bug(monkeypatch, tiny):
@@ -212,7 +212,7 @@ def test_a_second_reading_that_is_wrong_hides_no_bug(monkeypatch, tiny):
     monkeypatch.setattr("engines.audit.check.read_again",
                         lambda *args: ((first, 100 * t[:, ::-1]) for first, t in plain.read_again(*args)))
     found = tiny.audit(tampered(answer, 9, (answer.tokens[9] + 1) % 256))
-    assert found.noise > 100 and found.tolerance < 0.1 and found.words == "BUG at 9"
+    assert found.noise > 100 and found.tolerance < 0.1 and found.words == "BUG at 10"
 
 
 # -- sampling, and laws that are lossy by design ----------------------------------------------------------
@@ -234,7 +234,7 @@ def test_dice_are_consistent_and_what_cannot_be_is_a_bug(kw, dtype, sample, halv
         unlikely = int(plain_logits(plain_model(answer.model, getattr(torch, dtype)), answer.prompt, answer.tokens)[
             at].argmin())
         ruled_out = tampered(replace(answer, probs=()), at, unlikely)
-        assert runtime.audit(replace(ruled_out, tokens=ruled_out.tokens[: at + 1])).words == f"BUG at {at}"
+        assert runtime.audit(replace(ruled_out, tokens=ruled_out.tokens[: at + 1])).words == f"BUG at {at + 1}"
 
 
 @pytest.mark.parametrize("dtype", some([torch.float16, torch.bfloat16], lambda d: d == torch.bfloat16), ids=str)
@@ -251,13 +251,13 @@ def test_top_k_and_top_p_in_half_precision_are_no_bug_and_hide_none(dtype):
             with torch.inference_mode():
                 lost = int(model(context).logits[0, -1].argsort(descending=True)[40])  # far behind the edge
             planted = replace(answer, tokens=(*answer.tokens[:at], lost), probs=())
-            assert runtime.audit(planted).words == f"BUG at {at}"
+            assert runtime.audit(planted).words == f"BUG at {at + 1}"
 
 
 def test_rejection_at_temperature_zero_is_checked_token_by_token(tiny):
     answer = write(tiny, "draft", law="rejection")
     assert tiny.audit(answer).verdict == "identical"
-    assert tiny.audit(tampered(answer, 4, (answer.tokens[4] + 1) % 256)).words == "BUG at 4"
+    assert tiny.audit(tampered(answer, 4, (answer.tokens[4] + 1) % 256)).words == "BUG at 5"
 
 
 def test_a_chain_judged_as_a_block_is_consistent(tiny):
@@ -283,7 +283,7 @@ def test_without_drafts_no_law_is_lossy(tiny, law):
     assert greedy.lossless and tiny.audit(greedy).verdict == "identical"
     assert drawn.lossless and tiny.audit(drawn).verdict == "consistent"
     bent = tiny.audit(tampered(greedy, 4, (greedy.tokens[4] + 1) % 256))
-    assert bent.words == "BUG at 4"
+    assert bent.words == "BUG at 5"
 
 
 # -- texts of every length ----------------------------------------------------------------------------
@@ -381,7 +381,7 @@ def test_models_whose_forward_cuts_no_logits_and_takes_no_positions(kind, monkey
     for kw in SAMPLINGS[::3]:
         answer = write(runtime, **kw)
         assert runtime.audit(answer).verdict == "identical"
-        assert runtime.audit(tampered(answer, 9, (answer.tokens[9] + 1) % 256)).words == "BUG at 9"
+        assert runtime.audit(tampered(answer, 9, (answer.tokens[9] + 1) % 256)).words == "BUG at 10"
     monkeypatch.setattr(plain, "LOGITS_BYTES", 7 * target.vocab_size * 8)
     assert runtime.audit(answer).verdict == "identical", "in several forwards"
 

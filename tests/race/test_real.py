@@ -109,7 +109,7 @@ def test_a_planted_fault_is_found_and_blamed(tiny):
     ]
     assert result.bugs
     said = pairs_summary(result.pairs, asked.labels)
-    assert "first at token 7" in said[0] and said[0].endswith("the audit found a BUG in pld")
+    assert "first at token 8" in said[0] and said[0].endswith("the audit found a BUG in pld")
 
 
 def test_texts_of_dice_may_differ(tiny):

@@ -164,7 +164,7 @@ def test_an_answer_is_audited(either):
     seen = until(either, Audited)
     kinds = [type(event) for event in seen]
     assert kinds.index(Finished) < kinds.index(Auditing) < kinds.index(Audited) == len(kinds) - 1
-    assert (seen[-1].words, seen[-1].gaps) == ("tie at 2 (gap 0.001)", (0.0, 0.0, 0.001))
+    assert (seen[-1].words, seen[-1].gaps) == ("tie at 3 (gap 0.001)", (0.0, 0.0, 0.001))
     audit(either, written(1, model="broken"))
     assert until(either, Failed)[-1].message == "the audit broke"
     run(either, ask("hello", max_new_tokens=3))

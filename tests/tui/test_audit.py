@@ -42,13 +42,13 @@ async def test_a_bug_is_jumped_to_and_explained(session):
     async with session() as s:
         await s.ask("one")
         await audited(s, "BUG", 41, 2.31)
-        assert "✗ BUG at 41" in s.shown and style_of(s, "✗ BUG") == "bad"
+        assert "✗ BUG at 42" in s.shown and style_of(s, "✗ BUG") == "bad"
         assert s.chat.transcript.cursor == (0, 41) and "2.3 ahead" in s.status and "·rather" in s.status
-        assert "token 41" in s.chat.query_one("#answer-title").text_rows()[0]
+        assert "token 42" in s.chat.query_one("#answer-title").text_rows()[0]
         await s.pilot.press("enter")
         assert isinstance(s.app.screen, Inspector)
         text = str(s.app.screen.query_one("#text").content)
-        assert "token 41 of the answer" in text and "✗ the target's choice is ·rather (0.620)" in text
+        assert "token 42 of the answer" in text and "✗ the target's choice is ·rather (0.620)" in text
         assert "2.3; rounding explains only 0.0031" in text
         await s.pilot.press("left")
         assert "✓ the target's own choice, 1.5 ahead" in str(s.app.screen.query_one("#text").content)
@@ -58,7 +58,7 @@ async def test_a_tie_tells_its_gap_and_leaves_the_view_alone(session):
     async with session() as s:
         await s.ask("one")
         await audited(s, "tie", 41, 0.0012)
-        assert "≈ tie at 41 (gap 0.0012)" in s.shown and style_of(s, "≈ tie") == "warn"
+        assert "≈ tie at 42 (gap 0.0012)" in s.shown and style_of(s, "≈ tie") == "warn"
         assert s.chat.transcript.cursor is None
         s.chat.transcript.select((0, 41))
         await s.pilot.press("enter")
@@ -158,14 +158,14 @@ async def test_where_the_baseline_parts_the_audit_gives_the_same_explanation(ses
         await s.pilot.press("escape", "b")
         s.client.feed()
         await s.settle()
-        assert "differs at token 41 ≠" in s.shown
-        assert "≠ differs from autoregressive decoding at token 41" in s.status and "F6 says whether" in s.status
+        assert "differs at token 42 ≠" in s.shown
+        assert "≠ differs from autoregressive decoding at token 42" in s.status and "F6 says whether" in s.status
         assert "started with the option strict" in s.status
         s.client.finds = ("tie", 41, 0.0012)
         await s.pilot.press("f6")
         s.client.feed()
         await s.settle()
-        assert "baseline: tie at 41 ≈ · ≈ tie at 41 (gap 0.0012)" in s.shown.replace("·\n", "· ")
+        assert "baseline: tie at 42 ≈ · ≈ tie at 42 (gap 0.0012)" in s.shown.replace("·\n", "· ")
         run = s.chat.session.last.run
         assert "both are the target's choice" in verdict.parting(run, 41, False)
         assert "--strict" not in verdict.parting(run, 41, True)

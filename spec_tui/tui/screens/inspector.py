@@ -68,7 +68,7 @@ def explain(run: RunState, index: int) -> Content:
     style = {"accepted": "$tok-accept", "corrected": "bold underline $tok-fixed", "bonus": "bold $tok-bonus"}
     lines = [
         Content.assemble((visible(token.piece), style.get(token.kind, "bold")),
-                         (f"   id {token.emitted.token}   token {index} of the answer   "
+                         (f"   id {token.emitted.token}   token {index + 1} of the answer   "
                           + (f"round {event.index}" if event else "prefill"), "$tok-prompt")),
         Content(""),
         marked(fate(run, token, event)),
