@@ -14,6 +14,7 @@ Importing this package is cheap: torch comes with the first ``load``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
@@ -35,11 +36,13 @@ __all__ = [
 
 
 def load(
-    model: str | None = None, draft_model: str | None = None, *, progress: Callable[[Loading], None] = lambda _: None,
-    **options,
+    model: str | PathLike | None = None, draft_model: str | PathLike | None = None, *,
+    progress: Callable[[Loading], None] = lambda _: None, **options,
 ) -> Runtime:
     """Load models: a ``engines.runtime.Runtime``. ``options`` are fields of ``engines.model.load_options.LoadOptions``,
     ``progress`` and what is raised are as of ``Runtime.load``."""
     from engines.runtime import Runtime
 
-    return Runtime.load(LoadOptions(model, draft_model, **options), progress)
+    given = {"model": model, "draft_model": draft_model, **options}
+    given = {name: fspath(value) if isinstance(value, PathLike) else value for name, value in given.items()}
+    return Runtime.load(LoadOptions(**given), progress)

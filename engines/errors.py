@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SpecError(Exception):
     """A failure with a way out.
@@ -59,6 +62,17 @@ class DatastoreProblem(SpecError):
 
     exit_code = 3
     kind = "datastore"
+
+
+@contextmanager
+def drafting() -> Iterator[None]:
+    """Within, a drafter works, maybe a plug-in's. Raises RunFailed for what it raises."""
+    try:
+        yield
+    except (SpecError, MemoryError):
+        raise
+    except Exception as error:
+        raise RunFailed(f"the engine failed: {type(error).__name__}: {error}", "take another engine") from error
 
 
 def first_line(error: BaseException) -> str:

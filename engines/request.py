@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any
 
 from engines import laws
 from engines.errors import UsageProblem
 from engines.model.load_options import option
+
+ROLES = ("system", "user", "assistant")
+_TYPES = {str: str, bool: bool, int: Integral, float: Real}  # of fields, by the types of their defaults
+_KINDS = {str: "string", bool: "truth value", Integral: "whole number", Real: "number"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,8 @@ class Request:
     draft_model: str = ""
 
     def check(self) -> None:
-        """Raises UsageProblem, naming the range, where a value is outside of it."""
+        """Raises UsageProblem, naming what is wrong: a value of another type, or outside of its range."""
+        self._check_types()
         if not any(content.strip() for role, content in self.conversation if role != "system"):
             raise UsageProblem("the prompt is empty", "type a prompt")
         try:
@@ -76,6 +83,26 @@ class Request:
         _within("seed", self.seed, 0, 2**63 - 1)
         _within("max-new-tokens", self.max_new_tokens, 1, None)
         laws.find(self.law)
+
+    def _check_types(self) -> None:
+        turns = self.conversation
+        if isinstance(turns, str) or not all(
+            isinstance(turn, tuple | list) and len(turn) == 2 and turn[0] in ROLES and isinstance(turn[1], str)
+            for turn in turns
+        ):
+            raise UsageProblem("the conversation is not made of pairs (role, content)",
+                               f'give (("user", "your prompt"),); roles are: {", ".join(ROLES)}')
+        if not isinstance(self.options, Mapping):
+            raise UsageProblem("options are no mapping of names to values", 'give {"num_tokens": 4}, for example')
+        for name, kind in (("datastores", str), ("continued", Integral)):
+            values = getattr(self, name)
+            if isinstance(values, str) or not all(isinstance(value, kind) for value in values):
+                raise UsageProblem(f"{name} is not made of {_KINDS[kind]}s", f"give a tuple of {_KINDS[kind]}s")
+        for of in fields(self):
+            kind = _TYPES.get(type(of.default))
+            value = getattr(self, of.name)
+            if kind and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
+                raise UsageProblem(f"{of.name} {value!r} is no {_KINDS[kind]}", f"give a {_KINDS[kind]}")
 
     @property
     def text_depends_on_draft(self) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from threading import Lock
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +28,15 @@ from engines.datastores.building.build_spec import STANDARD_LIBRARY, open_standa
 from engines.datastores.search.open_datastores import OpenDatastores
 from engines.datastores.service import DatastoreService
 from engines.datastores.storage.manifest import ModelIdentity, tokenizer_fingerprint
-from engines.errors import ModelUnavailable, RunFailed, SpecError, StartCancelled, UsageProblem, first_line
+from engines.errors import (
+    ModelUnavailable,
+    RunFailed,
+    SpecError,
+    StartCancelled,
+    UsageProblem,
+    drafting,
+    first_line,
+)
 from engines.heads.find_heads import heads_for
 from engines.hub import gguf_file
 from engines.hub.known_models import resolve
@@ -153,7 +160,6 @@ class Runtime:
         self.translation, self._load_draft, self._said = translation, load_draft, said
         warnings += said
         self._named: dict[str, NamedDraft] = {}
-        self._free = Lock()
         self.words = Detokenizer(tokenizer)
         self._acceptance: dict[str, Acceptance] = {}
         self._memory: dict[Any, Any] = {}
@@ -274,14 +280,14 @@ class Runtime:
     @contextmanager
     def _alone(self, what: str) -> Iterator[None]:
         """Within, nothing else uses the models. Raises UsageProblem where something does."""
-        if not self._free.acquire(blocking=False):
+        if not self.target.in_use.acquire(blocking=False):
             raise UsageProblem(
-                f"{what} cannot begin while a run of the same runtime is going on: they would write into one cache",
+                f"{what} cannot begin while a run of the same model is going on: they would write into one cache",
                 "read that run to its end, or close() it; to run at the same time, load another runtime")
         try:
             yield
         finally:
-            self._free.release()
+            self.target.in_use.release()
 
     def _run(
         self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Preparing], None]
@@ -301,7 +307,9 @@ class Runtime:
         if request.draft_model:
             prices = prices._replace(draft=other.fixed_price if request.text_depends_on_draft else other.price)
         self.open_datastores.progress = _building(cancelled, progress)
-        drafter = spec.load_drafter()(Resources(
+        with drafting():
+            drafter_class = spec.load_drafter()
+        resources = Resources(
             law=law, vocab_size=self.target.vocab_size, target=target, draft_model=draft,
             draft_price=prices.draft, translation=other.translation, heads=self.heads,
             head_prices=prices.heads, available=methods.available(draft, self.ready.heads), end_tokens=self.end_tokens,
@@ -310,7 +318,9 @@ class Runtime:
             progress=_prefilling(progress, draft=True),
             memory={} if request.text_depends_on_draft else self._memory,
             keeps=request.keeps and not request.text_depends_on_draft, detail=request.detail,
-        ), **options)
+        )
+        with drafting():
+            drafter = drafter_class(resources, **options)
         if law.wants_chains and not (spec.baseline or drafter.draws_chains):
             raise UsageProblem(
                 f"the {law.name} law judges chains that were drawn at random, and {spec.id} as it is set drafts none",
@@ -330,10 +340,12 @@ class Runtime:
                 _prefilling(progress),
             )) as events:
                 yield from self._paced(events)
-        except SpecError:
+        except SpecError as error:
+            if error.__cause__ is not None:  # caches are as they were when something broke
+                self._forget()
             raise
         except (RuntimeError, MemoryError, IndexError) as error:
-            self.forget()
+            self._forget()
             raise RunFailed(f"the model failed: {first_line(error)}", "try a shorter text") from error
 
     def _read_again(self, spec: methods.MethodSpec, wanted: FeatureRequest, prompt: Sequence[int]) -> str:
@@ -376,6 +388,8 @@ class Runtime:
         """
         try:
             with self._alone("an audit"):
+                if not isinstance(answer, Answer):
+                    raise UsageProblem(f"a {type(answer).__name__} is no answer", "give Answer.from_events(events)")
                 return audit(self.target, answer, self.words.piece, cancelled, progress)
         except SpecError:
             raise
@@ -387,7 +401,7 @@ class Runtime:
         """Measure t(n) anew, whatever was kept; ``ready`` says it. Runs above temperature 0 may draft, and so
         write, otherwise from then on. Raises UsageProblem while a run is going on."""
         with self._alone("a measurement"):
-            self.forget()
+            self._forget()
             self.prices, self.fixed_prices = measure_prices(self.target, self.draft, self.heads, fresh=True)
             for name, draft in self._named.items():
                 price, fixed = _measured(draft.model, True, (self.target, self.prices.target))
@@ -398,7 +412,7 @@ class Runtime:
         """Seconds that a pass of the target takes longer for a token of context, and the tokens of context that t(n)
         is measured with (``pricing.reading``). Raises UsageProblem while a run is going on."""
         with self._alone("a measurement"):
-            self.forget()
+            self._forget()
             return reading(self.target)
 
     def _before_draft(self, kind: str, head: Head) -> bool:
@@ -422,7 +436,11 @@ class Runtime:
         self._memory.clear()
 
     def forget(self) -> None:
-        """Empty the KV caches (after a failure, or to measure a cold start)."""
+        """Empty the KV caches (to measure a cold start). Raises UsageProblem while a run is going on."""
+        with self._alone("emptying the caches"):
+            self._forget()
+
+    def _forget(self) -> None:
         named = (named.model for named in self._named.values())
         for model in (self.target, self.draft, *self.heads.values(), *named):
             if model is not None:

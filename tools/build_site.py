@@ -46,7 +46,7 @@ def main() -> int:
     for page in sorted(found for pattern in COPIED for found in ROOT.glob(pattern)):
         put(page.relative_to(ROOT), playing(page.read_bytes()))
     put(Path("runs", "index.md"), runs_page(runs).encode())
-    for spec in specs():
+    for spec in own_methods():
         shown = next((name for name, engines in runs.items() if spec.id in engines), None)
         put(Path("methods", f"{spec.id}.md"), method_page(spec, shown).encode())
     for name, objects in REFERENCE.items():
@@ -66,13 +66,18 @@ def site_config() -> str:
              for page in sorted((ROOT / "docs").glob("*.md")) if f'"docs/{page.name}"' not in config]
     found, all_methods = (
         ", ".join(f'{{ "{title}" = "{path}" }}' for title, path in of)
-        for of in (links, [(spec.title, f"methods/{spec.id}.md") for spec in specs()]))
+        for of in (links, [(spec.title, f"methods/{spec.id}.md") for spec in own_methods()]))
     return config.replace('"Methods" = []', f'"Methods" = [{found}, {{ "All methods" = [{all_methods}] }}]')
+
+
+def own_methods() -> list[MethodSpec]:
+    """The methods of this project: not those of plug-ins that are installed here."""
+    return [spec for spec in specs() if spec.drafter.startswith("engines.")]
 
 
 def engines_table() -> str:
     """The README's table of the engines."""
-    rows = (f"| `{spec.id}` | {spec.title} | {spec.summary} |" for spec in specs())
+    rows = (f"| `{spec.id}` | {spec.title} | {spec.summary} |" for spec in own_methods())
     return "\n".join(["| engine | method | how it drafts |", "|---|---|---|", *rows])
 
 

@@ -9,7 +9,7 @@ from engines.core.lossless_laws import Law, Verdict
 from engines.core.outcome import DraftLimits, Outcome, Stop
 from engines.core.sampling import to_numpy
 from engines.core.tree import DraftTree
-from engines.errors import RunFailed
+from engines.errors import RunFailed, drafting
 
 MAX_NODES = 512  # the most that a round verifies, whatever a drafter proposes
 
@@ -29,7 +29,7 @@ def decode(
         cancelled, progress: asked between rounds, asked and told (tokens done, and all) between pieces of a prefill.
 
     Raises:
-        RunFailed: the drafter broke the draft tree's invariants, or the model gave nan or infinity.
+        RunFailed: the drafter failed or broke the draft tree's invariants, or the model gave nan or infinity.
     """
     clock, context, tree = perf_counter(), list(prompt), DraftTree()
     given = context.pop() if begun else None
@@ -56,7 +56,8 @@ def decode(
         verdict = Verdict(tokens=[given], rows=[law.sampling.row(to_numpy(logits))])
     outcome = commit(tree, verdict, logits[None])
     outcome.reused = reused
-    drafter.start(outcome)
+    with drafting():
+        drafter.start(outcome)
     outcome.other_seconds = perf_counter() - clock
     yield outcome
     while outcome.reason is None and not cancelled():
@@ -69,17 +70,19 @@ def decode(
         outcome = commit(tree, law.judge(tree, logits, len(context)), logits)
         target.keep([0, *(node + 1 for node in outcome.verdict.path)])
         outcome.draft_seconds, outcome.verify_seconds = drafted - clock, verified - drafted
-        drafter.learn(outcome)
+        with drafting():
+            drafter.learn(outcome)
         outcome.other_seconds = perf_counter() - verified
         yield outcome
 
 
 def _draft(target, drafter, context: Sequence[int], stop: Stop, depth: int) -> DraftTree:
     """The drafter's tree, cut to the ``depth`` that the answer has room for and to what the target can verify."""
-    tree = drafter.draft(context, DraftLimits(depth, MAX_NODES)) if depth > 0 else DraftTree()
+    with drafting():
+        tree = drafter.draft(context, DraftLimits(depth, MAX_NODES)) if depth > 0 else DraftTree()
     try:
         tree.check(target.vocab_size)
         tree = tree.ending_at(stop.end_tokens).capped(depth, MAX_NODES)
-    except ValueError as error:
-        raise RunFailed(f"engine {type(drafter).__name__} made an invalid draft: {error}") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RunFailed(f"the engine made an invalid draft: {error}") from None
     return tree if target.trees else tree.first_path()

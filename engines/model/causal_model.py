@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ class CausalModel:
         remarks: what a user should know about this model here; ``note``: of every run, "" if nothing.
         compute: the forward.
         features: hidden states of its rows, for drafters that ask for them.
+        in_use: held by what uses its cache; a second user is refused (``engines.runtime``).
     """
 
     note = ""
@@ -69,6 +71,7 @@ class CausalModel:
         self.spans = spans(config)
         self.masked = self.spans is not None
         self.cache = self.compute.buffer(config.num_hidden_layers)
+        self.in_use = Lock()
         self._sublayers: Sublayers | UnsupportedStructure | None = None
         self.features = Features(self.compute, config.num_hidden_layers, lambda: self.sublayers, name)
         self._whole: int | None = None  # while some are left out: how many of the first rows all layers have

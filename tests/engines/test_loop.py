@@ -112,6 +112,19 @@ def test_a_broken_tree_is_a_clear_error(token, parent):
         answer(ToyModel(VOCAB), Scripted(lambda c, r: tree), Exact(Sampling(), 0, VOCAB), PROMPT, 9)
 
 
+@pytest.mark.parametrize("step", ["start", "draft", "learn"])
+def test_a_drafter_that_fails_is_named_for_what_it_is(step):
+    def fail(*_):
+        raise KeyError("missing")
+
+    drafter = Scripted(lambda c, r: chain([1]))
+    setattr(drafter, step, fail)
+    with pytest.raises(RunFailed, match=r"^the engine failed: KeyError: 'missing'"):
+        answer(ToyModel(VOCAB), drafter, Exact(Sampling(), 0, VOCAB), PROMPT, 9)
+    with pytest.raises(RunFailed, match="invalid draft"):
+        answer(ToyModel(VOCAB), Scripted(lambda c, r: chain(["a"])), Exact(Sampling(), 0, VOCAB), PROMPT, 9)
+
+
 def test_logits_that_are_not_numbers_are_a_clear_error():
     model = ToyModel(VOCAB)
     model.logits_after = lambda context: torch.full((VOCAB,), float("nan"))

@@ -220,6 +220,26 @@ def test_bad_requests_name_what_is_allowed(tiny, kw, words):
     assert words in f"{caught.value.message} {caught.value.hint}"
 
 
+@pytest.mark.parametrize("wrong, said", [
+    ({"conversation": [{"role": "user", "content": "x"}]}, "pairs (role, content)"),
+    ({"conversation": "hello"}, "pairs (role, content)"),
+    ({"conversation": ("user", "hello")}, "pairs (role, content)"),
+    ({"conversation": (("bogus", "hello"),)}, "system, user, assistant"),
+    ({"conversation": (("user", None),)}, "pairs (role, content)"),
+    ({"max_new_tokens": 3.5}, "max_new_tokens 3.5 is no whole number"), ({"seed": True}, "no whole number"),
+    ({"temperature": "hot"}, "'hot' is no number"), ({"temperature": None}, "None is no number"),
+    ({"options": None}, "no mapping"), ({"continued": ("a",)}, "continued is not made of whole numbers"),
+    ({"datastores": "sample"}, "datastores is not made of strings"), ({"raw": "no"}, "no truth value"),
+])
+def test_values_of_other_types_are_refused_in_a_sentence(tiny, wrong, said):
+    asked = {"conversation": (("user", "x"),)} | wrong
+    with pytest.raises(UsageProblem) as caught:
+        list(tiny.run(Request(**asked)))
+    assert said in f"{caught.value.message} {caught.value.hint}"
+    with pytest.raises(UsageProblem, match="a list is no answer"):
+        tiny.audit([])
+
+
 @pytest.mark.parametrize("turns", [(), (("user", "  \n"),), (("system", "be kind"),)])
 def test_an_empty_prompt_is_refused(tiny, turns):
     with pytest.raises(UsageProblem, match="empty"):
@@ -518,7 +538,7 @@ def test_one_runtime_does_one_run_at_a_time(sample):
     alone = [event.text for event in run("hello") if hasattr(event, "text")]
     first, second = run("hello"), run("another text")
     begun = [next(first), next(first)]
-    with pytest.raises(UsageProblem, match="a run of the same runtime is going on"):
+    with pytest.raises(UsageProblem, match="a run of the same model is going on"):
         next(second)
     refused = []
 
@@ -534,6 +554,10 @@ def test_one_runtime_does_one_run_at_a_time(sample):
     assert len(refused) == 1
     with pytest.raises(UsageProblem, match="a measurement"):
         sample.measure_price()
+    with pytest.raises(UsageProblem, match="emptying the caches"):
+        sample.forget()
+    with pytest.raises(UsageProblem, match="a run cannot begin"):
+        next(Runtime(sample.target, sample.tokenizer, sample.prices).run(Request((("user", "the same model"),))))
     assert [event.text for event in [*begun, *first] if hasattr(event, "text")] == alone, "the first is as ever"
     third = run("and one that is left")
     next(third)
