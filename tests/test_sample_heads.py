@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from engines import Request, measure
+from engines import Request, UsageProblem, measure
 from engines.folders import sample_heads
 from engines.heads.head_config import EAGLE_HEAD, MEDUSA_HEADS
 from engines.heads.local_heads import local_heads
@@ -47,6 +49,21 @@ def test_a_head_is_taken_by_its_family(asked, name, family, drafts, least):
         list(runtime.run(Request(turn, engine, options, max_new_tokens=40)))
         for engine, options in (("eagle", {"budget": "paper", "num_tokens": "4"}), ("autoregressive", {})))
     assert drafted[-1].tokens == plain[-1].tokens and measure(drafted).mean_generated_length > least
+
+
+@pytest.mark.parametrize("asked, found", [("eagle", "sample-eagle-2"), ("medusa", "sample-medusa"), ("none", None)])
+def test_a_head_is_described_by_its_family(sample, monkeypatch, asked, found):
+    from engines.heads.find_heads import heads_for
+    from spec_tui.cli import head as commands
+    from spec_tui.session.engine_commands import LoadRequest
+
+    heads, _ = heads_for(asked, sample.target)
+    monkeypatch.setattr(commands, "load_once", lambda request: SimpleNamespace(heads=heads))
+    if found is None:
+        with pytest.raises(UsageProblem, match="none names no head of this model"):
+            commands._with_head(asked, SimpleNamespace(load=LoadRequest()))
+    else:
+        assert commands._with_head(asked, SimpleNamespace(load=LoadRequest()))[1].name == found
 
 
 @pytest.mark.parametrize("engine", ["eagle", "hybrid"])

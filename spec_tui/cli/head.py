@@ -15,8 +15,8 @@ import typer
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
-from engines.heads.head_config import EAGLE, EAGLE3, MEDUSA
-from engines.heads.local_heads import NONE
+from engines.heads.head_config import EAGLE, EAGLE3, FAMILIES, MEDUSA
+from engines.heads.local_heads import AUTO, NONE
 from engines.progress import BuildProgress
 from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, narrate
@@ -399,6 +399,10 @@ def _made_for(these: bool | None, target: str) -> str:
 
 
 def _with_head(name: str, models: ModelOptions) -> tuple[Any, Any]:
-    """The model loaded with the head of this name, and that head."""
-    runtime = load_once(replace(models.load, head=name))
-    return runtime, next(head for head in runtime.heads.values() if head.name == name)
+    """The model loaded with the head of this name or family, and that head. Raises UsageProblem: there is none."""
+    runtime, family = load_once(replace(models.load, head=name)), FAMILIES.get(name.lower())
+    head = next((head for head in runtime.heads.values() if name in (head.name, AUTO) or head.config.family == family),
+                None)
+    if head is None:
+        raise UsageProblem(f"{name} names no head of this model", "spec-tui head list shows them")
+    return runtime, head

@@ -12,6 +12,7 @@ from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.errors import UsageProblem
 from engines.progress import BuildProgress
+from engines.report.wording import joined
 from spec_tui.cli import round_profile
 from spec_tui.cli.failures import INTERRUPTED, Interrupt
 from spec_tui.cli.option_groups import Alone, Format, ModelOrServerOptions, Only, OutputFormat
@@ -194,10 +195,9 @@ def _at_once(facts: dict[str, Any]) -> list[str]:
         return []
     out: list[str] = []
     for name, drafts in found["drafts"].items():
-        last, top = drafts["stops_after"], max(1.0, *(point["gain"] for point in drafts["points"]))
-        known = {0: "never pays", 1: "pays for one request alone", None: f"pays for {found['most_requests']} and more"}
-        pays = known.get(last, f"pays for up to {last} requests at once")
-        out += ["", f"forecast, {name}:", f"at {found['acceptance']:.0%} acceptance it {pays}",
+        top = max(1.0, *(point["gain"] for point in drafts["points"]))
+        pays = _pays(drafts, found["most_requests"])
+        out += ["", f"forecast, {name}:", *wrap(f"at {found['acceptance']:.0%} acceptance it {pays}", text_width()),
                 f"  {'requests':>8}{'length':>7}{'gain':>8}{'breaks even from':>18}"]
         room = max(0, min(_BAR, text_width() - _BESIDE))
         line = round(room / top)
@@ -211,6 +211,19 @@ def _at_once(facts: dict[str, Any]) -> list[str]:
     return [*out, "", *wrap(
         f"A pass for b requests that draft n tokens each is taken as t(b(n + 1)){context}"
         f"{reads if found['reading_seconds'] else ''}. │ is where drafting breaks even.", text_width())]
+
+
+def _pays(drafts: dict[str, Any], most: int) -> str:
+    """For how many requests drafting pays; where t(n) has a step it may pay again for more of them."""
+    last = drafts["stops_after"]
+    if last is None:
+        return f"pays for {most} and more"
+    again = joined(str(point["requests"]) for point in drafts["points"]
+                   if point["requests"] > last and point["length"])
+    if last == 0:
+        return f"does not pay for one request alone, but for {again}" if again else "never pays"
+    pays = "pays for one request alone" if last == 1 else f"pays for up to {last} requests at once"
+    return f"{pays}, and again for {again}" if again else pays
 
 
 def _head(facts: dict[str, Any], rows: str = "tokens verified, n") -> list[str]:
