@@ -45,6 +45,8 @@ def _meaning(found: Audited, bias: float | None) -> str:
         biased = "" if bias is None else f", bias {bias:.3f} per round"
         said = f"the target's distribution is changed by design{biased}"
         if not drawn(found):
+            if not found.differences and not bias:
+                return f"the law may change the target's distribution; here {each} the target's own choice"
             return f"{said}; {found.differences} of {among} are not the target's choice"
         cannot = f"; {found.differences} of {among} are ones that the target cannot draw"
         return said + (cannot if found.differences else "")

@@ -341,6 +341,14 @@ class ChatSession:
         except SpecError as error:
             self.unsaved = f"{error.message}; {error.hint}"
 
+    def leave(self) -> None:
+        """The application ends: keep the answer under way as if esc had stopped it."""
+        turn = self.last
+        if turn is not None and turn.run.running and turn.run.text:
+            ids = tuple(token.emitted.token for token in turn.run.tokens)
+            turn.run = fold(turn.run, Finished("cancelled", ids, turn.run.text))
+            self._keep()
+
     def rewind(self) -> None:
         """Play a recording from its beginning."""
         self.turns.clear()

@@ -189,6 +189,7 @@ class SpecTui(HasActions, HasBorder):
         self.push_screen(PapersScreen(next(iter(first), ""), chat.session if races else None), chosen)
 
     def on_unmount(self) -> None:
+        self.session.leave()
         self.client.close()
 
 

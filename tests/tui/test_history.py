@@ -40,6 +40,19 @@ async def test_an_answer_is_saved_and_goes_on_in_another_session(session, store)
     assert entries == {"one": 3, "three": 1}
 
 
+async def test_an_answer_under_way_is_kept_where_the_application_ends(session, store):
+    async with session(store=store) as s:
+        await s.ask("one", feed=3)
+        said = s.chat.session.turns[0].run.text
+        assert said and s.chat.session.turns[0].run.running and not store.entries("conversations")
+    async with session(store=store) as s:
+        await s.ask("/history", feed=0)
+        await s.pilot.press("enter")
+        await s.settle()
+        (turn,) = s.chat.session.turns
+        assert (turn.run.text, turn.run.finished.reason, turn.kept) == (said, "cancelled", True)
+
+
 async def test_a_conversation_names_all_models_that_answered(session, store):
     async with session(store=store) as s:
         await s.ask("one")
