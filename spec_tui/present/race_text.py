@@ -15,6 +15,7 @@ from spec_tui.present.tables import Rows, interval, length, median, memory, mill
 from spec_tui.present.text import capital, lossy
 
 NOT_COMPARABLE = "live: drawing took time from the lanes, so these numbers are not comparable"
+_SEEN = 0.05  # times: how far a speed-up is from the ratio of the speeds beside it where a reader divides them
 MEMORY = "weights and KV rows, computed; datastores not included"
 
 _FOUND = {
@@ -177,6 +178,15 @@ def interval_meaning(estimates: Iterable[MedianInterval | None]) -> str:
     return f"{what}, {least.coverage:.0%} only: {least.samples} repeats; 95% needs 6"
 
 
+def ratio_meaning(figures: Sequence[LaneFigures], base: int) -> str:
+    """What speed-ups are ratios of, where one is not that of the speeds beside it; else ""."""
+    alone = next((f.rate for f in figures if f.lane == base), None)
+    beside = [(f.speed_up.median, f.rate.median / alone.median) for f in figures if alone and f.rate and f.speed_up]
+    if all(abs(shown - divided) < _SEEN for shown, divided in beside):
+        return ""
+    return "a speed-up is the median of the repeats' own ratios, not the ratio of the median speeds"
+
+
 def disturbance_sentence(found: Disturbance) -> str:
     """What else the machine did meanwhile, in a sentence; "" where it was quiet, or says nothing."""
     if not found.matters:
@@ -226,7 +236,7 @@ def notes(result: RaceResult, labels: Sequence[str], before: Sequence[str] = (),
     base = result.started.baseline if result.started else 0
     said = [*before, *remarks(result, labels), *verdict_sentences(figures, labels, base), *texts]
     if any(f.rate for f in figures):
-        said.append(interval_meaning(f.rate for f in figures))
+        said += filter(None, [ratio_meaning(figures, base), interval_meaning(f.rate for f in figures)])
     if any(f.memory is not None for f in figures):
         said.append(f"memory: {MEMORY}")
     return [*said, *filter(None, [disturbance_sentence(result.disturbance())])]

@@ -12,7 +12,7 @@ from engines.race.race_events import RaceStarted
 from engines.race.result import RaceResult
 from engines.report.run_state import fold_all
 from engines.request import Request
-from spec_tui.present.race_text import ranks, verdict, verdict_sentences
+from spec_tui.present.race_text import ranks, ratio_meaning, verdict, verdict_sentences
 from spec_tui.present.speed_verdict import Speed, of_interval
 from tests.tui.fakes import script
 
@@ -83,3 +83,9 @@ def test_no_rank_contradicts_a_verdict(rates):
             if judged is not None and judged.speed is Speed.FASTER and ahead:
                 assert places[one][0] < places[other][0]
     assert sorted(rank for rank, _ in places.values())[0] == 1
+
+
+def test_speed_ups_that_the_speeds_beside_them_do_not_give_are_explained():
+    alone, doubled, uneven = (390, 314, 310), (780, 628, 620), (379, 200, 600)
+    assert ratio_meaning(MadeRace(alone, doubled).figures(), 0) == ""
+    assert "median of the repeats' own ratios" in ratio_meaning(MadeRace(alone, doubled, uneven).figures(), 0)
