@@ -222,7 +222,8 @@ class Runtime:
 
     def with_draft_model(self, name: str, progress: Callable[[Loading], None] = lambda _: None) -> Runtime:
         """The same target and heads with another draft model, a folder or a hub id; the target is not read again. This
-        runtime is of no use from then on: its own draft model is gone before the other one is read.
+        runtime is of no use from then on: its own draft model is gone before the other one is read, but not where that
+        one is missing.
 
         Raises:
             ModelUnavailable: it is missing or unusable.
@@ -232,12 +233,16 @@ class Runtime:
         if self._load_draft is None:
             raise UsageProblem(f"no draft model {name} can be loaded here", "load the models anew")
         clock = perf_counter()
-        with self._alone("loading a draft model"):
+
+        def make_room() -> None:
             self.draft = None
             self._named.clear()
             gc.collect()
+
+        with self._alone("loading a draft model"):
             (model, translation), said = self._load_draft(
-                name, progress=lambda step: progress(Loading(f"draft model: {step.stage}", step.done, step.bytes)))
+                name, make_room=make_room,
+                progress=lambda step: progress(Loading(f"draft model: {step.stage}", step.done, step.bytes)))
             self.target.truncate(0)
         found = Runtime.measured(
             self.target, self.tokenizer, model, self.heads, progress, warnings=said, said=self._said,

@@ -151,14 +151,16 @@ class _FoundDraft(NamedTuple):
 
 
 def load_draft(
-    name: str, target: str, tokenizer: Tokenizer, options: LoadOptions, progress: Progress = lambda _: None
+    name: str, target: str, tokenizer: Tokenizer, options: LoadOptions, progress: Progress = lambda _: None,
+    make_room: Callable[[], None] = lambda: None,
 ) -> tuple[LoadedDraft, tuple[str, ...]]:
-    """Another draft model for a target that was loaded with these options, and what is to be known of it. Raises as
-    ``load_models``."""
+    """Another draft model for a target that was loaded with these options, and what is to be known of it. ``make_room``
+    is called once its files are here, before they are read. Raises as ``load_models``."""
     source = locate(target, options.revision, options.terms, "target")
     found, warnings = _find_draft(name, None, source, tokenizer, progress)
     check_room(found.source)
     found.source.fetch_weights(progress)
+    make_room()
     return _read_draft(found, options, progress), warnings
 
 

@@ -478,6 +478,8 @@ def test_a_draft_of_another_vocabulary_is_translated(folder):
     assert given.target is quiet.target, "it is not read again"
     (said,) = given.ready.warnings
     assert given.ready.no_draft_model == "" and "the text is translated for it" in said
+    with pytest.raises(ModelUnavailable):
+        given.with_draft_model(str(folder / "nowhere"))
     drafted, alone = (list(given.run(Request(TURN, name, max_new_tokens=12))) for name in ("draft", "autoregressive"))
     assert drafted[-1] == alone[-1] and measure(drafted).accepted
 
