@@ -6,7 +6,7 @@ FILES  := pyproject.toml constraints.txt
 # Every process that the tests start reads what one has compiled.
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-all pair test-versions test-newest test-vllm test-browser lint bench bench-cuda reproduce samples docs clean
+.PHONY: run test test-all pair test-versions test-newest test-cuda test-vllm test-browser lint bench bench-cuda reproduce samples docs clean
 
 run: $(VENV)/.model
 	$(BIN)/spec-tui
@@ -30,6 +30,10 @@ test-versions test-newest: $(VENV)/.test
 # A real vLLM, in an environment of its own outside of this folder: its counts and its texts against ours. Takes minutes.
 test-vllm: $(VENV)/.test
 	$(BIN)/python tools/test_vllm.py
+
+# What a GPU computes, where there is a CUDA device.
+test-cuda: $(VENV)/.test
+	SPEC_TUI_TESTS_CUDA=1 $(BIN)/python -m pytest tests/engines/test_cuda.py
 
 # spec-tui serve in a real browser: Chromium, of the distribution's packages, without a window. Takes minutes.
 test-browser: $(VENV)/.test

@@ -13,6 +13,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # as many processes as cores run tests
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+if "SPEC_TUI_TESTS_CUDA" not in os.environ:  # make test-cuda
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import tempfile
 
