@@ -274,7 +274,7 @@ def train(
 
 def _locked(place: Path) -> AbstractContextManager[Any]:
     """Keep other processes from training in a folder. Raises UsageProblem: one does so, or it cannot be written."""
-    busy = UsageProblem(f"another process trains in {place}", "wait for that training, or choose another --work folder")
+    busy = UsageProblem(f"another process trains in {place}", "wait for it, or choose another name and --work folder")
     return lock(place, "training", busy, lambda error: UsageProblem(
         f"{place} cannot be written: {error.strerror}", "choose another --work folder"))
 
