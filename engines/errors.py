@@ -72,12 +72,15 @@ def drafting() -> Iterator[None]:
     except (SpecError, MemoryError):
         raise
     except Exception as error:
-        raise RunFailed(f"the engine failed: {type(error).__name__}: {error}", "take another engine") from error
+        raise RunFailed(f"the engine failed: {first_line(error, named=True)}", "take another engine") from error
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: BaseException, named: bool = False) -> str:
     """What an exception of another library says, in one line of at most 200 characters; a line that ends with a colon
-    goes on with the next."""
+    goes on with the next. ``named``: after its kind, which is always said of KeyError and others whose text is no
+    sentence."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     end = next((i for i, line in enumerate(lines) if not line.endswith(":")), -1)
-    return " ".join(lines[: end + 1] or lines)[:200] or type(error).__name__
+    said = " ".join(lines[: end + 1] or lines)[:200]
+    kind = type(error).__name__ if named or not said or isinstance(error, LookupError | ArithmeticError) else ""
+    return ": ".join(filter(None, (kind, said)))

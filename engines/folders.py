@@ -11,9 +11,10 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
 from pathlib import Path, PurePath, PureWindowsPath
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from engines.errors import UsageProblem
@@ -124,6 +125,22 @@ def check_folder(file: Path, elsewhere: str) -> None:
     """Raises UsageProblem where there is no folder for a file that is to be written; ``elsewhere`` is what to do."""
     if not file.parent.is_dir():
         raise UsageProblem(f"there is no folder {file.parent} to write to", elsewhere)
+
+
+def check_new_folder(folder: Path, elsewhere: str) -> None:
+    """Raises UsageProblem where something is in a folder that is to be written, or it cannot be made; ``elsewhere`` is
+    what to do."""
+    try:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        taken = there == folder and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as error:
+        raise UsageProblem(f"{folder} cannot be written: {error.strerror}", elsewhere) from None
+    if taken:
+        raise UsageProblem(f"{folder} exists and is not empty", elsewhere)
+    if not there.is_dir():
+        raise UsageProblem(f"{folder} cannot be written: {there} is not a folder", elsewhere)
+    if not os.access(there, os.W_OK):
+        raise UsageProblem(f"{folder} cannot be written: {os.strerror(errno.EACCES)}", elsewhere)
 
 
 def open_output(path: Path, mode: str) -> IO[bytes]:
@@ -248,6 +265,24 @@ def write_whole(file: Path, data: bytes, replace: bool = True) -> None:
     except BaseException:  # ctrl+c too
         beside.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def write_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write files to, which get their place in a new or empty ``folder`` at the end: all or, where that is
+    not reached, none. A process that is killed leaves a folder ``.*``. Raises OSError: it cannot be written, or is not
+    empty."""
+    folder = folder.resolve()  # where a link leads
+    there = folder.is_dir()  # it may be somebody's current folder, or a mount: it stays the one that it is
+    with TemporaryDirectory(prefix=".", dir=folder if there else folder.parent, ignore_cleanup_errors=True) as beside:
+        (place := Path(beside) / "whole").mkdir()
+        yield place
+        if there and any(path != Path(beside) for path in folder.iterdir()):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(folder))
+        for path in [*place.iterdir()] if there else ():
+            os.replace(path, folder / path.name)
+        if not there:
+            os.replace(place, folder)
 
 
 def lock(

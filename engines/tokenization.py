@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from jinja2 import Environment, TemplateError, nodes
+from jinja2 import Environment, TemplateError, TemplateSyntaxError, nodes
 from tokenizers import AddedToken
 
 from engines.errors import UsageProblem, first_line
@@ -154,17 +154,24 @@ def _render(tokenizer: Tokenizer, conversation: tuple[tuple[str, str], ...], ans
     run for ever, or fill the memory. Limits take a process, and most templates show that they need none."""
     messages = [{"role": role, "content": content} for role, content in conversation]
 
-    def render() -> str:
-        return tokenizer.apply_chat_template(messages, add_generation_prompt=answer, tokenize=False)
+    def render() -> tuple[str, str]:
+        """The text, and what makes the template none."""
+        try:
+            return tokenizer.apply_chat_template(messages, add_generation_prompt=answer, tokenize=False), ""
+        except TemplateSyntaxError as error:
+            return "", f"line {error.lineno}: {error.message}"
 
     characters = sum(len(content) for _, content in conversation)
     names = _names_put_together(tokenizer.chat_template)
     brief = names is not None and names * len(messages) * characters < _BRIEF
     try:
-        return render() if brief else limited(render)
+        text, damage = render() if brief else limited(render)
     except Exception as error:
         raise UsageProblem(f"the model's chat template refuses this conversation: {first_line(error)}",
                            "leave out the system prompt, or use --raw") from None
+    if damage:
+        raise UsageProblem(f"the model's chat template is damaged: {damage}", "get the model again, or use --raw")
+    return text
 
 
 def end_tokens(tokenizer: Tokenizer, *settings: Any) -> frozenset[int]:

@@ -58,5 +58,5 @@ def _checked(runtime: Runtime, engine: str, request: Request, expected: tuple[in
     except SpecError as error:
         problem = error.message
     except Exception as error:  # of a library in a version that nobody tried
-        problem = f"{type(error).__name__}: {first_line(error)}"
+        problem = first_line(error, named=True)
     return EngineCheck(engine, problem, perf_counter() - clock)

@@ -10,16 +10,17 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from engines.errors import ModelUnavailable, first_line
-from engines.folders import model_label, write_json
+from engines.folders import model_label, write_folder, write_json
 from engines.heads.eagle_layout import eagle_config, eagle_head, eagle_tensors
 from engines.heads.head_config import MedusaConfig
 from engines.heads.head_file import HeadFile
 from engines.heads.local_heads import CONFIG, OWN, WEIGHTS, is_medusa
 from engines.heads.medusa_layout import medusa_config, medusa_heads, medusa_tensors
 from engines.hub.untrusted_json import object_in, read_object
+from engines.libraries import tensor_files
 
 _SAFE = (WEIGHTS, "medusa_lm_head.safetensors")
 _PICKLED = ("pytorch_model.bin", "medusa_lm_head.pt")
@@ -50,21 +51,22 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
 
 
 def write(file: HeadFile, target: str, dtype: str = "bfloat16") -> None:
-    """Write a head in the layout that vLLM reads. Rows of the language modelling head that are the target's are left
-    out, which is said under ``OWN``; of a target in a folder of this machine the last parts of its name are written.
-    Raises OSError; ValueError: the layout has no place for it."""
+    """Write a head to a new folder, whole or not at all, in the layout that vLLM reads. Rows of the language modelling
+    head that are the target's are left out, which is said under ``OWN``; of a target in a folder of this machine the
+    last parts of its name are written. Raises OSError; ValueError: the layout has no place for it."""
     target = model_label(target)
     medusa = isinstance(file.config, MedusaConfig)
     tensors = medusa_tensors(file) if medusa else eagle_tensors(file)
     config = medusa_config(file, target) if medusa else eagle_config(file.config, target)
-    file.folder.mkdir(parents=True, exist_ok=True)
-    save_file({
-        name: (tensor.to(_DTYPES[dtype]) if tensor.is_floating_point() else tensor).contiguous()
-        for name, tensor in tensors.items()
-    }, file.folder / WEIGHTS)
     own = {"target_fingerprint": file.made_for, "card": dict(file.card)}
     own |= {} if file.rows is not None else {"lm_head": "target"}
-    write_json(file.folder / CONFIG, {**config, "dtype": dtype, OWN: own})
+    file.folder.parent.mkdir(parents=True, exist_ok=True)
+    with write_folder(file.folder) as folder:
+        tensor_files.save({
+            name: tensor.to(_DTYPES[dtype]) if tensor.is_floating_point() else tensor
+            for name, tensor in tensors.items()
+        }, folder / WEIGHTS)
+        write_json(folder / CONFIG, {**config, "dtype": dtype, OWN: own})
 
 
 def _load(name: str, folder: Path, allow_pickle: bool) -> Mapping[str, Any]:

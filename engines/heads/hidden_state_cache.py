@@ -8,7 +8,6 @@ norm: what the target's distribution is computed from).
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
-from engines.errors import UsageProblem
+from engines.errors import UsageProblem, first_line
 from engines.folders import write_json
 from engines.hub.untrusted_json import read_object
+from engines.libraries import tensor_files
 from engines.model.feature_request import LAST, FeatureRequest
 
 if TYPE_CHECKING:
@@ -123,13 +121,11 @@ class HiddenStateCache:
                 for name, states in zip(columns, states_of(self._target, text.tokens, self._layers)):
                     columns[name].append(states.clone())
                 progress(number * _SHARD + done + 1, len(self._texts))
-        beside = self._shard(number).with_suffix(".part")
-        save_file({
+        tensor_files.save({
             "lengths": torch.tensor([(len(t.tokens), t.start, t.greedy) for t in texts], dtype=torch.int64),
             "tokens": torch.tensor([token for t in texts for token in t.tokens], dtype=torch.int32),
             **{name: torch.cat(found) for name, found in columns.items()},
-        }, beside)
-        os.replace(beside, self._shard(number))
+        }, self._shard(number))
         return True
 
 
@@ -149,10 +145,10 @@ def _half(states: torch.Tensor) -> torch.Tensor:
 
 def _texts_of(file: Path) -> Iterator[TappedText]:
     try:
-        held = load_file(file)
+        held = tensor_files.load(file)
         sizes = held["lengths"][:, 0].tolist()
         parts = [held[name].split(sizes) for name in ("tokens", "taps", "final")]
-    except (SafetensorError, OSError, KeyError, RuntimeError) as error:
-        raise UsageProblem(f"{file} is damaged: {error}", "remove it; it will be made again") from None
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UsageProblem(f"{file} is damaged: {first_line(error)}", "remove it; it will be made again") from None
     for (_, start, greedy), tokens, taps, final in zip(held["lengths"].tolist(), *parts):
         yield TappedText(tokens.long(), start, bool(greedy), taps, final)

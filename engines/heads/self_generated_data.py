@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from engines.errors import UsageProblem
 from engines.folders import open_input
 from engines.heads.hidden_state_cache import Text
@@ -29,7 +31,7 @@ def generate_answers(
     texts = []
     try:
         _drop_unfinished_line(file)
-        kept = {row["prompt"]: row["tokens"] for row in _rows(file)} if file.exists() else {}
+        kept = _kept(file) if file.exists() else {}
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as out:
             for number, prompt in enumerate(prompts):
@@ -45,6 +47,15 @@ def generate_answers(
     except OSError as error:
         raise UsageProblem(f"{file} cannot be written ({error.strerror})", "choose another --work folder") from None
     return [text for text in texts if len(text.tokens) - text.start >= _SHORTEST]
+
+
+def _kept(file: Path) -> dict[str, list[int]]:
+    """The tokens of the answers that were made before, by their prompts. Raises UsageProblem."""
+    try:
+        return {row["prompt"]: msgspec.convert(row["tokens"], list[int]) for row in _rows(file)}
+    except (KeyError, TypeError, ValueError):
+        raise UsageProblem(f"{file} is damaged: a line has no prompt or no tokens",
+                           "remove it: its answers are made again") from None
 
 
 def _drop_unfinished_line(file: Path) -> None:

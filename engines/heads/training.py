@@ -7,24 +7,25 @@ one with the longest simulated acceptance on texts held out.
 
 from __future__ import annotations
 
-import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from engines.errors import UsageProblem
+from engines.errors import UsageProblem, first_line
 from engines.folders import write_json
 from engines.heads.hidden_state_cache import TappedText
 from engines.hub.untrusted_json import read_object
+from engines.libraries import tensor_files
 
 _DECAY = 0.8  # of the loss, a step
 _WARM_UP = 20  # updates
@@ -186,26 +187,39 @@ class HeadTrainer:
         progress.accepted = simulated(progress.agreement)
         if progress.best is None or progress.accepted > progress.best:
             progress.best = progress.accepted
-            _save(self.student.weights(), self.folder / "best.safetensors")
+            tensor_files.save(self.student.weights(), self.folder / "best.safetensors")
 
     def best(self) -> dict[str, torch.Tensor]:
-        """The weights of the best checkpoint so far."""
+        """The weights of the best checkpoint so far. Raises UsageProblem: they are damaged."""
         file = self.folder / "best.safetensors"
-        return load_file(file) if file.exists() else self.student.weights()
+        return self._kept(file, tensor_files.load) if file.exists() else self.student.weights()
 
     def save(self) -> None:
-        """Write all that the training goes on from."""
+        """Write all that the training goes on from. Raises OSError."""
         state = dict(self.student.state_dict())
         for index, held in self._optimiser.state_dict()["state"].items():
             state |= {f"optimiser.{index}.{name}": tensor for name, tensor in held.items()}
-        _save({name: tensor.clone() for name, tensor in state.items()}, self.folder / "state.safetensors")
+        tensor_files.save({name: tensor.clone() for name, tensor in state.items()}, self._state)
         write_json(self.folder / "progress.json", asdict(self.progress))
 
+    @property
+    def _state(self) -> Path:
+        return self.folder / "state.safetensors"
+
+    def _kept(self, file: Path, read: Callable[[Path], Any]) -> Any:
+        """What is read from a file of this training. Raises UsageProblem: it is damaged."""
+        try:
+            return read(file)
+        except (OSError, ValueError) as error:
+            files = " and ".join(sorted({file.name, self._state.name}))
+            raise UsageProblem(f"{file} cannot be read: {first_line(error)}", f"remove {files} in {self.folder}: "
+                               "the training begins anew, with the same answers") from None
+
     def _resume(self) -> None:
-        file = self.folder / "state.safetensors"
-        if not file.exists():
+        if not self._state.exists():
             return
-        state = load_file(file)
+        state = self._kept(self._state, tensor_files.load)
+        progress = self._kept(self.folder / "progress.json", _read_progress)
         try:
             self.student.load_state_dict({n: t for n, t in state.items() if not n.startswith("optimiser.")})
         except RuntimeError:
@@ -217,8 +231,7 @@ class HeadTrainer:
                 index, key = name.split(".")[1:]
                 whole["state"].setdefault(int(index), {})[key] = tensor
         self._optimiser.load_state_dict(whole)
-        self.progress = TrainingProgress(**read_object(self.folder / "progress.json"))
-        self.progress.of = self.recipe.minutes
+        self.progress = replace(progress, of=self.recipe.minutes)
 
     def _batches(self) -> Iterator[Batch]:
         """Texts of like length together, in a new order in each pass."""
@@ -317,11 +330,12 @@ def simulated(agreement: Sequence[float]) -> float:
     return accepted
 
 
-def _save(tensors: dict[str, torch.Tensor], file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(".part")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
-    os.replace(beside, file)
+def _read_progress(file: Path) -> TrainingProgress:
+    """Raises OSError, ValueError."""
+    found = read_object(file)
+    if found.keys() != asdict(TrainingProgress()).keys():
+        raise ValueError("it says something else than how far the training is")
+    return msgspec.convert(found, TrainingProgress)
 
 
 class TeachingLoss(torch.autograd.Function):

@@ -209,7 +209,7 @@ def _local(error: Exception, name: str) -> ModelUnavailable:
         return ModelUnavailable(f"the disk of {cache.folder()} is full", f"make room, or set HF_HOME; {AGAIN}")
     if code in _DENIED:
         return ModelUnavailable(f"the cache {cache.folder()} cannot be written", "set HF_HOME to a folder of your own")
-    return ModelUnavailable(f"{name} cannot be fetched: {type(error).__name__}: {first_line(error)}", AGAIN)
+    return ModelUnavailable(f"{name} cannot be fetched: {first_line(error, named=True)}", AGAIN)
 
 
 def _unreachable(name: str, revision: str | None) -> ModelUnavailable:

@@ -264,12 +264,13 @@ def empty_model(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel
 
 
 class ReadWeights(NamedTuple):
-    """A model on the CPU; names of weights that it lacks (or that have other sizes), and of those that it has no place
-    for, sorted."""
+    """A model on the CPU; names of weights that it lacks and of those that it has no place for, sorted; of weights of
+    other sizes the shape that is stored and the one that its configuration asks for."""
 
     model: PreTrainedModel
     lacking: list[str]
     unused: list[str]
+    misfits: dict[str, tuple[Sequence[int], Sequence[int]]]
 
 
 def read_folder(folder: Path, dtype: torch.dtype, pickled: bool, trust_remote_code: bool, ends: bool) -> ReadWeights:
@@ -285,7 +286,7 @@ def read_folder(folder: Path, dtype: torch.dtype, pickled: bool, trust_remote_co
     given = {} if ends else {"generation_config": GenerationConfig()}
     return _read(*AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, use_safetensors=not pickled, weights_only=True, trust_remote_code=trust_remote_code,
-        output_loading_info=True, **given,
+        output_loading_info=True, ignore_mismatched_sizes=True, **given,  # else it only says that there are some
     ))
 
 
@@ -297,7 +298,9 @@ def fill(empty: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> ReadWei
     checked: the families of GGUF files.
     """
     expected = {name: weight.shape for name, weight in empty.state_dict().items()}
-    fitting = {name: weight for name, weight in weights.items() if expected.get(name) == weight.shape}
+    misfits = {name: (weight.shape, expected[name]) for name, weight in weights.items()
+               if name in expected and expected[name] != weight.shape}
+    fitting = {name: weight for name, weight in weights.items() if name not in misfits}
     empty.load_state_dict(fitting, strict=False, assign=True)
     empty.tie_weights()
     for parameter in empty.parameters():
@@ -308,13 +311,13 @@ def fill(empty: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> ReadWei
             setattr(module, name, torch.empty_like(getattr(module, name), device="cpu"))
         if missing:
             empty._init_weights(module)
-    lacking = [name for name, weight in empty.named_parameters() if weight.is_meta]
-    return ReadWeights(empty.eval(), sorted(lacking), sorted(weights.keys() - expected.keys()))
+    lacking = [name for name, weight in empty.named_parameters() if weight.is_meta and name not in misfits]
+    return ReadWeights(empty.eval(), sorted(lacking), sorted(weights.keys() - expected.keys()), misfits)
 
 
 def _read(model: PreTrainedModel, report: Mapping[str, Any]) -> ReadWeights:
-    lacking = [*report["missing_keys"], *(str(key[0]) for key in report["mismatched_keys"])]
-    return ReadWeights(model, sorted(lacking), sorted(report["unexpected_keys"]))
+    misfits = {name: (stored, asked) for name, stored, asked in report["mismatched_keys"]}
+    return ReadWeights(model, sorted(report["missing_keys"]), sorted(report["unexpected_keys"]), misfits)
 
 
 @contextmanager

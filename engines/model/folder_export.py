@@ -3,16 +3,16 @@ tokenizer and chat template."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 
-from engines.errors import ModelUnavailable, RunFailed, UsageProblem, first_line
+from engines.errors import ModelUnavailable, RunFailed, first_line
+from engines.folders import check_new_folder, write_folder
 from engines.hub.download import Progress
 from engines.hub.model_source import ModelSource
+from engines.libraries.tensor_files import usual_errors
 from engines.model.loading import read_model
 from engines.progress import Loading
 
@@ -29,25 +29,22 @@ def export_folder(source: ModelSource, folder: Path, dtype: str, progress: Progr
 
     Raises:
         ModelUnavailable: it cannot be read, or has numbers that ``dtype`` has not.
-        UsageProblem: the folder exists and is not empty.
+        UsageProblem: the folder exists and is not empty, or cannot be made.
         RunFailed: it cannot be written.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageProblem(f"{folder} exists and is not empty", "name a new folder with --output")
+    check_new_folder(folder, "name a new folder with --output")
     model = read_model(source, getattr(torch, dtype), torch.device("cpu"), progress)
     if not all(bool(weight.isfinite().all()) for weight in model.parameters()):
         raise ModelUnavailable(f"{source.name} cannot be written so: it has numbers that {dtype} does not",
                                "choose another type")
     progress(Loading(f"writing {folder}", 0.6))
     try:
-        with TemporaryDirectory(prefix=".", dir=folder.resolve().parent, ignore_cleanup_errors=True) as beside:
-            place = Path(beside) / "model"
+        with write_folder(folder) as place, usual_errors(folder):
             model.save_pretrained(place)
             for name in source.choice.small:
                 if name not in _WRITTEN_ANEW and not name.endswith(".index.json"):
                     (place / name).parent.mkdir(exist_ok=True)
                     shutil.copyfile(source.path(name), place / name)
-            os.replace(place, folder)
-    except (OSError, RuntimeError) as error:  # safetensors has an error of its own for a full disk
+    except (OSError, RuntimeError, ValueError) as error:
         raise RunFailed(f"{folder} cannot be written: {first_line(error)}",
                         "name another folder with --output") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -309,13 +309,23 @@ def read_model(
     source.fetch_weights()
     progress(Loading("loading the weights", 0.0))
     with hf.counted(lambda share: progress(Loading("loading the weights", 0.6 * share))):
-        model, lacking, unused = _guarded(source, "weights", lambda: _with_weights(source, config, dtype, replaced))
+        model, lacking, unused, misfits = _guarded(
+            source, "weights", lambda: _with_weights(source, config, dtype, replaced))
+    if misfits:
+        name, (stored, asked) = min(misfits.items())
+        raise ModelUnavailable(
+            f"the weights of {source.name} do not fit its configuration: {name} is {_shape(stored)},"
+            f" the configuration makes it {_shape(asked)}", "one of the two is of another model: get both again")
     if lacking:  # transformers would draw them at random
         raise ModelUnavailable(f"{source.name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
                                "it is not a language model, or its download is incomplete")
     if unused:
         source.notes += (f"{source.name}: weights that are not used: {len(unused)}, the first is {unused[0]}",)
     return _guarded(source, "weights", lambda: model.to(device))
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return " x ".join(map(str, sizes)) or "one number"
 
 
 def _with_weights(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
+from engines.folders import check_new_folder, lock
 from engines.heads.head_config import EAGLE, EAGLE3, FAMILIES, MEDUSA
 from engines.heads.local_heads import AUTO, NONE
 from engines.progress import BuildProgress
@@ -125,7 +127,8 @@ def check(
     from engines.request import Request
     from engines.tokenization import encode
 
-    _check_new(take)
+    if take is not None:
+        check_new_folder(take, "name a new folder")
     runtime, head = _with_head(name, models)
     texts = []
     for prompt in _prompts(prompts):
@@ -184,7 +187,7 @@ def export(
     """
     from engines.heads.compatibility import standing_alone
 
-    _check_new(out)
+    check_new_folder(out, "name a new folder")
     runtime, head = _with_head(name, models)
     whole = replace(standing_alone(head.file, runtime.target), folder=out)
     _write(whole, target_name or runtime.target.name, weights)
@@ -193,12 +196,6 @@ def export(
     print(f"written to {out}\nvllm serve {shlex.quote(one_line(target_name or runtime.target.name))} "
           f"--speculative-config {shlex.quote(json.dumps(setting))}")
     return 0
-
-
-def _check_new(folder: Path | None) -> None:
-    """Raises UsageProblem: something is there."""
-    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageProblem(f"{folder} exists and is not empty", "name a new folder")
 
 
 def _write(file: HeadFile, target: str, dtype: str) -> None:
@@ -242,32 +239,30 @@ def train(
     """Train an EAGLE head or Medusa heads for a model, on the model's own answers to prompts or on a file of them.
 
     ctrl+c keeps what was done, and the same command continues from there. The weights that are best on held-out
-    answers are kept. A head trained for a model is loaded whenever that model is.
+    answers are kept. A head trained for a model is loaded whenever that model is. No head is written over another one.
     """
     from engines.heads.local_heads import trained_heads
-    from engines.heads.make_head import HeadSpec, make_head, recipe_for
-    from engines.heads.training import check_enough
 
     _check_training(name, prompts, answers)
+    place, folder = work or trained_heads() / f".{name}", out or trained_heads() / name
+    check_new_folder(folder, "name another folder with --out, or remove that one" if out else
+                     "give the head another name, or remove that folder")
+    from engines.heads.make_head import HeadSpec, recipe_for  # takes seconds
+
     trained = next(one for one in _TRAINED if one.lower() == family)
     recipe = recipe_for(trained, heads, minutes=minutes, seed=seed)
     spec = HeadSpec(name=name, family=trained, vocabulary=vocabulary, layers=_layers(layers), heads=heads,
                     recipe=recipe)
-    runtime = load_once(replace(models.load, head=NONE))
-    place, folder = work or trained_heads() / f".{name}", out or trained_heads() / name
-    asked = _Answers(runtime, prompts or [], answers or [], place, max_new_tokens)
-    check_enough(len(asked))
-    display = TrainingDisplay()
-    try:
-        with display:
-            narrate(_takes(spec, asked, display))
-            if estimate:
-                return 0
-            progress = make_head(runtime.target, runtime.target.name, asked.texts(display), spec, place, folder,
-                                 display.reading, display.training)
-    except KeyboardInterrupt:
-        narrate("\nspec-tui: interrupted; the same command continues from what was kept")
-        return INTERRUPTED
+    with _locked(place):
+        runtime = load_once(replace(models.load, head=NONE))
+        asked = _Answers(runtime, prompts or [], answers or [], place, max_new_tokens)
+        try:
+            progress = _trained(spec, asked, folder, estimate)
+        except KeyboardInterrupt:
+            narrate("\nspec-tui: interrupted; the same command continues from what was kept")
+            return INTERRUPTED
+    if progress is None:
+        return 0
     if format is Format.json:
         print(json.dumps({"head": name, "folder": str(folder), **asdict(progress)}, indent=2))
     else:
@@ -275,6 +270,33 @@ def train(
         print(f"{name}: agreement by depth on held-out answers: {shares}; {progress.best:.2f} tokens a round expected\n"
               f"written to {folder}")
     return 0
+
+
+def _locked(place: Path) -> AbstractContextManager[Any]:
+    """Keep other processes from training in a folder. Raises UsageProblem: one does so, or it cannot be written."""
+    busy = UsageProblem(f"another process trains in {place}", "wait for it, or choose another name and --work folder")
+    return lock(place, "training", busy, lambda error: UsageProblem(
+        f"{place} cannot be written: {error.strerror}", "choose another --work folder"))
+
+
+def _trained(spec: HeadSpec, asked: _Answers, folder: Path, estimate: bool) -> TrainingProgress | None:
+    """How the training of a head ended that is now in the folder; None where only the ``estimate`` was asked for.
+    Raises UsageProblem; RunFailed: a folder cannot be written."""
+    from engines.heads.make_head import make_head
+    from engines.heads.training import check_enough
+
+    check_enough(len(asked))
+    target = asked.runtime.target
+    try:
+        with TrainingDisplay() as display:
+            narrate(_takes(spec, asked, display))
+            if estimate:
+                return None
+            return make_head(target, target.name, asked.texts(display), spec, asked.place, folder, display.reading,
+                             display.training)
+    except OSError as error:
+        raise RunFailed(f"{error.filename or asked.place} cannot be written: {error.strerror}",
+                        "make room, or choose other folders with --work and --out") from None
 
 
 def _check_training(name: str, prompts: list[Path] | None, answers: list[Path] | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import signal
 import tempfile
@@ -22,6 +23,7 @@ from spec_tui.serve import gate as gates
 from spec_tui.serve.browser_session import AWAY, STOPPED, BrowserSession, started_by
 from spec_tui.serve.gate import Gate
 from spec_tui.serve.session_policy import FOLDERS, SessionPolicy
+from spec_tui.session.log import open_log
 
 try:
     from aiohttp import web
@@ -274,6 +276,15 @@ class SessionServer:
         task.add_done_callback(self._tasks.discard)
 
 
+class _ToLog(logging.Handler):
+    """Writes what aiohttp says of requests to the log file; by itself it says it on the terminal of whoever serves."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (log := open_log("serve")) is not None:
+            with suppress(OSError), log:
+                log.write(self.format(record).encode("utf-8", "backslashreplace") + b"\n")
+
+
 async def run_server(
     policy: SessionPolicy, gate: Gate, limits: Limits, port: int, announce: Callable[[int], None], pages: int = 0
 ) -> None:
@@ -285,7 +296,10 @@ async def run_server(
         pages: as of ``SessionServer``.
     """
     server = SessionServer(policy, gate, limits, pages=pages)
-    runner = web.AppRunner(server.application(), access_log=None, handle_signals=False, shutdown_timeout=2.0)
+    log = logging.Logger("requests")
+    log.addHandler(_ToLog())
+    runner = web.AppRunner(
+        server.application(), access_log=None, logger=log, handle_signals=False, shutdown_timeout=2.0)
     await runner.setup()
     asked = asyncio.Event()
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import save_file
+
+from engines.errors import RunFailed
+from engines.folders import lock
+from spec_tui.cli import head
 
 
 def test_the_list_names_what_each_head_is_for(cli, monkeypatch, tmp_path):
@@ -23,6 +30,44 @@ def test_the_list_names_what_each_head_is_for(cli, monkeypatch, tmp_path):
                        "target_fingerprint": "12", "target": "a/target", "width": None, "vocabulary": None,
                        "stored": {"F32": 2}, "expected": 0.0}  # fmt: skip
     assert "EAGLE head for a/target; trained here" in cli("head", "list").out
+
+
+@pytest.mark.parametrize("words, reason", [
+    (["h1"], "h1 exists and is not empty\n  give the head another name, or remove that folder"),
+    (["h2", "--out", "full"], "full exists and is not empty\n  name another folder with --out, or remove that one"),
+    (["h2", "--out", "full/file"], "full/file exists and is not empty"),
+    (["h2", "--out", "full/file/below"], "full/file is not a folder"),
+    (["h2", "--out", "x" * 300], "File name too long"),
+    (["h2", "--work", "full/file/below"], "full/file/below cannot be written"),
+])
+def test_no_training_begins_whose_head_could_not_be_written(cli, monkeypatch, tmp_path, words, reason):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for folder in ("heads/h1", "full"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "file").touch()
+    done = cli("head", "train", *words, "--prompts", "p")
+    assert done.code == 2 and reason in done.err
+    assert not (tmp_path / "full" / "file").stat().st_size
+
+
+def test_two_processes_do_not_train_one_head(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    with lock(tmp_path / "heads" / ".h1", "training", ValueError(), lambda error: error):
+        done = cli("head", "train", "h1", "--prompts", "p")
+    assert done.code == 2 and "another process trains in" in done.err
+
+
+def test_a_full_disk_ends_a_training_with_a_sentence(monkeypatch):
+    class Asked(list):
+        runtime = SimpleNamespace(target=None)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "work/state.safetensors")
+
+    monkeypatch.setattr(head, "_takes", full)
+    with pytest.raises(RunFailed, match=r"work/state\.safetensors cannot be written: No space left"):
+        head._trained(None, Asked(range(16)), None, False)
 
 
 @pytest.mark.parametrize("words, reason", [

@@ -198,6 +198,8 @@ def test_the_reason_of_another_library_is_not_cut_off():
     assert first_line(ValueError("Validation error for 'x':\n    TypeError: expected int\nmore")) == (
         "Validation error for 'x': TypeError: expected int")
     assert first_line(ValueError("one\ntwo")) == "one" and first_line(ValueError()) == "ValueError"
+    assert first_line(KeyError("a")) == "KeyError: 'a'" and first_line(ValueError("one"), named=True) == (
+        "ValueError: one")
 
 
 def outcome(*arguments: str, stdin: bytes = b"", **environment: str) -> tuple[int, bytes, str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from engines.errors import ModelUnavailable, UsageProblem
@@ -19,6 +22,7 @@ from engines.heads.hidden_state_cache import HiddenStateCache, Text
 from engines.heads.make_head import HeadSpec, make_head
 from engines.heads.self_generated_data import generate_answers
 from engines.heads.training import HeadRecipe, simulated, split
+from engines.libraries import tensor_files
 from tests.conftest import make_llama
 from tests.heads import make_file
 from tests.tiers import some
@@ -179,6 +183,53 @@ def test_training_goes_on_where_it_was_stopped_and_learns(
         HiddenStateCache(work / "taps", target, (2, 3, 5), texts)
 
 
+@pytest.mark.parametrize("file, content", [
+    ("state.safetensors", b"xx"), ("state.safetensors", bytes(1000)), ("progress.json", b'{"x": 1}'),
+    ("progress.json", b"{"), ("progress.json", None), ("best.safetensors", b"xx"),
+])
+def test_a_training_that_was_damaged_says_what_to_remove(target, texts, tmp_path, file, content):
+    spec = HeadSpec(name="tiny", vocabulary=40, layers=(2, 3, 4), recipe=HeadRecipe(minutes=1e-4, batch_tokens=256))
+    work, nothing = tmp_path / "work", lambda *_: None
+
+    def trained(place):
+        return make_head(target, "tiny", texts, spec, work, tmp_path / place, nothing, nothing)
+
+    assert trained("one").updates == 1
+    progress, state = work / "progress.json", work / "state.safetensors"
+    progress.write_text(json.dumps(json.loads(progress.read_text()) | {"best": 9.0}))  # so that it is not replaced
+    (work / file).unlink()
+    if content is None:
+        os.mkfifo(work / file)
+    else:
+        (work / file).write_bytes(content)
+    with pytest.raises(UsageProblem, match=f"{file} cannot be read") as caught:
+        trained("two")
+    assert state.name in caught.value.hint and file in caught.value.hint and not (tmp_path / "two").exists()
+    state.unlink()
+    (work / file).unlink(missing_ok=True)
+    assert trained("two").updates == 1
+
+
+def test_a_full_disk_leaves_no_part_of_a_head(target, tmp_path, monkeypatch):
+    file = replace(make_file(target, layers=(2, 3, 4)), folder=tmp_path / "deep" / "head")
+
+    def full(tensors, path):
+        path.write_bytes(b"part")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tensor_files, "save_file", full)
+        with pytest.raises(OSError, match="No space left") as caught:
+            write(file, "tiny", "float32")
+        assert caught.value.errno == errno.ENOSPC and not any((tmp_path / "deep").iterdir())
+    write(file, "tiny", "float32")
+    with pytest.raises(OSError, match="not empty"):
+        write(file, "another", "float32")
+    (tmp_path / "empty").mkdir()
+    write(replace(file, folder=tmp_path / "empty"), "tiny", "float32")
+    assert {path.name for path in (tmp_path / "empty").iterdir()} == {"config.json", "model.safetensors"}
+
+
 @pytest.mark.thorough
 def test_an_off_by_one_reading_is_found(target, texts, tmp_path):
     generated = []
@@ -222,6 +273,10 @@ def test_answers_go_on_after_a_kill_in_the_middle_of_a_line(tiny, tmp_path, monk
     assert again[:1] == made and len(again) == 2
     monkeypatch.setattr(type(tiny), "run", None)  # both are kept: nothing is asked
     assert generate_answers(tiny, asked, file, "autoregressive", 12, lambda done, total: None) == again
+    for line in ('{"x": 1}', '{"prompt": "abc", "tokens": ["a"]}', '{"prompt": [], "tokens": []}'):
+        file.write_text(line + "\n")
+        with pytest.raises(UsageProblem, match=r"answers\.jsonl is damaged"):
+            generate_answers(tiny, asked, file, "autoregressive", 12, lambda done, total: None)
 
 
 def test_too_few_texts_are_refused(texts, target, tmp_path):

@@ -105,7 +105,7 @@ def test_a_template_that_puts_texts_together_needs_no_process(template, monkeypa
 def test_any_other_template_runs_within_limits(template, monkeypatch):
     tokenizer, asked = make_tokenizer(), []
     tokenizer.chat_template = template
-    monkeypatch.setattr(tokenization, "limited", lambda render: asked.append(render) or "x")
+    monkeypatch.setattr(tokenization, "limited", lambda render: asked.append(render) or ("x", ""))
     encode(tokenizer, ASKED, 260)
     assert asked
 
@@ -118,9 +118,20 @@ def test_what_a_simple_template_raises_is_told(template):
         encode(tokenizer, ASKED, 260)
 
 
+@pytest.mark.parametrize("template, said", [
+    ("a\n{% for %}", "line 2: "), ("{{ a | no_filter }}", "No filter named 'no_filter'"), ("{{ a", "line 1: "),
+])  # fmt: skip
+def test_a_template_that_is_none_is_damaged(template, said):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(UsageProblem, match=f"is damaged: .*{said}") as caught:
+        encode(tokenizer, ASKED, 260)
+    assert "system prompt" not in caught.value.hint
+
+
 def test_a_long_conversation_runs_within_limits(monkeypatch):
     tokenizer = make_tokenizer()
     asked = []
-    monkeypatch.setattr(tokenization, "limited", lambda render: asked.append(render) or "x")
+    monkeypatch.setattr(tokenization, "limited", lambda render: asked.append(render) or ("x", ""))
     encode(tokenizer, Request(conversation=(("user", "a" * 10_000_000),) * 9), 260)
     assert asked

@@ -406,6 +406,19 @@ def test_missing_weights_are_not_made_up(folder):
     assert "lacks 1 of its weights" in message and "model.layers.1.mlp.up_proj.weight" in message
 
 
+@pytest.mark.parametrize("key, value, said", [
+    ("hidden_size", 160, "embed_tokens.weight is 8192 x 128, the configuration makes it 8192 x 160"),
+    ("vocab_size", 300, "embed_tokens.weight is 8192 x 128, the configuration makes it 300 x 128"),
+    ("num_key_value_heads", 1, "k_proj.weight is 128 x 128, the configuration makes it 64 x 128"),
+    ("intermediate_size", 96, "down_proj.weight is 128 x 352, the configuration makes it 128 x 96"),
+    ("num_attention_heads", 0, "ZeroDivisionError: "),
+    ("rope_parameters", {"rope_type": "evil", "rope_theta": 1e4}, "KeyError: 'evil'"),
+])  # fmt: skip
+def test_a_configuration_that_does_not_fit_the_weights(folder, key, value, said):
+    edit(folder, "config.json", **{key: value})
+    assert said in failure(folder)
+
+
 def test_a_long_rope_is_used_up_to_its_switch():
     from transformers import Phi3Config, Phi3ForCausalLM
 

@@ -13,12 +13,13 @@ import pytest
 
 from spec_tui.serve.gate import Gate
 from spec_tui.serve.session_policy import SessionPolicy
+from spec_tui.session.log import log_path
 
 aiohttp = pytest.importorskip("aiohttp", reason="of the extra serve, which is not installed")
 
 from aiohttp.test_utils import TestClient, TestServer  # noqa: E402
 
-from spec_tui.serve.web_server import Limits, SessionServer  # noqa: E402
+from spec_tui.serve.web_server import Limits, SessionServer, run_server  # noqa: E402
 
 FAKE = r"""
 import os, sys, time
@@ -171,6 +172,25 @@ async def test_a_message_that_is_none_closes_the_connection(start, message):
         await until(socket, b"still")
     else:
         assert (await socket.receive(20)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+
+
+@pytest.mark.parametrize("request_", [
+    b"GET /\0 HTTP/1.1\r\n\r\n", b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+], ids=["nul", "long", "smuggled"])  # fmt: skip
+async def test_requests_that_are_none_are_not_seen_on_the_terminal(request_, monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    port = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(run_server(
+        SessionPolicy(shows="lessons"), Gate("127.0.0.1"), Limits(), 0, port.set_result))
+    reader, writer = await asyncio.open_connection("127.0.0.1", await port)
+    writer.write(request_)
+    assert b" 400 " in await reader.readline()
+    writer.close()
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    assert "".join(capfd.readouterr()) == ""
+    assert "Error handling request" in log_path("serve").read_text()
 
 
 async def test_at_the_end_nothing_is_left(start):
