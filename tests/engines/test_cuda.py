@@ -26,7 +26,7 @@ from tests.tiers import first_of_each
 DEVICE = "cuda"
 CHEAP = CostCurve(((1, 1.0), (64, 1.5)))
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="make test-cuda runs them where there is a CUDA device")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="make test-cuda runs them")
 
 
 def pays(runtime: Runtime) -> Runtime:
