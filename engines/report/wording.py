@@ -59,15 +59,20 @@ def context_tail(run: RunState, position: int, count: int) -> list[str]:
     """Labels of the last ``count`` tokens of the context before a position, prompt and answer."""
     started = run.started
     pieces = started.prompt_pieces if started is not None else ()
-    written = [token.piece for token in run.tokens[: max(0, position - prompt_length(run))]]
+    written = [token.piece for token in run.tokens[: max(0, position - given_length(run))]]
     return [*pieces, *written][-count:] if count > 0 else []
+
+
+def given_length(run: RunState) -> int:
+    """Tokens before the run's own: those of the prompt, and of an answer that was begun."""
+    if run.prefilled is not None and run.prefilled.prompt_tokens is not None:
+        return run.prefilled.prompt_tokens
+    return len(run.started.prompt) if run.started is not None else 0
 
 
 def prompt_length(run: RunState) -> int:
     """Tokens of the prompt."""
-    if run.prefilled is not None and run.prefilled.prompt_tokens is not None:
-        return run.prefilled.prompt_tokens
-    return len(run.started.prompt) if run.started is not None else 0
+    return given_length(run) - (run.started.continued if run.started is not None else 0)
 
 
 def rows_before(run: RunState, number: int) -> int | None:

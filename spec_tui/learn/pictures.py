@@ -23,7 +23,7 @@ READING = (
     "spec-tui, the program of these lessons, generates text with language models and shows each step. All numbers are "
     "from its recorded runs on two cores of an x86 processor without a graphics card. Three models take part: smollm2 "
     "(135 million weights, 98 MB; with a draft model of 12 million), qwen-coder (1.5 billion weights, 1.1 GB; with one "
-    "of 0.5 billion), and a sample model (sample_models/target, 12 million weights, 46 MB: it alone has four bytes for "
+    "of 0.5 billion), and a sample model (sample_models/target, 12 million weights, 23 MB: it alone has two bytes for "
     "each, the others most of theirs in 4 to 6 bits). Each picture says which run it shows. Answers are cut off at a "
     "set number of tokens. Numbers are rounded, so a sum may be off in its last digit.",
     "A picture of a round has the end of the text so far (… is what came before), the draft, and what the target "

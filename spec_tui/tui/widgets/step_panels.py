@@ -295,7 +295,9 @@ def text_so_far(run: RunState, place: StepPosition, width: int, height: int, rej
     tail = max(60, width * height // 2)  # tokens looked at: long texts cost no more than short ones
     toks = []
     if count < tail and run.started is not None and (pieces := run.started.prompt_pieces[count - tail :]):
-        toks = [*(Tok(visible_text(piece), "muted") for piece in pieces), Tok("\n", "muted")]
+        own = max(0, len(pieces) - run.started.continued)  # the rest is an answer that was begun
+        toks = [*(Tok(visible_text(piece), "muted") for piece in pieces[:own]), Tok("\n", "muted"),
+                *(Tok(visible_text(piece), "text") for piece in pieces[own:])]
     for index, gone in interleaved(run, max(0, count - tail), count, keeps=rejected):
         token = run.tokens[index]
         style = token.kind if index >= count - fresh else "strong" if index == count - 1 and not fresh else "text"
@@ -479,8 +481,11 @@ def _prefill(run: RunState, phase: Phase, width: int) -> list[Row]:
     if phase == "correct":
         return _distribution(made.first, "target", width)
     if phase == "keep":
-        return [named("KV cache", f"{count_or_dash(made.cache_length)} rows, one per token of the prompt")]
-    return [named("prompt", f"{count_or_dash(made.prompt_tokens)} tokens"),
+        return [named("KV cache", f"{count_or_dash(made.cache_length)} rows, one per token that was read")]
+    begun = run.started.continued if run.started is not None else 0
+    given = f"{count_or_dash(made.prompt_tokens)} tokens" if not begun else (
+        f"{prompt_length(run)} tokens, and {begun} of an answer")
+    return [named("prompt", given),
             named("in cache", f"{count_or_dash(made.reused)} from before"),
             named("prefill", f"{made.seconds * 1000:.1f} ms"), *_layers(run, width)]
 
