@@ -53,13 +53,13 @@ def lesson_lines(
 
 
 def _shown(view: View, seen: set[str]) -> Iterator[str]:
-    """What stands beside the text: the figure, or the run and its round in words and as a picture; of a question what
-    is drafted."""
+    """What stands beside the text: the figure, or the run and its round in words and as a picture; of a question or a
+    prediction what is drafted."""
     event = event_of(view.run, view.place.round)
     if view.figure is not None:
         yield f"Figure: {view.figure.title}"
     yield from filter(None, [caption(view, seen)])
-    if view.figure is None and event is not None and not view.asks:
+    if view.figure is None and event is not None and not view.hides:
         yield f"Shown: {round_words(event)}; phase {title_of(view.run, view.place)}"
     yield from (words_of(row) for row in picture(view, WIDE, HIGH))
 

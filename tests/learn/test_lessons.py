@@ -211,6 +211,14 @@ def test_told_line_by_line_questions_come_first_and_answers_after():
     assert len(asked) == 4 and "Right." in learner and learner.count("\nAnswers\n") == 1 and "Presenter: " in learner
 
 
+def test_a_prediction_is_not_told_line_by_line_either_and_the_sample_model_is_as_large_as_its_file():
+    plain = "\n".join(lesson_lines(progress("draft")))
+    page = plain.partition("The target reads it all at once")[2].partition("What agrees stays")[0]
+    assert page and "accepted" not in page and "bonus" not in page and "Shown: " not in page
+    weights = Path(__file__).parents[2] / "sample_models" / "target" / "model.safetensors"
+    assert f"sample_models/target, 12 million weights, {weights.stat().st_size / 1e6:.0f} MB" in plain
+
+
 def test_every_picture_names_its_run_and_a_long_draft_is_wrapped():
     seen: set[str] = set()
     w = progress("lookup")

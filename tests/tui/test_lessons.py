@@ -184,6 +184,19 @@ async def test_a_click_on_a_phase_goes_there_unless_a_question_would_be_answered
         assert screen.player.place == before, "nor does a click on another round"
 
 
+@pytest.mark.parametrize("name, presses", [("draft", 2), ("lookup", 3)])
+async def test_what_the_reader_predicts_is_hidden_until_they_go_on(name, presses):
+    async with learning(name, (100, 30)) as (app, pilot):
+        screen = app.screen
+        await pilot.press("right")
+        assert screen.progress.view().predicts and not screen.progress.view().asks
+        accepted = f"accepted {len(screen.progress.view().run.rounds[screen.player.place.round - 1].path)}"
+        telling = ("Bonus", "Correct", accepted, "target's next")
+        assert not [words for words in telling if words in shown(screen)]
+        await pilot.press(*["full_stop"] * presses)
+        assert accepted in shown(screen)
+
+
 async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():
     async with learning() as (app, pilot):
         for number in range(len(names())):

@@ -315,7 +315,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     @property
     def hiding(self) -> bool:
         """Whether what becomes of the round is still hidden."""
-        return self.progress.view().asks
+        return self.progress.view().hides
 
     def picture(self) -> ComposeResult:
         yield FigurePanel(id="figure")
@@ -325,6 +325,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     def draw(self) -> None:
         view, figure = self.progress.view(), self.query_one(FigurePanel)
         self.player.run, self.player.guessing = view.run, self.hiding
+        self.player.skipped = self.player.place.round  # the lesson itself asks, where it does
         self.set_class(view.figure is not None, "figured")
         self.query_one(LessonText).progress = figure.progress = self.progress
         self.set_class(tree_first(self.player), "tree-first")
