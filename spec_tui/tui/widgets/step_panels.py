@@ -407,7 +407,7 @@ def _both(q: float | None, p: float | None) -> Row:
 
 def _accept(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     """What became of each node. Where a law tried several, they stand in the order of their trials, each with p and q
-    as the law had them then."""
+    as the law had them then; it had none of those that it did not try."""
     law = trying(run.started.law if run.started is not None else "")
     tried = [trial.node for e in event.emitted for trial in e.trials]
     told = law.trials_column(event) if tried else "target's token"
@@ -419,7 +419,8 @@ def _accept(run: RunState, place: StepPosition, event: Round, width: int, height
         mark, style = marks.FATE_MARKS[node.fate]
         trial = node.trials[-1] if node.trials else None
         row: list[Span] = _label(node, wide, style, mark)
-        row += _both(trial.draft_prob, trial.target_prob) if trial is not None else _both(node.q, node.p)
+        row += _both(*(trial.draft_prob, trial.target_prob) if trial is not None else
+                     (None, None) if tried else (node.q, node.p))
         above = visited.get(event.draft.parents[node.index])
         if trial is not None:
             count = len(node.trials)
