@@ -758,6 +758,9 @@ async def test_a_sentence_that_does_not_fit_is_shown_whole_until_esc_or_typing(s
         for away in ("escape", "x"):
             await s.ask("/law foo")
             assert "foo" in s.notice and "typical" in s.notice and s.chat.query_one("#notice").size.height > 1
+            await s.pilot.pause()
+            keys = {key.key: key.description for key in s.chat.query("FooterKey")}
+            assert keys["escape"] == "Close", "the first esc closes the notice"
             await s.pilot.press(away)
             assert s.notice == "" and s.chat.focused is s.chat.prompt
             s.chat.prompt.put("")
