@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from engines.methods import specs
 from engines.report.events import Failed, Prefilled, Round
 from engines.report.run_state import fold_all
 from engines.report.wording import p3
@@ -279,6 +280,27 @@ async def test_the_dialog_of_a_branch_says_what_enter_does_and_asks_nothing_with
         box = dialog.query_one(".box")
         assert "branch" in str(box.border_title) and "runs on from here" in str(box.border_subtitle)
         assert dialog.query(".sampling") and not dialog.query(".system")
+
+
+async def test_the_dialog_of_a_branch_says_an_engine_once_at_every_size_and_its_frame_stands_still(session):
+    async with session(size=(80, 24)) as s:
+        await stepping(s, "right", "B")
+        dialog = s.app.screen
+        frames = set()
+        for _ in specs():
+            await s.pilot.press("down")
+            await s.pilot.pause()
+            frames.add(dialog.query_one(".box").region)
+        assert len(frames) == 1
+        assert str(dialog.query_one("#hint").content)
+        await s.pilot.press("f1")
+        await s.pilot.pause()
+        keys = str(s.app.screen.query_one("#text").content).split("marks")[0]
+        assert "enter or ctrl+s" in keys and "tab" in keys and "The next field" in keys
+        await s.pilot.press("escape")
+        await s.pilot.resize_terminal(120, 40)
+        await s.pilot.pause()
+        assert str(dialog.query_one("#about").content) and not str(dialog.query_one("#hint").content)
 
 
 async def test_a_branch_is_stopped_before_it_is_closed(session):
