@@ -29,8 +29,15 @@ def tokens(count: int) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """1 token, 2 tokens; 1 branch, 2 branches."""
+    """1 token, 2 tokens; 1 branch, 2 branches; once, 2 times."""
+    if (count, word) == (1, "time"):
+        return "once"
     return f"{count:,} {word}{'' if count == 1 else 'es' if word.endswith(('ch', 's')) else 's'}"
+
+
+def between(first: int, last: int) -> str:
+    """The numbers to choose from: 1 or 2; 1 to 3."""
+    return f"{first} {'or' if last == first + 1 else 'to'} {last}"
 
 
 def p3(value: float | None) -> str:

@@ -107,12 +107,12 @@ def differences(done: Reproduction) -> list[str]:
     target = done.facts.get("models", {}).get("target", {})
     said = []
     if figures and target:
-        said.append(f"the model: {_model(target)} for {_words(dict.fromkeys(f.model for f in figures))}")
+        said.append(f"the model: {_model(target)} instead of {_words(dict.fromkeys(f.model for f in figures))}")
         hardware = list(dict.fromkeys(f.hardware for f in figures if f.hardware))
         machine = done.facts["machine"].get("model") or done.facts["machine"]["device"]
-        said += [f"the machine: {machine} for {_words(hardware)}"] if hardware else []
+        said += [f"the machine: {machine} instead of {_words(hardware)}"] if hardware else []
         data = dict.fromkeys(f.data for f in figures)
-        said.append(f"the prompts: {_asked(done)} for {_words(data)}")
+        said.append(f"the prompts: {_asked(done)} instead of {_words(data)}")
     said += done.entry.differs
     if done.quick:
         said.append("made with --quick: few prompts, short answers, small datastores; small differences say nothing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from engines.report.wording import between
 from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import names
 from spec_tui.learn.lesson_progress import LessonProgress, View
@@ -66,8 +67,8 @@ def _shown(view: View, seen: set[str]) -> Iterator[str]:
 
 def _asked(progress: LessonProgress, view: View, asks: Callable[[str], str]) -> bool:
     """Ask until there is an answer; False where the learner passes."""
-    most = len(view.options)
-    line = asks(f"Your answer, 1 to {most} (enter passes): ").strip()
+    numbers = between(1, len(view.options))
+    line = asks(f"Your answer, {numbers} (enter passes): ").strip()
     while line and not (line.isdecimal() and len(line) < 9 and progress.answer(int(line))):
-        line = asks(f"A number from 1 to {most}, please: ").strip()
+        line = asks(f"A number, {numbers}, please: ").strip()
     return bool(line)

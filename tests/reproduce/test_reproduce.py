@@ -64,7 +64,7 @@ def test_an_entry_of_each_paper_runs(reproduced, name):
     prompts = sum(len(asked_of(done.entry.asked_in(setting)).cases) for setting in done.entry.settings[:1])
     said = " ".join(notes(done))
     assert f"{os.cpu_count()} cores" in said and "None" not in said and "(s)" not in said
-    assert f"the prompts: {prompts} of" in said or not theirs(done.entry)
+    assert f"the prompts: {prompts} of spec-tui's own instead of " in said or not theirs(done.entry)
     assert ("answers of at most" in said) is bool(done.runs)
     assert all(row.name in written["table"] and row.name in written["md"] for row in done.entry.rows)
     assert max(map(len, written["table"].splitlines())) <= 80

@@ -214,10 +214,18 @@ async def test_the_answer_is_made_again_with_every_row(session):
         s.client.feed()
         await s.settle()
         await s.pilot.pause(0.2)
-        assert "The same text, with every row" in shown(screen) and screen.player.run.rounds[0].verified
+        assert "The same text, every row" in shown(screen) and screen.player.run.rounds[0].verified
         assert len(s.chat.session.turns) == 1 and not s.chat.session.baselines
         await s.pilot.press("A")
         assert "recorded already" in shown(screen)
+        await s.pilot.resize_terminal(80, 24)
+        await s.pilot.pause()
+        text = screen.turn.run.text
+        other = next(run for seed in range(2, 20) if len((run := fold_all(
+            script(screen.turn.request, text, seed=seed))).rounds) != len(screen.turn.run.rounds))
+        screen._say_how_it_ended(other)
+        now, before = len(other.rounds), len(screen.turn.run.rounds)
+        assert f"every row; in {now} rounds, not {before}: drafts of other sizes." in shown(screen)
 
 
 @pytest.mark.parametrize("how", some(["fail", "die", "stop"], lambda how: how == "die"))

@@ -606,7 +606,9 @@ class ChatScreen(HasActions, Backdrop):
     def action_details(self) -> None:
         """Everything the panels know, or the first look."""
         self.toggle_class("details")
-        self.say("panels: " + ("all details" if self.has_class("details") else "the short view"))
+        unseen = not any(panel.is_on_screen_tree for panel in self.query(".panel").results(StripPanel))
+        self.say("panels: " + ("all details" if self.has_class("details") else "the short view")
+                 + "; none is shown here, t or s shows one" * unseen)
         self.call_after_refresh(self.draw_all)
 
     @property

@@ -11,7 +11,7 @@ from textual.message import Message
 
 from engines.core.tree import depths
 from engines.report.events import Round
-from engines.report.wording import counted
+from engines.report.wording import between, counted
 from spec_tui.learn.class_room import MOST
 from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.present.rows import Row, bar, rows_of
@@ -80,7 +80,7 @@ class Ballot:
             return told + (f" You said {self.mine}." if self.mine is not None else "")
         if not self.votes:
             return told
-        return f"{told} Press 0 to {most}." if self.mine is None else f"{told} Another digit changes your vote."
+        return f"{told} Press {between(0, most)}." if self.mine is None else f"{told} Another digit changes your vote."
 
 
 class ClassText(LessonText):
@@ -249,4 +249,5 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
             self.tell({"type": "vote", "said": digit})
             self.draw()
         else:
-            self.say(f"At most {len(self.counts) - 1} tokens: press 0 to {len(self.counts) - 1}.")
+            most = len(self.counts) - 1
+            self.say(f"At most {counted(most, 'token')}: press {between(0, most)}.")

@@ -13,7 +13,7 @@ from engines.laws import trying
 from engines.methods import origin_kind, who_proposes
 from engines.report.events import Choice, Emitted, Round
 from engines.report.run_state import RunState
-from engines.report.wording import counted, prompt_length, rows_before, seconds_of, times_of
+from engines.report.wording import between, counted, prompt_length, rows_before, seconds_of, times_of
 from spec_tui.present import token_styles as marks
 from spec_tui.present.rejected import interleaved
 from spec_tui.present.step.explain import explain
@@ -181,7 +181,7 @@ class Explaining(ScrolledPanel):
         if player.asks:
             most = player.most()
             more = " or more" if most == MOST else ""
-            words = f"? Guess how many will be accepted: press 0 to {most}{more}"
+            words = f"? Guess how many will be accepted: press {between(0, most)}{more}"
             return rows_of(words, max(20, width - 1), "warn")
         if guess is None or player.hides:
             return []
