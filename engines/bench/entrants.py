@@ -69,8 +69,8 @@ def facts(decoder: Runtime, starts: Iterable[Started]) -> dict[str, Any]:
                                  "backend": getattr(decoder.draft, "backend", None)}
     return {
         "machine": {
-            **(started.machine if started else {}), "model": machine.processor(), "device": ready.device,
-            "memory_bytes": total,
+            "cpus": os.cpu_count(), **(started.machine if started else {}), "model": machine.processor(),
+            "device": ready.device, "memory_bytes": total,
         },
         "versions": {name: version for start in told for name, version in start.versions.items()},
         "threads": ready.threads,

@@ -29,8 +29,15 @@ def tokens(count: int) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """1 token, 2 tokens; 1 branch, 2 branches."""
+    """1 token, 2 tokens; 1 branch, 2 branches; once, 2 times."""
+    if (count, word) == (1, "time"):
+        return "once"
     return f"{count:,} {word}{'' if count == 1 else 'es' if word.endswith(('ch', 's')) else 's'}"
+
+
+def between(first: int, last: int) -> str:
+    """The numbers to choose from: 1 or 2; 1 to 3."""
+    return f"{first} {'or' if last == first + 1 else 'to'} {last}"
 
 
 def p3(value: float | None) -> str:
@@ -59,15 +66,20 @@ def context_tail(run: RunState, position: int, count: int) -> list[str]:
     """Labels of the last ``count`` tokens of the context before a position, prompt and answer."""
     started = run.started
     pieces = started.prompt_pieces if started is not None else ()
-    written = [token.piece for token in run.tokens[: max(0, position - prompt_length(run))]]
+    written = [token.piece for token in run.tokens[: max(0, position - given_length(run))]]
     return [*pieces, *written][-count:] if count > 0 else []
+
+
+def given_length(run: RunState) -> int:
+    """Tokens before the run's own: those of the prompt, and of an answer that was begun."""
+    if run.prefilled is not None and run.prefilled.prompt_tokens is not None:
+        return run.prefilled.prompt_tokens
+    return len(run.started.prompt) if run.started is not None else 0
 
 
 def prompt_length(run: RunState) -> int:
     """Tokens of the prompt."""
-    if run.prefilled is not None and run.prefilled.prompt_tokens is not None:
-        return run.prefilled.prompt_tokens
-    return len(run.started.prompt) if run.started is not None else 0
+    return given_length(run) - (run.started.continued if run.started is not None else 0)
 
 
 def rows_before(run: RunState, number: int) -> int | None:

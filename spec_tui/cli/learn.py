@@ -69,15 +69,14 @@ def learn(
         return _list()
     named = list(lessons or ())
     exporting = named[:1] == [EXPORT]
-    wanted = [along(path)] if path is not None else [find(name) for name in named[exporting:]]
+    asked = named[1:] if exporting else [" ".join(named)] * bool(named)  # one lesson, or words of its title
+    wanted = [along(path)] if path is not None else list(map(find, asked))
     if path is not None and named[exporting:]:
         raise UsageProblem("a path has its own lessons", "leave out the names, or --path")
     if exporting:
         return _export([_progress(lesson) for lesson in wanted or map(find, names())], output, force, notes)
     if not wanted and (format == "text" or not (sys.stdin.isatty() and sys.stdout.isatty())):
         return _list()
-    if len(wanted) > 1:
-        raise UsageProblem("one lesson at a time", f"several are for learn {EXPORT}")
     if format == "text":
         return _tell(_progress(wanted[0]), notes)
     from spec_tui.cli.application import open_recorded

@@ -131,7 +131,7 @@ def _wanted(names: list[str], all_: bool) -> list[tuple[str, PaperEntry]]:
     if all_ and names:
         raise UsageProblem("give either --all or names of entries", "give one of them")
     if not all_ and not names:
-        raise UsageProblem("there is no entry to reproduce", "spec-tui reproduce --list names them; --all runs all")
+        raise UsageProblem("no entry was named", "spec-tui reproduce --list names them; --all runs all")
     if all_:
         return [(name, entry) for name, entry in _shipped() if not entry.cannot]
     return [find(name) for name in dict.fromkeys(names)]

@@ -81,9 +81,7 @@ def _policy(
     if kind == LESSONS:
         from spec_tui.learn.lesson import chosen
 
-        if len(names) > 1:
-            raise UsageProblem("one lesson at a time", f"spec-tui serve {LESSONS} lists them all")
-        found = tuple(chosen(name).name for name in names)
+        found = (chosen(" ".join(names)).name,) if names else ()
         return SessionPolicy(shows="lessons", names=found, theme=theme, presenter=presenter)
     if kind == RECORDED:
         return SessionPolicy(shows="race" if len(names) > 1 else "replay", names=_recorded(names), theme=theme,

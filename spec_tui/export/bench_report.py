@@ -18,6 +18,7 @@ from engines.race.lanes import Lane, Race
 from engines.race.result import LaneFigures, LaneRun
 from engines.report import encoding
 from engines.report.events import SAMPLING_FIELDS
+from engines.report.wording import counted
 from spec_tui.export.plots import Bar, BarRow, Plot, speed_bar
 from spec_tui.export.race_report import NO_RUNS, lane_object, outcome_object, paper_rows, run_row, speed_rows
 from spec_tui.export.report import Report
@@ -280,8 +281,8 @@ def _asked(done: Benchmark) -> str:
 def setting_words(facts: dict[str, Any]) -> list[str]:
     """Machine, versions, models."""
     machine, versions = facts["machine"], facts["versions"]
-    where = [machine.get("model") or machine.get("processor"), f"{machine.get('cpus')} cores",
-             f"{facts['threads']} thread(s)"]
+    where = [machine.get("model") or machine.get("processor"), f"{machine['cpus']} cores",
+             counted(facts["threads"], "thread")]
     if machine.get("memory_bytes"):
         where.append(f"{in_bytes(machine['memory_bytes'])} of memory")
     if machine["device"] != "cpu":

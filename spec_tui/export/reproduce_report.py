@@ -14,6 +14,7 @@ from engines.report import encoding
 from engines.report.wording import counted
 from engines.reproduce.entry import PaperEntry
 from engines.reproduce.measures import MEASURES, described
+from engines.reproduce.questions import asked_of
 from engines.reproduce.reproduction import Cell, ClaimVerdict, Reproduction, SettingRun, theirs
 from spec_tui.export.bench_report import Benchmark, setting_words, without_folders
 from spec_tui.export.bench_report import rows as run_rows
@@ -106,12 +107,12 @@ def differences(done: Reproduction) -> list[str]:
     target = done.facts.get("models", {}).get("target", {})
     said = []
     if figures and target:
-        said.append(f"the model: {_model(target)} for {_words(dict.fromkeys(f.model for f in figures))}")
+        said.append(f"the model: {_model(target)} instead of {_words(dict.fromkeys(f.model for f in figures))}")
         hardware = list(dict.fromkeys(f.hardware for f in figures if f.hardware))
         machine = done.facts["machine"].get("model") or done.facts["machine"]["device"]
-        said += [f"the machine: {machine} for {_words(hardware)}"] if hardware else []
+        said += [f"the machine: {machine} instead of {_words(hardware)}"] if hardware else []
         data = dict.fromkeys(f.data for f in figures)
-        said.append(f"the prompts: {_asked(done)} for {_words(data)}")
+        said.append(f"the prompts: {_asked(done)} instead of {_words(data)}")
     said += done.entry.differs
     if done.quick:
         said.append("made with --quick: few prompts, short answers, small datastores; small differences say nothing")
@@ -128,16 +129,16 @@ def _model(target: dict[str, Any]) -> str:
 
 
 def _asked(done: Reproduction) -> str:
-    cases = {case for run in done.runs for case in run.results.suite.cases}
-    return f"{len(cases)} of {done.runs[0].results.suite.name}" if done.runs else "none"
+    suites = [run.results.suite for run in done.runs] or [asked_of(done.entry.asked_in(s)) for s in done.entry.settings]
+    return f"{len({case for suite in suites for case in suite.cases})} of {suites[0].name}"
 
 
 def _setting(done: Reproduction) -> list[str]:
     """How answers were made, and on what."""
     entry = done.entry
-    said = [f"answers of at most {entry.max_new_tokens} tokens, {entry.repeats} repeat(s); " + "; ".join(
+    said = [f"answers of at most {entry.max_new_tokens} tokens, {counted(entry.repeats, 'repeat')}; " + "; ".join(
         f"{s.name}: temperature {s.temperature:g}, top-p {s.top_p:g}, law {s.law}" for s in entry.settings)]
-    return said + (setting_words(done.facts) if done.facts else [])
+    return said * any(row.lane for row in entry.rows) + (setting_words(done.facts) if done.facts else [])
 
 
 def _stores(done: Reproduction) -> list[str]:

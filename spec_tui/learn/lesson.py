@@ -37,6 +37,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         trace: the run, one of the lesson's; "" is its first.
         answered: of a page that asks, the phase that is shown after the answer; "" is ``phase``.
         do: something to do on this page, in a sentence.
+        predicts: the reader is to say what comes of the round: it is hidden until they go on to a phase that shows it.
         note: for whoever presents the page.
         terms: words of it that the glossary explains.
         see: where to read on.
@@ -51,6 +52,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     answered: str = ""
     choices: tuple[AnswerChoice, ...] = ()
     do: str = ""
+    predicts: bool = False
     note: str = ""
     terms: tuple[str, ...] = ()
     see: str = ""

@@ -141,6 +141,12 @@ def _match(event: Round) -> int | None:
     return max((origin.match for origin in event.draft.origins if origin.match), default=None)
 
 
+def _either(pieces: list[str], most: int = 3) -> str:
+    """Labels of which one is meant, the last ones counted."""
+    *first, last = [*map(quoted, pieces[:most]), *[f"{len(pieces) - most} others"] * (len(pieces) > most)]
+    return " or ".join(filter(None, (", ".join(first), last)))
+
+
 def _sought(run: RunState, event: Round) -> dict[str, Fact | None]:
     """What was looked up, and what it gave."""
     draft, found, match = event.draft, event.retrieval, _match(event)
@@ -151,7 +157,7 @@ def _sought(run: RunState, event: Round) -> dict[str, Fact | None]:
         return facts
     facts |= {"hits": found.hits, "used": found.used, "lookup": found.seconds,
               "pruned": sum(count for _, count in found.pruned),
-              "cut": listed((piece for piece, _ in found.pruned), 3) if found.pruned else None,
+              "cut": _either([piece for piece, _ in found.pruned]) if found.pruned else None,
               "both": sum(origin >= 0 for origin in draft.also),
               "mine": sum(origin_of(draft, node).source == "draft" for node in range(len(draft.tokens)))}
     facts["theirs"] = len(draft.tokens) - facts["mine"]

@@ -24,7 +24,7 @@ class View:
         figure: drawn in place of the run.
         options: the choices of a question, ``said`` the number of the one taken, from 1 on; None before one.
         right: the number of the right one; None before an answer, and where nothing is asked.
-        do, note, terms, see: as of ``Page``.
+        do, predicts, note, terms, see: as of ``Page``.
     """
 
     title: str
@@ -37,6 +37,7 @@ class View:
     said: int | None = None
     right: int | None = None
     do: str = ""
+    predicts: bool = False
     note: str = ""
     terms: tuple[str, ...] = ()
     see: str = ""
@@ -45,6 +46,11 @@ class View:
     def asks(self) -> bool:
         """Whether an answer is awaited."""
         return bool(self.options) and self.said is None
+
+    @property
+    def hides(self) -> bool:
+        """Whether what comes of the round is not told beside the text."""
+        return self.asks or self.predicts
 
     @property
     def verdict(self) -> bool | None:
@@ -148,7 +154,8 @@ class LessonProgress:
         view = View(
             title=page.title, paragraphs=paragraphs(page.text, facts), run=self._run(page), name=self._name(page),
             place=place, figure=self.figure(page), options=tuple(fill(choice.text, facts) for choice in page.choices),
-            do=page.do, note=fill(" ".join(page.note.split()), facts), terms=page.terms, see=page.see,
+            do=page.do, predicts=page.predicts, note=fill(" ".join(page.note.split()), facts), terms=page.terms,
+            see=page.see,
         )
         if not page.choices or said is None:
             return view

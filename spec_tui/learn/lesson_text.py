@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from engines.report.wording import between
 from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import names
 from spec_tui.learn.lesson_progress import LessonProgress, View
@@ -53,21 +54,21 @@ def lesson_lines(
 
 
 def _shown(view: View, seen: set[str]) -> Iterator[str]:
-    """What stands beside the text: the figure, or the run and its round in words and as a picture; of a question what
-    is drafted."""
+    """What stands beside the text: the figure, or the run and its round in words and as a picture; of a question or a
+    prediction what is drafted."""
     event = event_of(view.run, view.place.round)
     if view.figure is not None:
         yield f"Figure: {view.figure.title}"
     yield from filter(None, [caption(view, seen)])
-    if view.figure is None and event is not None and not view.asks:
+    if view.figure is None and event is not None and not view.hides:
         yield f"Shown: {round_words(event)}; phase {title_of(view.run, view.place)}"
     yield from (words_of(row) for row in picture(view, WIDE, HIGH))
 
 
 def _asked(progress: LessonProgress, view: View, asks: Callable[[str], str]) -> bool:
     """Ask until there is an answer; False where the learner passes."""
-    most = len(view.options)
-    line = asks(f"Your answer, 1 to {most} (enter passes): ").strip()
+    numbers = between(1, len(view.options))
+    line = asks(f"Your answer, {numbers} (enter passes): ").strip()
     while line and not (line.isdecimal() and len(line) < 9 and progress.answer(int(line))):
-        line = asks(f"A number from 1 to {most}, please: ").strip()
+        line = asks(f"A number, {numbers}, please: ").strip()
     return bool(line)

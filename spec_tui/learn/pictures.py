@@ -23,7 +23,7 @@ READING = (
     "spec-tui, the program of these lessons, generates text with language models and shows each step. All numbers are "
     "from its recorded runs on two cores of an x86 processor without a graphics card. Three models take part: smollm2 "
     "(135 million weights, 98 MB; with a draft model of 12 million), qwen-coder (1.5 billion weights, 1.1 GB; with one "
-    "of 0.5 billion), and a sample model (sample_models/target, 12 million weights, 46 MB: it alone has four bytes for "
+    "of 0.5 billion), and a sample model (sample_models/target, 12 million weights, 23 MB: it alone has two bytes for "
     "each, the others most of theirs in 4 to 6 bits). Each picture says which run it shows. Answers are cut off at a "
     "set number of tokens. Numbers are rounded, so a sum may be off in its last digit.",
     "A picture of a round has the end of the text so far (… is what came before), the draft, and what the target "
@@ -54,14 +54,14 @@ def caption(view: View, seen: set[str]) -> str:
 
 
 def picture(view: View, width: int, height: int) -> list[Row]:
-    """What stands beside the text of a page on paper. What a question asks for is left out."""
+    """What stands beside the text of a page on paper. What the reader is asked for is left out."""
     if view.figure is not None:
         return view.figure.still(width, height)
     event = event_of(view.run, view.place.round)
     if event is None:
         return [[("prompt ", "muted"), (one_line("".join(view.run.started.prompt_pieces)[-width:], width - 8), "text")]]
     rows: list[Row] = [[("text   ", "muted"), (_ending(context_tail(view.run, event.position, 24), width - 9), "text")]]
-    judged = not view.asks and PHASES.index(view.place.phase) >= PHASES.index("accept")
+    judged = not view.hides and PHASES.index(view.place.phase) >= PHASES.index("accept")
     nodes, inner = nodes_of(event), set(event.draft.parents)
     first = [*event.path, *best_path(event.draft)] if judged else best_path(event.draft)
     leaves = [nodes[index] for index in order(event.draft.parents, first) if index not in inner]
@@ -80,7 +80,7 @@ def picture(view: View, width: int, height: int) -> list[Row]:
     if not nodes:
         rows.append([("draft  ", "muted"), ("nothing", "muted")])
     own = [one for one in event.emitted if one.node < 0]
-    if own and (judged or (not nodes and not view.asks)):
+    if own and (judged or (not nodes and not view.hides)):
         rows.append([("target ", "muted"), (f"{CHOSEN}{quoted(own[-1].piece)} {own[-1].kind}", own[-1].kind)])
     rows += _trials(event) if judged else []
     return [*rows, *_mask(event)] if view.place.phase == "tree" else rows

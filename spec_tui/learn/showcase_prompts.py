@@ -23,7 +23,7 @@ SHOWCASES = (
              "Copy the text below word for word.\n\nThe shop is open from nine to six. On Sundays it is closed. "
              "Please ring the bell."),
     Showcase("copying", "Say it in capitals",
-             "In capitals every token is another, so lookup finds nothing; a model that only copies makes lookup fast.",
+             "In capitals every token is different: lookup finds nothing; a model that only copies makes lookup fast.",
              "Write this sentence in capital letters: Anna bought 3 pens and a book in the shop."),
     Showcase("code", "Sum of a list",
              "Short code is predictable: names, brackets and indentation are easy to draft.",

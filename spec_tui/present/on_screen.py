@@ -50,5 +50,6 @@ class Problem(Protocol):
 
 
 def failure(problem: Problem) -> str:
-    """A problem in one line of a screen."""
-    return one_line(on_screen(": ".join(filter(None, (problem.message, problem.hint)))))
+    """A problem in one line of a screen; what has a colon of its own stands after a semicolon."""
+    between = "; " if ": " in problem.message + problem.hint else ": "
+    return one_line(on_screen(between.join(filter(None, (problem.message, problem.hint)))))

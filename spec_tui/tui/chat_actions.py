@@ -99,8 +99,8 @@ CHAT = (
 )
 
 PLAYBACK = (
-    Action(id="replay.pause", run="pause", keys="space", label="Pause", footer=True, when=can("clock"),
-           help="Pause or resume the replay; at its end, play it again"),
+    Action(id="replay.pause", run="pause", keys="space", label="Play", footer=True, when=can("clock"),
+           help="Play or pause the recording; at its end, play it again"),
     Action(id="replay.faster", run="speed(1)", keys="greater_than_sign", label="Faster", footer=True, when=can("clock"),
            help="Twice as fast"),
     Action(id="replay.slower", run="speed(-1)", keys="less_than_sign", label="Slower", footer=True, when=can("clock"),
@@ -121,7 +121,8 @@ APPLICATION = (
            help="The glossary entry of what the cursor is on; without one, this page"),
     Action(id="app.glossary", run="app.glossary", anywhere="f12", label="Glossary", palette="Glossary",
            command="glossary", help="What the words and symbols on the screen mean"),
-    Action(id="app.quit", run="app.quit", anywhere="ctrl+q", label="Quit", palette="Quit", command="quit",
-           help="Leave spec-tui"),
+    Action(id="app.quit", run="app.quit", anywhere="ctrl+q", label="Quit", footer=True, palette="Quit", command="quit",
+           offered=lambda app: not (app.session.client.capabilities.ask or getattr(app.screen, "can_leave", True)),
+           help="Leave spec-tui"),  # in the footer where esc leads nowhere
 )
 """What can be done on every screen."""

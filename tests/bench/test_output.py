@@ -60,7 +60,7 @@ def test_a_table_for_people():
     assert ("pld", "50%", "1.00", "1.00", "5.00", "-", "-") in rows
     said = " ".join(text.split())
     assert "-: transformers has no such method (rest:c=16)" in said and "the numbers are of" not in said
-    assert "A processor, 2 cores, 2 thread(s)" in said and "torch 9.9" in said and "models/target, 12.0 M" in said
+    assert "A processor, 2 cores, 2 threads" in said and "torch 9.9" in said and "models/target, 12.0 M" in said
     assert "/home" not in said and "95% or more (6 repeats)" in said
     assert "published elsewhere" not in said and "such as --engine pld:budget=paper" in said
 

@@ -52,7 +52,7 @@ def test_a_handout_is_one_page_with_pictures_and_no_script(tmp_path):
 
 
 def test_refusals_say_what_to_do():
-    unknown, pipe = spec_tui("learn", "everything"), spec_tui("learn", "rest")
+    unknown, pipe = spec_tui("learn", "everything"), spec_tui("learn", "the", "exact", "law")  # found, but no terminal
     assert unknown.returncode == pipe.returncode == 2
     assert "the lessons are: forward" in unknown.stderr and "--format text" in pipe.stderr
 

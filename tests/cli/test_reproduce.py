@@ -18,7 +18,7 @@ def test_the_list(cli):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    ((), "no entry to reproduce"), (("rest-nothing",), "there is no entry"),
+    ((), "no entry was named"), (("rest-nothing",), "there is no entry"),
     (("--all", "rest-trie"), "give either --all"),
     (("rest-trie", "--repeats", "0"), "--repeats"), (("nowhere.toml",), "cannot be read"),
 ])  # fmt: skip

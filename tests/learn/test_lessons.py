@@ -17,6 +17,7 @@ from engines.report.run_state import RunState, fold_all
 from engines.reproduce.entry import shipped
 from engines.wire import read_trace
 from spec_tui.learn import lesson_facts as picks
+from spec_tui.learn.figures import FIGURES
 from spec_tui.learn.glossary_entries import entries
 from spec_tui.learn.lesson import along, find, names, paths, recorded
 from spec_tui.learn.lesson_facts import Missing, of_round, of_run
@@ -209,6 +210,34 @@ def test_told_line_by_line_questions_come_first_and_answers_after():
     asked = []
     learner = "\n".join(lesson_lines(progress("trees"), lambda words: asked.append(words) or next(given), notes=True))
     assert len(asked) == 4 and "Right." in learner and learner.count("\nAnswers\n") == 1 and "Presenter: " in learner
+
+
+def test_a_prediction_is_not_told_line_by_line_either_and_the_sample_model_is_as_large_as_its_file():
+    plain = "\n".join(lesson_lines(progress("draft")))
+    page = plain.partition("The target reads it all at once")[2].partition("What agrees stays")[0]
+    assert page and "accepted" not in page and "bonus" not in page and "Shown: " not in page
+    weights = Path(__file__).parents[2] / "sample_models" / "target" / "model.safetensors"
+    assert f"sample_models/target, 12 million weights, {weights.stat().st_size / 1e6:.0f} MB" in plain
+
+
+def test_one_and_two_of_something_are_said_as_people_say_them():
+    w = progress("lookup")
+    w.at = next(at for at, page in enumerate(w.pages) if len(page.choices) == 2)
+    assert "Press 1 or 2, or click." in map(words_of, body(w.view(), WIDTH))
+    said = []
+    list(lesson_lines(w, lambda words: said.append(words) or ""))
+    assert "Your answer, 1 or 2 (enter passes): " in said
+    counts = next(figure for figure in map(w.figure, w.pages) if isinstance(figure, FIGURES["counts"]))
+    while "once" not in "".join(said) and counts.at + 1 < len(counts.found):
+        said += map(words_of, counts.rows(76, 12))
+        counts.move(1)
+    assert "once before" in " ".join(said) and "1 time " not in " ".join(said)
+    figure = next(filter(None, map(progress("admg").figure, find("admg").pages)))
+    while not any("1 of " in words_of(row) for row in figure.rows(76, 12)):
+        figure.move(1)
+    assert "1 of 60 sublayers is left out" in " ".join(map(words_of, figure.rows(76, 12)))
+    plain = "\n".join(lesson_lines(progress("rasd")))
+    assert re.search(r"branches that begin with ‹[^›]*›(, ‹[^›]*›)* or ‹", plain)
 
 
 def test_every_picture_names_its_run_and_a_long_draft_is_wrapped():

@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import statistics
 
 import msgspec
 import pytest
 
 from engines.reproduce.entry import shipped
+from engines.reproduce.questions import asked_of
 from engines.reproduce.reproduction import theirs
 from spec_tui.cli.reproduce import EntryRun
 from spec_tui.export.plots import draw
 from spec_tui.export.report import WRITERS
-from spec_tui.export.reproduce_report import plot, report
+from spec_tui.export.reproduce_report import notes, plot, report
 
 TOKENS, TWICE = 8, "rest-store-size-chat"
 
@@ -59,6 +61,11 @@ def test_an_entry_of_each_paper_runs(reproduced, name):
         assert any(cell.here is not None for cell in cells if cell.row == row.name), row.name
     assert any(cell.theirs for cell in cells) or not theirs(done.entry)
     written = {form: write(report(done)) for form, write in WRITERS.items()}
+    prompts = sum(len(asked_of(done.entry.asked_in(setting)).cases) for setting in done.entry.settings[:1])
+    said = " ".join(notes(done))
+    assert f"{os.cpu_count()} cores" in said and "None" not in said and "(s)" not in said
+    assert f"the prompts: {prompts} of spec-tui's own instead of " in said or not theirs(done.entry)
+    assert ("answers of at most" in said) is bool(done.runs)
     assert all(row.name in written["table"] and row.name in written["md"] for row in done.entry.rows)
     assert max(map(len, written["table"].splitlines())) <= 80
     rows = list(csv.DictReader(io.StringIO(written["csv"])))

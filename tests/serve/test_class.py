@@ -100,6 +100,43 @@ async def test_of_a_tree_as_many_can_be_accepted_as_its_longest_path_has():
         await together.settled(pilots)
         assert "drafted 10" in screen_text(student) and "At most 4 tokens: press 0 to 4" in screen_text(student)
         assert not together.room.votes
+        await pilots[1].press("3")
+        await together.settled(pilots)
+        assert "At most 4 tokens" not in screen_text(student) and "changes your vote" in text(student)
+        await pilots[1].press("T")
+        await together.settled(pilots)
+        assert "voted" not in text(student) and "T goes back to the text" in screen_text(student)
+        await pilots[1].press("T")
+        await pilots[0].press("V")
+        await pilots[1].press("right", "F")
+        await asyncio.sleep(0.1)
+        await together.settled(pilots)
+        assert "You said 3" in text(student), "reading elsewhere forgets no vote"
+
+
+@pytest.mark.parametrize("who, has, lacks", [(0, "Let the class vote", "Back to the page that"),
+                                             (1, "Back to the page that", "Let the class vote")])
+async def test_help_names_what_this_session_can_do(who, has, lacks):
+    together = Together("trees", 1)
+    async with AsyncExitStack() as stack:
+        pilots = [await stack.enter_async_context(app.run_test(size=(100, 30))) for app in together.apps]
+        await together.settled(pilots)
+        await pilots[who].press("f1")
+        await together.settled(pilots)
+        said = str(together.apps[who].screen.query_one("#text").content)
+        assert has in said and lacks not in said
+
+
+async def test_there_is_nothing_to_vote_on_where_a_page_asks():
+    together = Together("trees", 0)
+    async with together.apps[0].run_test(size=(100, 30)) as pilot:
+        await together.settled([pilot])
+        screen = together.apps[0].screen
+        while not screen.progress.view().options:
+            await pilot.press("right")
+        await pilot.press("V")
+        assert screen.stage == "page" and "this page asks a question" in screen_text(together.apps[0])
+        assert "Vote" not in {key.description for key in screen.query("FooterKey")}
 
 
 async def test_students_follow_vote_and_see_the_round():

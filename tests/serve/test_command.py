@@ -42,6 +42,7 @@ def serve(cli, monkeypatch):
 
 def test_what_is_offered(serve):
     assert serve("learn").policy.names == () and serve("learn", "trees").policy.names == ("trees",)
+    assert serve("learn", "exact", "law").policy.names == ("exact",)
     assert serve("replay", "rest").policy.names == (str((sample_traces() / "rest.jsonl").resolve()),)
     assert serve("replay", "rest", "pld").policy.shows == "race"
     chat = serve("--model", "sample", "--engine", "pld", "--set", "num_tokens=4").policy
@@ -50,7 +51,7 @@ def test_what_is_offered(serve):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    ("learn trie", "no lesson"), ("learn rest trees", "one lesson"), ("replay", "needs a recorded run"),
+    ("learn trie", "no lesson"), ("learn rest trees", "no lesson"), ("replay", "needs a recorded run"),
     ("replay no-such", "no trace"), ("chat", "nothing to"), ("learn --model sample", "loads no model"),
     ("--engine none", "none"), ("--set a=1", "needs an engine"), ("--theme x", "no theme"),
     ("--model owner/name", "not on this machine"),

@@ -7,9 +7,13 @@ from dataclasses import replace
 import pytest
 
 from engines import Request
-from engines.report.run_state import first_difference, fold_all
+from engines.report.run_state import Log, first_difference, fold_all
 from engines.report.wording import counted
+from spec_tui.present.rows import words_of
 from spec_tui.present.step.branching import differences, going_on, same_text, uses_past_answers, version_from
+from spec_tui.present.step.explain import explain
+from spec_tui.present.step.phases import StepPosition
+from spec_tui.tui.widgets.step_panels import phase_rows, text_so_far
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
 OPTIONS = {"pld": {"num_tokens": 4, "budget": "paper"}, "draft": {"shape": "tree"}, "rest": {"n_min": 1},
@@ -39,6 +43,24 @@ def test_another_engine_writes_the_same_from_any_round(tiny, asked, engine):
         words, well = same_text(request_, changed, a, b)
         assert well and f"all {counted(len(a.tokens), 'token')}:" in words
         assert run.root_of(number - 1).emitted.token == other.tokens[0].emitted.token
+
+
+def test_the_step_view_tells_the_prompt_of_a_branch_from_the_answer_that_was_begun(tiny, asked):
+    request_, run = asked
+    number = len(run.rounds) // 2
+    branch = fold_all(tiny.run(going_on(request_, run, number, replace(request_, engine="pld"))))
+    here = StepPosition(number), StepPosition(1)
+    counts = [[row for row in map(words_of, phase_rows(one, place, 80, 9)) if "tokens:" in row]
+              for one, place in zip((run, branch), here)]
+    assert counts[0] == counts[1] != []
+    prompt = len(run.started.prompt)
+    assert explain(run, here[0]).paragraphs == explain(branch, here[1]).paragraphs
+    assert f"{prompt} of the prompt" in explain(branch, here[1]).paragraphs[0]
+    begun = f"The prompt has {prompt} tokens, and the answer that goes on here has {branch.started.continued}."
+    assert begun in explain(branch, StepPosition()).paragraphs[0]
+    labelled = (replace(one, tokens=Log(replace(t, text=t.piece) for t in one.tokens)) for one in (run, branch))
+    texts = [list(map(words_of, text_so_far(one, place, 80, 20))) for one, place in zip(labelled, here)]
+    assert texts[0] == texts[1], "no line break where the branch begins"
 
 
 def test_a_branch_of_a_branch(tiny, asked):

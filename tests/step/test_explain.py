@@ -173,6 +173,11 @@ def test_a_draft_that_nobody_drew_is_a_point_mass():
     assert "q = 1" in said(dice, number, "accept")
     rows = step_panels.phase_rows(dice, StepPosition(number, "accept"), 80, 12)
     assert "draw < p/q, q = 1" in "".join(text for text, _ in rows[0])
+    tried = {trial.node for e in event_of(dice, number).emitted for trial in e.trials}
+    for row in rows[1:]:
+        words = "".join(text for text, _ in row)
+        assert "not reached" not in words or "   —  " in words, "the column has the law's q, which has none here"
+    assert len(tried) < len(rows) - 1
 
 
 def test_drawn_drafts_are_held_against_their_q(runs):

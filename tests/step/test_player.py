@@ -131,8 +131,14 @@ def test_the_same_text_in_other_rounds_keeps_the_place(run):
     assert other.text == run.text and list(other.starts) != list(run.starts)
     for number in range(1, len(run.rounds) + 1):
         player = StepPlayer(run, StepPosition(number))
+        player.mark()
+        player.guesses = [Guess(number, 1, 1)]
         player.update(other)
         at = player.place.round
+        assert player.bookmarks == [at]
+        same = run.starts[number - 1] == other.starts[at - 1] and (
+            run.rounds[number - 1].draft.tokens == other.rounds[at - 1].draft.tokens)
+        assert [guess.round for guess in player.guesses] == [at] * same
         assert other.starts[at - 1] <= run.starts[number - 1] < len(other.tokens)
         assert at == len(other.rounds) or other.starts[at] > run.starts[number - 1]
         assert player.place.phase in phases_of(other, at)

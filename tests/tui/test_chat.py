@@ -758,11 +758,24 @@ async def test_a_sentence_that_does_not_fit_is_shown_whole_until_esc_or_typing(s
         for away in ("escape", "x"):
             await s.ask("/law foo")
             assert "foo" in s.notice and "typical" in s.notice and s.chat.query_one("#notice").size.height > 1
+            await s.pilot.pause()
+            keys = {key.key: key.description for key in s.chat.query("FooterKey")}
+            assert keys["escape"] == "Close", "the first esc closes the notice"
             await s.pilot.press(away)
             assert s.notice == "" and s.chat.focused is s.chat.prompt
             s.chat.prompt.put("")
+        await s.ask("/engine zz")
+        assert "there is no engine 'zz'; engines are: autoregressive" in s.notice
+        await s.pilot.press("escape")
+        s.chat.prompt.put("")
         await s.ask("/temp 0.5")
         assert s.notice == "" and "0.5" in s.status
+        await s.pilot.press("escape", "x")
+        await s.pilot.pause(0.3)
+        assert "all details; none is shown here" in s.status
+        await s.pilot.press("s", "x")
+        await s.pilot.pause(0.3)
+        assert "the short view" in s.status and "none" not in s.status
 
 
 async def test_a_showcase_begins_a_new_conversation(session):

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from textual.events import MouseScrollUp
 
+from engines.report.wording import between
 from engines.reproduce.entry import shipped
 from spec_tui.learn.lesson import along, find, names, recorded
 from spec_tui.learn.lesson_progress import LessonProgress
@@ -68,7 +69,7 @@ async def test_a_whole_lesson_page_by_page(presenter):
             assert not screen.query_one("#figures").display and screen.query_one(Footer).display
             if view.asks:
                 await pilot.press("enter")
-                assert f"Press 1 to {len(view.options)}; a guess is enough" in shown(screen)
+                assert f"Press {between(1, len(view.options))}; a guess is enough" in shown(screen)
                 assert screen.progress.at == at
                 await pilot.press("9")
                 assert screen.progress.view().asks
@@ -184,6 +185,19 @@ async def test_a_click_on_a_phase_goes_there_unless_a_question_would_be_answered
         assert screen.player.place == before, "nor does a click on another round"
 
 
+@pytest.mark.parametrize("name, presses", [("draft", 2), ("lookup", 3)])
+async def test_what_the_reader_predicts_is_hidden_until_they_go_on(name, presses):
+    async with learning(name, (100, 30)) as (app, pilot):
+        screen = app.screen
+        await pilot.press("right")
+        assert screen.progress.view().predicts and not screen.progress.view().asks
+        accepted = f"accepted {len(screen.progress.view().run.rounds[screen.player.place.round - 1].path)}"
+        telling = ("Bonus", "Correct", accepted, "target's next")
+        assert not [words for words in telling if words in shown(screen)]
+        await pilot.press(*["full_stop"] * presses)
+        assert accepted in shown(screen)
+
+
 async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():
     async with learning() as (app, pilot):
         for number in range(len(names())):
@@ -216,6 +230,10 @@ async def test_the_papers_tables_of_a_lesson_without_an_engine():
         assert "lanes" not in str(listed.query_one(".box").border_subtitle)
         await pilot.press("enter")
         assert app.screen is lesson
+        await pilot.resize_terminal(120, 40)
+        await pilot.press("L", "end")
+        await pilot.pause()
+        assert "acceptance by depth and size of the tree" in screen_text(app), "there is room for whole names"
 
 
 async def test_sources_open_at_those_of_the_page():

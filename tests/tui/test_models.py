@@ -261,7 +261,7 @@ def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):
 ])
 def test_no_flag_is_named_on_a_screen(said, shown):
     assert on_screen(said) == shown and on_screen(shown) == shown
-    assert failure(RunFailed(said, said)) == f"{shown}: {shown}"
+    assert failure(RunFailed(said, said)) == f"{shown}{'; ' if ': ' in said else ': '}{shown}"
 
 
 def test_a_form_names_its_fields_as_they_are():

@@ -366,6 +366,15 @@ def test_the_scale_of_a_slow_run_is_said():
             assert ("price --fresh measures it again" in "\n".join(flat(panel_of(shown_run).rows(*size)))) == said
 
 
+def test_the_budget_says_how_many_rounds_it_speaks_of():
+    events = events_of(budget="auto")
+    first = next(n for n, event in enumerate(events) if isinstance(event, Round) and event.budget)
+    count = sum(isinstance(event, Round) for event in events)
+    assert f"of {count} rounds: expected" not in "\n".join(flat(panel_of(fold_all(events)).rows(116, 38)))
+    events[first] = replace(events[first], budget=None)
+    assert f"{count - 1} of {count} rounds: expected" in "\n".join(flat(panel_of(fold_all(events)).rows(116, 38)))
+
+
 def test_telemetry_has_the_verdict_in_sixty_columns():
     run = run_of()
     for width in (60, 78, 99):

@@ -627,6 +627,7 @@ def test_a_live_race(snap_compare):
 async def test_a_race_is_kept_and_can_be_shown_and_run_again(tmp_path):
     from spec_tui.session.history import History
     from spec_tui.tui.screens.history_list import HistoryScreen
+    from spec_tui.tui.screens.modal import Description
 
     async with racing(repeats=3) as r:
         r.app.session.store = store = History(tmp_path)
@@ -639,6 +640,8 @@ async def test_a_race_is_kept_and_can_be_shown_and_run_again(tmp_path):
         assert r.controller.race is None
         await r.press("h")
         assert isinstance(r.app.screen, HistoryScreen)
+        told = str(r.app.screen.query_one(Description).text.content)
+        assert told.count("› ") == 1 and entry.about in told, "each prompt once, and the whole line"
         await r.pilot.press("enter")
         await r.pilot.pause()
         await r.settle()

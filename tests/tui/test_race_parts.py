@@ -182,10 +182,12 @@ def test_a_setup_that_cannot_run_says_what_to_do():
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_where_a_text_differs_is_shown_whole(width):
+@pytest.mark.parametrize("lossy", [False, True])
+def test_where_a_text_differs_is_shown_whole(width, lossy):
     run = fold_all(script(ASKED))
     lanes = RaceLanes()
-    lanes.lanes = tuple(LaneView(label="pld", run=run, total=9, numbers=("420.8 tokens/s",), badge=(words, "warn"))
+    lanes.lanes = tuple(LaneView(label="draft:num_tokens=12,shape=tree", run=run, total=9, numbers=("420.8 tokens/s",),
+                                 badge=(words, "warn"), speed="1.94x", lossy=lossy)
                         for words in (*["✓ same text"] * 4, "? differs at 1054"))  # too many to stand side by side
     lanes.order, lanes._texts = tuple(range(5)), [LaneText()]
     rows = ["".join(text for text, _ in row) for row in lanes.rows(width, 20)]

@@ -159,7 +159,7 @@ async def test_what_needs_a_model_is_not_offered_and_the_rest_works():
         await s.settle()
         assert s.app.screen is s.chat and len(s.app.session.turns) == 1 and not s.notice
         footer = {key.description for key in s.chat.query("FooterKey")}
-        assert {"Pause", "Faster", "Slower"} <= footer and not footer & {"Baseline", "Audit", "Engine", "Stop"}
+        assert {"Play", "Faster", "Slower"} <= footer and not footer & {"Baseline", "Audit", "Engine", "Stop"}
         await s.pilot.press("v")
         assert s.chat.transcript.view == "rejected"
         await s.pilot.press("left", "enter")
@@ -179,7 +179,11 @@ async def test_steps_through_a_trace_first(tmp_path):
             await pilot.pause()
         assert isinstance(app.screen, StepScreen)
         assert len(app.screen.player.run.rounds) == sum(isinstance(event, Round) for event in events)
-        await pilot.press("right", "escape")
+        await pilot.press("f1")
+        await pilot.pause()
+        told = str(app.screen.query_one("#text").content)
+        assert "The next phase" in told and "Change something" not in told and "Run the answer again" not in told
+        await pilot.press("escape", "right", "escape")
         await pilot.pause()
         assert isinstance(app.screen, ChatScreen) and "lists once" in Session(app, None, pilot).shown
 

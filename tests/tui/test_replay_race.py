@@ -62,7 +62,14 @@ async def test_the_end_of_the_photo_finish_is_that_of_the_folds():
         assert all(words in said for words in ("✓ same text", "recorded runs", "1st", "pld and autoregressive write"))
         assert "RECORDED, perhaps at different times · 2 runs" in screen.query_one("#race-top").text_rows()[0]
         offered = {key.description for key in screen.query("FooterKey")}
-        assert {"Step", "Play", "Diff"} <= offered and not offered & {"Start", "Back", "Stop"}
+        assert {"Step", "Play", "Diff", "Quit"} <= offered and not offered & {"Start", "Back", "Stop"}
+        await pilot.press("f1")
+        await pilot.pause()
+        told = str(pilot.app.screen.query_one("#text").content)
+        assert "Photo finish" in told and not [words for words in (
+            "Race again", "Add a lane", "Remove the lane", "How often", "Fair draws", "Races of this", "Save numbers",
+            "Copy the command", "/lanes", "/engine") if words in told]
+        await pilot.press("escape")
         await pilot.press("escape", "m")
         await pilot.pause()
         assert "Back" in {key.description for key in screen.query("FooterKey")}

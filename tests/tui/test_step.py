@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from engines.methods import specs
 from engines.report.events import Failed, Prefilled, Round
 from engines.report.run_state import fold_all
 from engines.report.wording import p3
@@ -213,10 +214,18 @@ async def test_the_answer_is_made_again_with_every_row(session):
         s.client.feed()
         await s.settle()
         await s.pilot.pause(0.2)
-        assert "The same text, with every row" in shown(screen) and screen.player.run.rounds[0].verified
+        assert "The same text, every row" in shown(screen) and screen.player.run.rounds[0].verified
         assert len(s.chat.session.turns) == 1 and not s.chat.session.baselines
         await s.pilot.press("A")
         assert "recorded already" in shown(screen)
+        await s.pilot.resize_terminal(80, 24)
+        await s.pilot.pause()
+        text = screen.turn.run.text
+        other = next(run for seed in range(2, 20) if len((run := fold_all(
+            script(screen.turn.request, text, seed=seed))).rounds) != len(screen.turn.run.rounds))
+        screen._say_how_it_ended(other)
+        now, before = len(other.rounds), len(screen.turn.run.rounds)
+        assert f"every row; in {now} rounds, not {before}: drafts of other sizes." in shown(screen)
 
 
 @pytest.mark.parametrize("how", some(["fail", "die", "stop"], lambda how: how == "die"))
@@ -279,6 +288,27 @@ async def test_the_dialog_of_a_branch_says_what_enter_does_and_asks_nothing_with
         box = dialog.query_one(".box")
         assert "branch" in str(box.border_title) and "runs on from here" in str(box.border_subtitle)
         assert dialog.query(".sampling") and not dialog.query(".system")
+
+
+async def test_the_dialog_of_a_branch_says_an_engine_once_at_every_size_and_its_frame_stands_still(session):
+    async with session(size=(80, 24)) as s:
+        await stepping(s, "right", "B")
+        dialog = s.app.screen
+        frames = set()
+        for _ in specs():
+            await s.pilot.press("down")
+            await s.pilot.pause()
+            frames.add(dialog.query_one(".box").region)
+        assert len(frames) == 1
+        assert str(dialog.query_one("#hint").content)
+        await s.pilot.press("f1")
+        await s.pilot.pause()
+        keys = str(s.app.screen.query_one("#text").content).split("marks")[0]
+        assert "enter or ctrl+s" in keys and "tab" in keys and "The next field" in keys
+        await s.pilot.press("escape")
+        await s.pilot.resize_terminal(120, 40)
+        await s.pilot.pause()
+        assert str(dialog.query_one("#about").content) and not str(dialog.query_one("#hint").content)
 
 
 async def test_a_branch_is_stopped_before_it_is_closed(session):

@@ -66,21 +66,22 @@ def _reference(run: RunState, place: StepPosition, event: Round | None) -> str:
 
 def _prefill(run: RunState, phase: Phase, deep: bool) -> list[str]:
     """The phases before the first round."""
-    made, begun = run.prefilled, run.started.continued if run.started is not None else ()
+    made, begun = run.prefilled, run.started.continued if run.started is not None else 0
     if made is None:
         return ["The beginning of this run is missing."] if phase == "context" else []
     first = quoted(made.first.piece)
     if phase == "context":
         words = ["The server does not say how many tokens the prompt has."]
         if made.prompt_tokens is not None:
-            words = [f"The prompt has {tokens(made.prompt_tokens)}."]
+            more = f", and the answer that goes on here has {begun}" if begun else ""
+            words = [f"The prompt has {tokens(prompt_length(run))}{more}."]
         if made.reused:
             words.append(f"{made.reused} of them are in the KV cache already; to be read: {fed(made)}.")
-        more = f"Its last {tokens(begun)} belong to an answer that was begun earlier." if begun else ""
+        more = ""
     elif phase == "verify":
         read = "the prompt" if fed(made) is None else tokens(fed(made))
         words = [f"The prefill reads {read} in {ms(made.seconds)}: all rows of the prompt together, "
-                 "which is fast. Its last row predicts the first token of the answer."]
+                 f"which is fast. Its last row predicts the {'next' if begun else 'first'} token of the answer."]
         more = ("The time includes the first token and the drafter's own start; it is not part of the decoding time. A "
                 f"row of the cache holds keys and values of one token; {_cached(made.cache_length)} are there now.")
     elif phase == "correct" and begun:
@@ -94,7 +95,7 @@ def _prefill(run: RunState, phase: Phase, deep: bool) -> list[str]:
     else:
         ended = run.finished is not None and len(run.tokens) == 1
         goes = "the answer ends with it" if ended else "it is the root of the first round"
-        words = [f"The KV cache holds {_cached(made.cache_length)}, one for every token of the prompt. The "
+        words = [f"The KV cache holds {_cached(made.cache_length)}, one for every token that was read. The "
                  f"first token {first} is not read yet: {goes}."]
         more = ("Rows are never computed again while the text before them stays: a round feeds only what the cache "
                 "lacks.")

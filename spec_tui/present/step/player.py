@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engines.core.tree import depths
 from engines.report.run_state import RunState
@@ -69,13 +69,16 @@ class StepPlayer:
         return next((guess for guess in self.guesses if guess.round == number), None)
 
     def update(self, run: RunState) -> None:
-        """The same run with more of it, or the same text made again: the place stays at its token."""
+        """The same run with more of it, or the same text made again: the place and the bookmarks stay at their tokens,
+        and guesses about drafts that are no more are forgotten."""
         before, self.run = self.run, run
-        number = self.place.round
-        if number and (number > self.rounds or before.starts[number - 1] != run.starts[number - 1]):
-            at = before.starts[number - 1]
-            number = max((n for n, start in enumerate(run.starts, 1) if start <= at), default=0)
-            self.place = in_round(run, self.place, number)
+        if before.starts[:] != run.starts[: len(before.starts)]:
+            now = {0: 0} | {number: max((n for n, start in enumerate(run.starts, 1) if start <= at), default=0)
+                            for number, at in enumerate(before.starts, 1)}
+            self.place = in_round(run, self.place, now[self.place.round])
+            self.bookmarks = sorted({now[number] for number in self.bookmarks})
+            self.guesses = [replace(guess, round=now[guess.round]) for guess in self.guesses
+                            if now[guess.round] and _drafted(before, guess.round) == _drafted(run, now[guess.round])]
         if self.place.round > self.rounds or self.place.phase not in phases_of(run, self.place.round):
             self.place = in_round(run, self.place, self.place.round)
 
@@ -166,3 +169,8 @@ class StepPlayer:
 
     def _go(self, place: StepPosition) -> None:
         self.place, self.clock.position = place, 0.0
+
+
+def _drafted(run: RunState, number: int) -> tuple[int, tuple[int, ...]]:
+    """What a round drafted, and after how many tokens of the answer."""
+    return run.starts[number - 1], run.rounds[number - 1].draft.tokens

@@ -315,10 +315,6 @@ class ChatScreen(HasActions, Backdrop):
 
     def _draw_status(self) -> None:
         """The status line; and the footer, which takes the time of several frames, only when other keys apply."""
-        keys_of = [a.when(on) and a.offered(on) for on in (self, self.transcript) for a in on.actions if a.footer]
-        if keys_of != self._keys_of:
-            self._keys_of = keys_of
-            self.refresh_bindings()
         job, text = self.session.jobs.at_work, self.prompt.text
         if job is not None and job is not self._message_job:
             self._message = ""  # another one began, maybe on another screen
@@ -331,6 +327,10 @@ class ChatScreen(HasActions, Backdrop):
         self._long = bool(self._message) and 0 < status.size.width < size(row)
         self._draw_notice()
         status.show(words.status(self.session, "") if self._long and self.session.problem is None else row)
+        keys_of = [a.when(on) and a.offered(on) for on in (self, self.transcript) for a in on.actions if a.footer]
+        if keys_of != self._keys_of:
+            self._keys_of = keys_of
+            self.refresh_bindings()
 
     def _draw_legend(self) -> None:
         self.query_one("#legend", Lines).show(words.legend(self.transcript))
@@ -606,7 +606,9 @@ class ChatScreen(HasActions, Backdrop):
     def action_details(self) -> None:
         """Everything the panels know, or the first look."""
         self.toggle_class("details")
-        self.say("panels: " + ("all details" if self.has_class("details") else "the short view"))
+        unseen = not any(panel.is_on_screen_tree for panel in self.query(".panel").results(StripPanel))
+        self.say("panels: " + ("all details" if self.has_class("details") else "the short view")
+                 + "; none is shown here, t or s shows one" * unseen)
         self.call_after_refresh(self.draw_all)
 
     @property

@@ -32,8 +32,12 @@ class EngineScreen(SpecModal[ChatSettings]):
 
     CSS_PATH: ClassVar = ["modal.tcss", "engine.tcss"]
     ACTIONS = (
-        Action(id="engine.apply", run="apply", anywhere="ctrl+s,f2", label="Use", footer=True,
+        Action(id="engine.apply", run="apply", keys="enter", anywhere="ctrl+s,f2", label="Use", footer=True,
                help="Use these settings"),
+        Action(id="engine.next", run="app.focus_next", keys="tab", label="Next field", palette="",
+               help="The next field"),
+        Action(id="engine.before", run="app.focus_previous", keys="shift+tab", label="Previous field", palette="",
+               help="The field before"),
         Action(id="engine.defaults", run="defaults", anywhere="ctrl+d", label="Defaults", footer=True,
                help="Set everything back to its default"),
     )
@@ -47,6 +51,7 @@ class EngineScreen(SpecModal[ChatSettings]):
         super().__init__()
         self.settings, self.ready = settings, ready
         self.chosen = settings.resolved(ready)
+        self._said: tuple[str, ...] = ()  # of the engine under the cursor
 
     def compose(self) -> ComposeResult:
         with Box(self.ABOUT, f"enter {self.ENTER} · tab next field · ctrl+d defaults · esc closes"):
@@ -146,10 +151,14 @@ class EngineScreen(SpecModal[ChatSettings]):
 
     def _say(self, *words: str) -> None:
         """What there is to say of an engine: below the list, or across the dialog where there is no room below."""
+        self._said = words
         self.query_one("#about", Static).update("\n\n".join(words))
         tall, _ = self.app.VERTICAL_BREAKPOINTS[-1]
-        if self.app.size.height < tall:
-            self.query_one("#hint", Static).update(" ".join(words))
+        self.query_one("#hint", Static).update("" if self.app.size.height >= tall else " ".join(words))
+
+    def on_resize(self) -> None:
+        if isinstance(self.focused, OptionList):  # else the hint is about a field
+            self._say(*self._said)
 
     def on_field_explained(self, event: Field.Explained) -> None:
         self.tell("#hint", marked(one_line(event.words)), event.wrong)

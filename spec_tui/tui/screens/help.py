@@ -16,6 +16,7 @@ from spec_tui.tui.chat_actions import APPLICATION, CHAT
 from spec_tui.tui.screens.modal import TextModal
 
 _GAP = "   "
+_PALETTE = ("ctrl+p", "Command palette: every action by name, themes")
 MARKS = (
     ("accepted", "$tok-accept", "drafted, and accepted by the target"),
     ("corrected", "bold underline $tok-fixed", "the draft was rejected here; this is the target's own token"),
@@ -38,29 +39,33 @@ NUMBERS = (
 
 
 class HelpScreen(TextModal[None]):
-    """All keys, commands and marks; those of the screen that it was opened on come first, unless that is the chat."""
+    """All keys, commands and marks; those of the screen that it was opened on come first, unless that is the chat.
+    Without an engine to ask it lists only what that screen can do."""
 
     FRAME = ("help", "esc closes")
     ACTIONS = (Action(id="help.close", run="close", keys="f1,question_mark,q", label="Close", help="Close"),)
 
     def text(self, width: int) -> Content:
-        below = self.app.screen_stack[-2]
-        here = getattr(below, "actions", ()) if below is not self.app.screen_stack[0] else ()
-        return help_text(width, here)
+        below, asks = self.app.screen_stack[-2], self.app.session.client.capabilities.ask
+        actions = getattr(below, "actions", ()) if below is not self.app.screen_stack[0] or not asks else ()
+        return help_text(width, [a for a in actions if below.check_action(a.method, ())], asks)
 
 
-def help_text(width: int, here: Iterable[Action] = ()) -> Content:
-    """The whole page, wrapped to a width; ``here``: what can be done on the screen that it was opened on."""
+def help_text(width: int, here: Iterable[Action] = (), asks: bool = True) -> Content:
+    """The whole page, wrapped to a width; ``here``: what can be done on the screen that it was opened on; ``asks``:
+    whether there is an engine to ask."""
     _row = partial(row, total=width)
     keys = _keys(here)
     lines = [_head("this screen"), *(_row(*line) for line in keys), Content("")] if keys else []
     lines += [_head("marks"), *(_row(name, words, style) for name, style, words in MARKS)]
     lines += [_row("in the tree", GLYPHS), _row("in the layers", LAYERS), _row("proposed by", _letters()), Content("")]
-    for title, rows in (("numbers", NUMBERS), *_sections()):
+    for title, rows in (("numbers", NUMBERS), *(_sections() if asks else _recorded())):
         lines += [_head(title), *(_row(*line) for line in rows), Content("")]
-    lines.append(_head("commands in the prompt"))
-    lines += [_row(f"/{name} {argument}", words, width=34) for name, (argument, words) in slash.COMMANDS.items()]
-    lines += [Content(""), Content(PRIVACY)]
+    if asks:
+        lines.append(_head("commands in the prompt"))
+        lines += [_row(f"/{name} {argument}", words, width=34) for name, (argument, words) in slash.COMMANDS.items()]
+        lines.append(Content(""))
+    lines.append(Content(PRIVACY))
     return Content("\n").join(lines)
 
 
@@ -81,14 +86,21 @@ def _sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     from spec_tui.tui.widgets.transcript import Transcript
 
     anywhere = [action for action in CHAT if action.anywhere or action.keys == "escape"]
-    palette = ("ctrl+p", "Command palette: every action by name, themes")
-    yield "anywhere", [*_keys(APPLICATION), palette, *_keys(anywhere)]
+    yield "anywhere", [*_keys(APPLICATION), _PALETTE, *_keys(anywhere)]
     yield "prompt", _keys(PromptBox.ACTIONS)
     yield "text and panels", _keys([*Transcript.ACTIONS, *(action for action in CHAT if action not in anywhere)])
     for title, screen in (("models", ModelsScreen), ("datastores", DataScreen), ("layers", LayersPanel),
                           ("race", RaceScreen), ("evaluate", EvaluateScreen), ("step", StepScreen),
                           ("lessons", LessonScreen)):
         yield title, _keys(screen.ACTIONS)
+
+
+def _recorded() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """The same where there is nothing but recordings."""
+    from spec_tui.tui.widgets.transcript import Transcript
+
+    yield "anywhere", [*_keys(APPLICATION), _PALETTE]
+    yield "text", _keys(Transcript.ACTIONS)
 
 
 def _keys(actions: Iterable[Action]) -> list[tuple[str, str]]:

@@ -145,9 +145,9 @@ def _option(entry: Entry) -> Option:
 
 def _about(entry: Entry) -> Content:
     runs = f"{entry.count} run{'s' if entry.count != 1 else ''}"
-    asked = "\n".join(f"› {one_line(words, 160)}" for words in entry.questions(QUESTIONS))
+    asked = "\n".join(f"› {one_line(words, 160)}" for words in dict.fromkeys(entry.questions(QUESTIONS)))
     return Content.assemble(
-        (one_line(entry.title), "bold"), "\n", (f"{runs} · {one_line(entry.about, 60)}\n\n", "$tok-prompt"), asked,
+        (one_line(entry.title), "bold"), "\n", (f"{runs} · {one_line(entry.about)}\n\n", "$tok-prompt"), asked,
         ("\n\n" + one_line(f"in {entry.folder}"), "$tok-prompt"))
 
 

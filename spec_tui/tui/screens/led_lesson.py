@@ -11,7 +11,7 @@ from textual.message import Message
 
 from engines.core.tree import depths
 from engines.report.events import Round
-from engines.report.wording import counted
+from engines.report.wording import between, counted
 from spec_tui.learn.class_room import MOST
 from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.present.rows import Row, bar, rows_of
@@ -80,19 +80,23 @@ class Ballot:
             return told + (f" You said {self.mine}." if self.mine is not None else "")
         if not self.votes:
             return told
-        return f"{told} Press 0 to {most}." if self.mine is None else f"{told} Another digit changes your vote."
+        return f"{told} Press {between(0, most)}." if self.mine is None else f"{told} Another digit changes your vote."
 
 
 class ClassText(LessonText):
-    """The page, or the vote on its round."""
+    """The page, or the vote on its round in place of its text."""
 
     ballot: Ballot | None = None
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
-        return self.ballot.rows(width) if self.ballot is not None else super().draw(player, width, height)
+        return self.ballot.rows(width) if self._votes else super().draw(player, width, height)
 
     def needed(self, player: StepPlayer, width: int) -> int:
-        return len(self.ballot.rows(width)) if self.ballot is not None else super().needed(player, width)
+        return len(self.ballot.rows(width)) if self._votes else super().needed(player, width)
+
+    @property
+    def _votes(self) -> bool:
+        return self.ballot is not None and self.shows == "text"
 
 
 class ClassScreen(LessonScreen, inherit_bindings=False):
@@ -107,7 +111,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
     PALETTE = "Class: "
     ACTIONS = (
         Action(id="class.vote", run="vote", keys="V", label="Vote", footer=True,
-               when=lambda screen: screen.leads and screen.drafted is not None,
+               when=lambda screen: screen.leads, offered=lambda screen: screen.drafted is not None,
                help="Let the class vote on how many drafted tokens are accepted; again: show the round"),
         Action(id="class.follow", run="follow", keys="F", label="Follow", footer=True,
                when=lambda screen: not screen.leads,
@@ -170,14 +174,15 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         """The page and the stage that the class has come to; a student who reads elsewhere is called back to it."""
         moved, was = at != self.led or stage != self.stage, self.stage
         self.led, self.stage = at, stage
+        if moved and stage != "shown":
+            self.mine = None  # the votes are cleared
         if moved and at < self.progress.length:
             self._staged(at, was)
         self.draw()
 
     def _staged(self, at: int, was: str) -> None:
-        self.progress.at = at
+        self.progress.at, self.message = at, ""
         if self.stage == "page" or was == "page":
-            self.mine = None
             super().turned()
         if self.stage == "vote":
             self._hides_round()
@@ -209,6 +214,10 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
 
     def action_vote(self) -> None:
         """Begin a vote, or end it and show the round."""
+        if self.drafted is None:
+            self.say("Nothing to vote on: this page asks a question." if self.progress.view().options else
+                     "Nothing to vote on: this page shows no draft.")
+            return
         most, was = min(MOST, max(depths(self.drafted.draft.parents))), self.stage
         self.stage = "shown" if was == "vote" else "vote"
         self.counts = self.counts if self.stage == "shown" else (0,) * (most + 1)
@@ -236,8 +245,9 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         if self.stage != "vote" or self.leads or self.progress.at != self.led:
             super().action_digit(digit)
         elif digit < len(self.counts):
-            self.mine = digit
+            self.mine, self.message = digit, ""
             self.tell({"type": "vote", "said": digit})
             self.draw()
         else:
-            self.say(f"At most {len(self.counts) - 1} tokens: press 0 to {len(self.counts) - 1}.")
+            most = len(self.counts) - 1
+            self.say(f"At most {counted(most, 'token')}: press {between(0, most)}.")

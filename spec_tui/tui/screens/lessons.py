@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.events import Click
 from textual.message import Message
 
-from engines.report.wording import counted
+from engines.report.wording import between, counted
 from spec_tui.learn.figures.base import LessonFigure
 from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import Lesson, find, names, recorded
@@ -205,7 +205,8 @@ def body(view: View, width: int, room: int = 99) -> list[Row]:
     elif view.options:
         parts.append([_AnswerRow(number, row) for number, words in enumerate(view.options, 1)
                       for row in _option(number, words, wide)])
-    if doing := view.do if not view.options else f"Press 1 to {len(view.options)}, or click." if view.asks else "":
+    keys = between(1, len(view.options))
+    if doing := view.do if not view.options else f"Press {keys}, or click." if view.asks else "":
         parts.append(rows_of(doing, wide, "accent"))
     rows = sum(map(len, parts))
     if view.see and rows + 1 <= room:
@@ -315,7 +316,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     @property
     def hiding(self) -> bool:
         """Whether what becomes of the round is still hidden."""
-        return self.progress.view().asks
+        return self.progress.view().hides
 
     def picture(self) -> ComposeResult:
         yield FigurePanel(id="figure")
@@ -325,6 +326,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     def draw(self) -> None:
         view, figure = self.progress.view(), self.query_one(FigurePanel)
         self.player.run, self.player.guessing = view.run, self.hiding
+        self.player.skipped = self.player.place.round  # the lesson itself asks, where it does
         self.set_class(view.figure is not None, "figured")
         self.query_one(LessonText).progress = figure.progress = self.progress
         self.set_class(tree_first(self.player), "tree-first")
@@ -427,4 +429,4 @@ class LessonScreen(StepScreen, inherit_bindings=False):
             self.dismiss(None if self._at_end else False)
 
     def _how_to_answer(self) -> str:
-        return f"Press 1 to {len(self.progress.view().options)}; a guess is enough."
+        return f"Press {between(1, len(self.progress.view().options))}; a guess is enough."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from textual.content import Content
 
 from engines.reproduce.entry import PaperEntry, shipped
-from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.tui.race_controller import not_raced
 from spec_tui.tui.screens.modal import ListScreen
@@ -25,10 +24,11 @@ class PapersScreen(ListScreen[str]):
         self._names = list(shipped())
         keys = "enter takes its rows as lanes · " * (session is not None) + "page down reads on · esc closes"
         why = {name: not_raced(entry, session) if session is not None else "" for name, entry in shipped().items()}
+        wide = max(map(len, self._names)) + 2
         super().__init__(
             "papers' tables", keys,
-            [Content.assemble((f"{one_line(entry.tables[0], 11):<12}", "$tok-prompt"),
-                              (name, "$tok-prompt strike" if why[name] else ""))
+            [Content.assemble((name, "$tok-prompt strike" if why[name] else ""),
+                              (" " * (wide - len(name)) + entry.tables[0], "$tok-prompt"))
              for name, entry in shipped().items()],
             [_about(name, entry, why[name]) for name, entry in shipped().items()],
             self._names.index(first) if first else 0)

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.events import Key
 
 from engines.report.run_state import RunState
-from engines.report.wording import counted
+from engines.report.wording import between, counted
 from engines.request import Request
 from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present.playback import speed_words
@@ -175,9 +175,9 @@ class StepScreen(HasActions, Backdrop):
             self.say(f"It did not work: {one_line(made.failed.message)}." if made.failed else "It was stopped.")
         elif _same_text(made, self.turn.run):
             now, before = len(made.rounds), len(self.turn.run.rounds)
-            why = "past answers are left out" if uses_past_answers(self.turn.run) else "the drafts had other sizes"
+            why = "past answers are left out" if uses_past_answers(self.turn.run) else "drafts of other sizes"
             rounds = "" if now == before else f"; in {now} rounds, not {before}: {why}"
-            self.say(f"The same text, with every row{rounds}.")
+            self.say(f"The same text, every row{rounds}.")
         else:
             self.rerun = None
             self.say("The text came out differently this time, so the first run stays.")
@@ -272,7 +272,7 @@ class StepScreen(HasActions, Backdrop):
         if step < 0:
             return "This is the beginning."
         if self.player.asks:
-            return f"How many will be accepted? Press 0 to {self.player.most()}; . again passes."
+            return f"How many will be accepted? Press {between(0, self.player.most())}; . again passes."
         if self.player.run.running:
             return "The run goes on: more will come."
         return f"Guesses: {self.player.score}." if self.player.guesses else "This is the end."
@@ -328,7 +328,8 @@ class StepScreen(HasActions, Backdrop):
         if not self.player.guessing:
             return "G turns guessing on; then digits are guesses. Digits alone go to a round."
         if self.player.asks:
-            return f"At most {counted(self.player.most(), 'token')} can be accepted: press 0 to {self.player.most()}."
+            most = self.player.most()
+            return f"At most {counted(most, 'token')} can be accepted: press {between(0, most)}."
         return "Nothing to guess here: . goes on to the next draft."
 
     def _keep_rejected(self, keep: bool) -> None:

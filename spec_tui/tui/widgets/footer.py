@@ -9,7 +9,7 @@ from textual.widgets._footer import FooterKey
 
 from spec_tui.tui.widgets.wrap import cells
 
-_KEPT, _PALETTE = ("escape", "f1"), "-command-palette"
+_KEPT, _PALETTE = ("escape", "f1", "ctrl+q"), "-command-palette"
 _Shown = tuple[Binding, bool, str]
 """A binding, whether it is enabled, its tooltip."""
 

@@ -187,7 +187,8 @@ class PricePanel(StripPanel, can_focus=True):
         other = "no run yet" if started is None else "none: the exit threshold ends a draft"
         words = [{"auto": "auto", "paper": "as published or set"}.get(budget, other)]
         if judged := [event for event in self._run.rounds if event.budget is not None]:
-            words.append(f"expected {fmean(event.budget.expected for event in judged):.2f} tokens per round, got "
+            some = f"{len(judged)} of {rounds} rounds: " if len(judged) < rounds else ""  # others had nothing to size
+            words.append(f"{some}expected {fmean(event.budget.expected for event in judged):.2f} tokens per round, got "
                          f"{fmean(len(event.emitted) for event in judged):.2f}")
         if this := ", ".join(filter(None, budget_words(self._run.rounds[self._index].budget))) if rounds else "":
             words.append(f"{HERE} {this}")

@@ -20,6 +20,7 @@ from spec_tui.tui.widgets.wrap import GHOST, Line, Tok, Wrapper, cells
 
 NARROWEST = 28  # columns of a lane beside others
 _PLACE, _SAID = 9, 13  # columns of a rank, and at least of what is said of the text
+_BAR, _NUMBERS = 6, 27  # columns of a bar at least, and of the numbers after it
 _JUMP = 4  # lines the text moves at a time while it grows: most frames draw one line again
 
 
@@ -243,14 +244,16 @@ class RaceLanes(StripPanel):
     def _bar(self, number: int, width: int) -> Row:
         lane = self.lanes[number]
         style = "title-here" if number == self.focused_lane else f"lane-{number + 1}"
+        said = max(_SAID, *(cells(lane.badge[0]) for lane in self.lanes if lane.badge is not None), 0)
         label = (26 if width >= 76 else 18) - 3 * (width < 68)
+        if lane.run is not None:  # the name gives way to what is said of the text
+            label = max(8, min(label, width - _BAR - said - _NUMBERS - 1 - (cells(LOSSY) + 1) * lane.lossy))
         row: list[Span] = [(fit(f" {number + 1} {one_line(lane.label)}", label), style), (" ", "text")]
         if lane.lossy:
             row += [(LOSSY, "lossy"), (" ", "text")]
         if lane.run is None:
             return clip([*row, (lane.state or (lane.about[0] if lane.about else ""), "muted")], width)
-        said = max(_SAID, *(cells(lane.badge[0]) for lane in self.lanes if lane.badge is not None), 0)
-        wide = max(6, width - size(row) - 27 - said)
+        wide = max(_BAR, width - size(row) - _NUMBERS - said)
         place = _PLACE if lane.total and lane.state and wide > _PLACE + 2 else 0  # a rank takes room of the bar
         row += (gauge(_share(lane), wide - place) if lane.total
                 else [(fit(f"{len(lane.run.tokens)} tokens", wide), "text")])

@@ -13,7 +13,7 @@ from engines.laws import trying
 from engines.methods import origin_kind, who_proposes
 from engines.report.events import Choice, Emitted, Round
 from engines.report.run_state import RunState
-from engines.report.wording import counted, prompt_length, rows_before, seconds_of, times_of
+from engines.report.wording import between, counted, prompt_length, rows_before, seconds_of, times_of
 from spec_tui.present import token_styles as marks
 from spec_tui.present.rejected import interleaved
 from spec_tui.present.step.explain import explain
@@ -181,7 +181,7 @@ class Explaining(ScrolledPanel):
         if player.asks:
             most = player.most()
             more = " or more" if most == MOST else ""
-            words = f"? Guess how many will be accepted: press 0 to {most}{more}"
+            words = f"? Guess how many will be accepted: press {between(0, most)}{more}"
             return rows_of(words, max(20, width - 1), "warn")
         if guess is None or player.hides:
             return []
@@ -295,7 +295,9 @@ def text_so_far(run: RunState, place: StepPosition, width: int, height: int, rej
     tail = max(60, width * height // 2)  # tokens looked at: long texts cost no more than short ones
     toks = []
     if count < tail and run.started is not None and (pieces := run.started.prompt_pieces[count - tail :]):
-        toks = [*(Tok(visible_text(piece), "muted") for piece in pieces), Tok("\n", "muted")]
+        own = max(0, len(pieces) - run.started.continued)  # the rest is an answer that was begun
+        toks = [*(Tok(visible_text(piece), "muted") for piece in pieces[:own]), Tok("\n", "muted"),
+                *(Tok(visible_text(piece), "text") for piece in pieces[own:])]
     for index, gone in interleaved(run, max(0, count - tail), count, keeps=rejected):
         token = run.tokens[index]
         style = token.kind if index >= count - fresh else "strong" if index == count - 1 and not fresh else "text"
@@ -405,7 +407,7 @@ def _both(q: float | None, p: float | None) -> Row:
 
 def _accept(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     """What became of each node. Where a law tried several, they stand in the order of their trials, each with p and q
-    as the law had them then."""
+    as the law had them then; it had none of those that it did not try."""
     law = trying(run.started.law if run.started is not None else "")
     tried = [trial.node for e in event.emitted for trial in e.trials]
     told = law.trials_column(event) if tried else "target's token"
@@ -417,7 +419,8 @@ def _accept(run: RunState, place: StepPosition, event: Round, width: int, height
         mark, style = marks.FATE_MARKS[node.fate]
         trial = node.trials[-1] if node.trials else None
         row: list[Span] = _label(node, wide, style, mark)
-        row += _both(trial.draft_prob, trial.target_prob) if trial is not None else _both(node.q, node.p)
+        row += _both(*(trial.draft_prob, trial.target_prob) if trial is not None else
+                     (None, None) if tried else (node.q, node.p))
         above = visited.get(event.draft.parents[node.index])
         if trial is not None:
             count = len(node.trials)
@@ -479,8 +482,11 @@ def _prefill(run: RunState, phase: Phase, width: int) -> list[Row]:
     if phase == "correct":
         return _distribution(made.first, "target", width)
     if phase == "keep":
-        return [named("KV cache", f"{count_or_dash(made.cache_length)} rows, one per token of the prompt")]
-    return [named("prompt", f"{count_or_dash(made.prompt_tokens)} tokens"),
+        return [named("KV cache", f"{count_or_dash(made.cache_length)} rows, one per token that was read")]
+    begun = run.started.continued if run.started is not None else 0
+    given = f"{count_or_dash(made.prompt_tokens)} tokens" if not begun else (
+        f"{prompt_length(run)} tokens, and {begun} of an answer")
+    return [named("prompt", given),
             named("in cache", f"{count_or_dash(made.reused)} from before"),
             named("prefill", f"{made.seconds * 1000:.1f} ms"), *_layers(run, width)]
 
