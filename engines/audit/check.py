@@ -16,8 +16,8 @@ import torch
 
 from engines.audit.reference_forward import AuditProgress, AuditStopped, in_one_pass, read_again, work
 from engines.audit.tie_distance import ScoredRow
-from engines.core.sampling import Sampling, softmax
-from engines.errors import RunFailed, UsageProblem
+from engines.core.sampling import Sampling, finite, softmax
+from engines.errors import UsageProblem
 from engines.laws import spec_of
 from engines.libraries.hf import growing_cache
 from engines.model.causal_model import CausalModel
@@ -141,8 +141,7 @@ class _Judge:
     def add(self, position: int, logits: np.ndarray) -> None:
         """Judge the row of float32 logits [vocabulary] that decides a position (negative: in the prompt). Raises
         RunFailed: the logits are not numbers."""
-        if not np.isfinite(logits.max()):
-            raise RunFailed("the model's logits are not numbers", "the dtype is too narrow for it: use --dtype float32")
+        finite(float(logits.max()))
         seen = _JudgedRow()
         noise = self._noise.at(len(self.answer.prompt) + position) if self._noise else None
         heated = logits / np.float32(self.heat)

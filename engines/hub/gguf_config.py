@@ -62,10 +62,19 @@ class Keys:
             raise Unsupported(f"its layers differ in {name}")
         return value
 
-    def need(self, name: str) -> int:
-        """A positive number. Raises Unsupported where there is none."""
+    def number(self, name: str, default: Any = None, kind: type = float) -> Any:
+        """A positive number, with the ``kind`` int a whole one; ``default`` where there is none, or 0. Raises
+        Unsupported for what is none."""
         value = self.get(name)
-        if type(value) not in (int, float) or not value > 0:
+        if value is None or value == 0:
+            return default
+        if type(value) not in (int, kind) or not 0 < value < math.inf:
+            raise Unsupported(f"its {name} is {str(value)[:40]!r}, which is no positive number")
+        return value
+
+    def need(self, name: str, kind: type = int) -> Any:
+        """The same. Raises Unsupported where there is none."""
+        if (value := self.number(name, kind=kind)) is None:
             raise Unsupported(f"it does not state {name}")
         return value
 
@@ -76,21 +85,24 @@ class Keys:
         return self.tensors[name]
 
     def numbers(self, tensor: GgufTensor) -> tuple[float, ...]:
-        """The numbers of a small float32 tensor."""
+        """The numbers of a small float32 tensor. Raises Unsupported for one of another type."""
+        if tensor.kind != "F32":
+            raise Unsupported(f"its {tensor.name} is {tensor.kind}")
         stored = self.file.content()[tensor.begin : tensor.begin + tensor.size]
         return struct.unpack(f"<{tensor.count}f", stored.tobytes())
 
     @property
     def head_dim(self) -> int:
         """Numbers in a head."""
-        return self.get("attention.key_length") or self.need("embedding_length") // self.need("attention.head_count")
+        return self.number("attention.key_length", kind=int) or (
+            self.need("embedding_length") // self.need("attention.head_count"))
 
 
 def _llama(keys: Keys) -> Config:
     found = {"attention_bias": "blk.0.attn_q.bias" in keys.tensors, "mlp_bias": "blk.0.ffn_gate.bias" in keys.tensors}
-    if keys.get("rope.dimension_count", keys.head_dim) != keys.head_dim:
+    if keys.number("rope.dimension_count", keys.head_dim, int) != keys.head_dim:
         raise Unsupported("it rotates a part of each head")
-    if window := keys.get("attention.sliding_window"):
+    if window := keys.number("attention.sliding_window", kind=int):
         found |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": window}
     return found
 
@@ -98,19 +110,19 @@ def _llama(keys: Keys) -> Config:
 def _phi3(keys: Keys) -> Config:
     if any(name.startswith("rope_factors") for name in keys.tensors):
         raise Unsupported("its positions are scaled by factors for long and short contexts")
-    rotated = keys.get("rope.dimension_count", keys.head_dim)
+    rotated = keys.number("rope.dimension_count", keys.head_dim, int)
     return {
-        "sliding_window": keys.get("attention.sliding_window") or None,
+        "sliding_window": keys.number("attention.sliding_window", kind=int),
         "partial_rotary_factor": rotated / keys.head_dim,
     }
 
 
 def _granite(keys: Keys) -> Config:
     return _llama(keys) | {
-        "attention_multiplier": keys.get("attention.scale") or keys.head_dim**-0.5,
-        "embedding_multiplier": keys.get("embedding_scale", 1.0),
-        "residual_multiplier": keys.get("residual_scale", 1.0),
-        "logits_scaling": keys.get("logit_scale", 1.0),
+        "attention_multiplier": keys.number("attention.scale", keys.head_dim**-0.5),
+        "embedding_multiplier": keys.number("embedding_scale", 1.0),
+        "residual_multiplier": keys.number("residual_scale", 1.0),
+        "logits_scaling": keys.number("logit_scale", 1.0),
     }
 
 
@@ -121,13 +133,13 @@ def _gemma(keys: Keys, largest: int) -> Config:
         "hidden_activation": "gelu_pytorch_tanh",
         "sliding_window": keys.need("attention.sliding_window"),
         "query_pre_attn_scalar": per_head if keys.need("block_count") == largest else keys.head_dim,
-        "attn_logit_softcapping": keys.get("attn_logit_softcapping"),
-        "final_logit_softcapping": keys.get("final_logit_softcapping"),
+        "attn_logit_softcapping": keys.number("attn_logit_softcapping"),
+        "final_logit_softcapping": keys.number("final_logit_softcapping"),
     }
 
 
 def _gemma3(keys: Keys) -> Config:
-    near = {"rope_type": "default", "rope_theta": keys.get("rope.freq_base_swa", 10_000.0)}
+    near = {"rope_type": "default", "rope_theta": keys.number("rope.freq_base_swa", 10_000.0)}
     return _gemma(keys, 62) | {"rope_parameters": {"full_attention": _rope(keys), "sliding_attention": near}}
 
 
@@ -183,10 +195,10 @@ def config_of(file: GgufFile) -> Config:
         "model_type": kind.model_type,
         "architectures": [kind.class_name],
         **{ours: keys.need(theirs) for ours, theirs in _SIZES.items()},
-        "num_key_value_heads": keys.get("attention.head_count_kv", heads),
+        "num_key_value_heads": keys.number("attention.head_count_kv", heads, int),
         "head_dim": keys.head_dim,
         "vocab_size": keys.tensor("token_embd.weight").shape[0],
-        "rms_norm_eps": keys.need("attention.layer_norm_rms_epsilon"),
+        "rms_norm_eps": keys.need("attention.layer_norm_rms_epsilon", float),
         "rope_parameters": _rope(keys),
         "tie_word_embeddings": "output.weight" not in keys.tensors,
         **{f"{name}_token_id": token_id(file, ggml) for name, ggml in SPECIAL_TOKENS.items()},
@@ -207,10 +219,10 @@ def token_id(file: GgufFile, name: str) -> int | None:
 
 def _rope(keys: Keys) -> Config:
     """The rotation of positions. Raises Unsupported for a scaling that transformers would not compute as llama.cpp."""
-    theta = keys.get("rope.freq_base", 10_000.0)
+    theta = keys.number("rope.freq_base", 10_000.0)
     if "rope_freqs.weight" in keys.tensors:
         return _llama3_rope(theta, keys)
-    scaling, factor = keys.get("rope.scaling.type", "none"), keys.get("rope.scaling.factor", 1.0)
+    scaling, factor = keys.get("rope.scaling.type", "none"), keys.number("rope.scaling.factor", 1.0)
     if scaling == "none" or factor == 1.0:
         return {"rope_type": "default", "rope_theta": theta}
     if scaling == "linear":
@@ -227,6 +239,8 @@ def _llama3_rope(theta: float, keys: Keys) -> Config:
     largest factor, the other three numbers are the same in all of these models; held against the file's factors."""
     stored = keys.numbers(keys.tensor("rope_freqs.weight"))
     factor, low, high, original = max(stored), 1.0, 4.0, 8192
+    if not (theta >= 1 and all(0 < one < math.inf for one in stored)):
+        raise Unsupported("the factors that its positions are scaled by are no positive numbers")
     for i, wanted in enumerate(stored):
         turns = original / (2 * math.pi * theta ** (2 * i / keys.head_dim))
         smooth = min(1.0, max(0.0, (turns - low) / (high - low)))

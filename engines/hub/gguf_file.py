@@ -129,7 +129,7 @@ class GgufFile:
 
 
 def _first_rows(file: GgufFile, tensor: GgufTensor) -> np.ndarray:
-    """Some rows of a table as float64; not numbers (nan) of a type that the gguf package cannot read."""
+    """Some rows of a table as float64; not numbers (nan) of a type or size that the gguf package cannot read."""
     import numpy as np
     from gguf import GGMLQuantizationType
     from gguf.quants import dequantize
@@ -140,7 +140,7 @@ def _first_rows(file: GgufFile, tensor: GgufTensor) -> np.ndarray:
     try:
         with np.errstate(all="ignore"):
             return dequantize(content, GGMLQuantizationType[tensor.kind]).astype(np.float64)
-    except NotImplementedError:
+    except (NotImplementedError, ValueError):
         return np.full((some, columns), np.nan)
 
 

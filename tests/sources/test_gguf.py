@@ -147,6 +147,23 @@ def test_what_would_be_read_almost_right_is_refused(tmp_path):
         gguf_folder.prepared(gguf_file.read(path))
 
 
+@pytest.mark.parametrize("change", [
+    lambda w: w.add_float32("llama.rope.freq_base", float("nan")),
+    lambda w: w.add_float32("llama.rope.freq_base", -3.5),
+    lambda w: w.add_string("llama.rope.freq_base", "abc"), lambda w: w.add_string("llama.attention.key_length", "64"),
+    lambda w: w.add_float32("llama.rope.scaling.factor", float("inf")),
+    lambda w: w.add_int32("llama.attention.sliding_window", -7),
+])
+def test_a_setting_that_is_no_positive_number_is_refused(change, tmp_path):
+    assert "which is no positive number" in refused(tmp_path, change)
+
+
+def test_factors_that_are_no_positive_float32_are_refused(tmp_path):
+    half, zeros = llama3_factors().astype(np.float16), np.zeros_like(llama3_factors(), np.float32)
+    assert "rope_freqs.weight is F16" in refused(tmp_path, lambda w: w.add_tensor("rope_freqs.weight", half))
+    assert "no positive numbers" in refused(tmp_path, lambda w: w.add_tensor("rope_freqs.weight", zeros))
+
+
 def test_another_architecture_is_named_with_those_that_are_read(tmp_path):
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "mamba")
     writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
