@@ -429,7 +429,7 @@ def _quantised_words(name: str, kinds: Counter[str]) -> tuple[str, tuple[str, ..
 def weights_fingerprint(model: PreTrainedModel, stored: StoredGrids | None = None) -> str:
     """32 hexadecimal digits over names, shapes and some numbers of all weights, as transformers loads them. The numbers
     are rounded to bfloat16, so that the digits are the same in every dtype that the model is loaded in. Those that were
-    not read are ``stored``."""
+    not read are ``stored``. Raises ModelUnavailable: they are nan, which products of integers would hide."""
     digest = hashlib.sha256(model.config.model_type.encode())
     for name, weight in sorted(model.named_parameters()):
         digest.update(f"{name} {tuple(weight.shape)}".encode())
@@ -441,6 +441,9 @@ def weights_fingerprint(model: PreTrainedModel, stored: StoredGrids | None = Non
                 numbers = stored.numbers(name.removesuffix(".weight"), *places)
             else:
                 numbers = weight[places] if weight.dim() else weight.expand(_SAMPLES)
+            if numbers.isnan().any():
+                raise ModelUnavailable(f"the weight {name} is damaged: some of its numbers are nan",
+                                       "get the model again")
             rounded = numbers.float().to(torch.bfloat16).view(torch.int16)
             digest.update(rounded.cpu().numpy().tobytes())
     return digest.hexdigest()[:32]

@@ -273,8 +273,8 @@ def _asked(done: Benchmark) -> str:
     s, request = done.results, done.asked.request
     return (
         f"suite: {s.suite.name}, {len(s.suite.cases)} questions ({len(s.suite.places)} turns) of"
-        f" {len(s.suite.tasks)} tasks, {done.asked.repeats} repeat(s), at most {request.max_new_tokens} new tokens,"
-        f" temperature {request.temperature:g}"
+        f" {len(s.suite.tasks)} tasks, {counted(done.asked.repeats, 'repeat')}, at most {request.max_new_tokens} new"
+        f" tokens, temperature {request.temperature:g}"
     )
 
 
@@ -282,7 +282,7 @@ def setting_words(facts: dict[str, Any]) -> list[str]:
     """Machine, versions, models."""
     machine, versions = facts["machine"], facts["versions"]
     where = [machine.get("model") or machine.get("processor"), f"{machine['cpus']} cores",
-             counted(facts["threads"], "thread")]
+             counted(facts["threads"], "thread") if facts["threads"] else ""]
     if machine.get("memory_bytes"):
         where.append(f"{in_bytes(machine['memory_bytes'])} of memory")
     if machine["device"] != "cpu":

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines import Request, UsageProblem, measure, methods
+from engines import Request, RunFailed, UsageProblem, measure, methods
 from engines.core.lossless_laws import Rejection
 from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree
@@ -316,12 +316,12 @@ def test_what_breaks_while_drafting_leaves_the_target_as_it_was(deep, monkeypatc
 
     monkeypatch.setattr(deep.target, "extend", breaking)
     events = []
-    with pytest.raises(KeyError):
+    with pytest.raises(RunFailed, match="KeyError: 'broken'"):
         for event in deep.run(Request((FIRST,), "admg", HALF, max_new_tokens=24)):
             events.append(event)
     monkeypatch.undo()
     target = deep.target
-    assert target.cache.pending == 0 and target.length == len(target.tokens) == events[-1].cache_length
+    assert target.cache.pending == 0 and target.length == len(target.tokens) == 0 and events
     modules = list(target.model.modules())
     assert not any("forward" in vars(m) or m._forward_hooks or m._forward_pre_hooks for m in modules)
     assert run(deep, "autoregressive")[-1] == plain

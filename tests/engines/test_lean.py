@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.errors import ModelUnavailable
 from engines.model import loading
 from engines.model.causal_model import CausalModel
 from engines.model.feature_request import LAST
@@ -231,3 +232,6 @@ def test_the_fingerprint_is_of_the_numbers():
     assert loading.weights_fingerprint(make_llama(1)) == expected
     model.model.layers[0].mlp.up_proj.weight.data[0, 0] += 1
     assert loading.weights_fingerprint(model) != expected
+    model.model.layers[1].self_attn.o_proj.weight.data.fill_(torch.nan)
+    with pytest.raises(ModelUnavailable, match=r"o_proj\.weight is damaged: some of its numbers are nan"):
+        loading.weights_fingerprint(model)
