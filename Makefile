@@ -66,7 +66,7 @@ samples: $(VENV)/.test
 	$(BIN)/python tools/screenshot.py docs talk
 	$(BIN)/python tools/screenshot.py docs/pictures chat step price race --size 80x24 120x40 200x60
 
-# pip compiles Python on one core; this does it on all, but for files that are no Python in some packages. Native code is
+# pip compiles Python on one core, this on all; it skips files in some packages that are not Python. Native code is
 # compiled here, or the first start would wait for it.
 define install
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -13,7 +13,7 @@ from engines.model.load_options import option
 
 ROLES = ("system", "user", "assistant")
 _TYPES = {str: str, bool: bool, int: Integral, float: Real}  # of fields, by the types of their defaults
-_KINDS = {str: "string", bool: "truth value", Integral: "whole number", Real: "number"}
+_KINDS = {str: "string", bool: "boolean", Integral: "whole number", Real: "number"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Request:
             raise UsageProblem("the conversation is not made of pairs (role, content)",
                                f'give (("user", "your prompt"),); roles are: {", ".join(ROLES)}')
         if not isinstance(self.options, Mapping):
-            raise UsageProblem("options are no mapping of names to values", 'give {"num_tokens": 4}, for example')
+            raise UsageProblem("options are not a mapping of names to values", 'give {"num_tokens": 4}, for example')
         for name, kind in (("datastores", str), ("continued", Integral)):
             values = getattr(self, name)
             if isinstance(values, str) or not all(isinstance(value, kind) for value in values):
@@ -102,7 +102,7 @@ class Request:
             kind = _TYPES.get(type(of.default))
             value = getattr(self, of.name)
             if kind and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
-                raise UsageProblem(f"{of.name} {value!r} is no {_KINDS[kind]}", f"give a {_KINDS[kind]}")
+                raise UsageProblem(f"{of.name} {value!r} is not a {_KINDS[kind]}", f"give a {_KINDS[kind]}")
 
     @property
     def text_depends_on_draft(self) -> bool:

@@ -72,6 +72,7 @@ from engines.vocabularies import Translation
 if TYPE_CHECKING:
     from engines.heads.find_heads import Head
 
+_OF_A_MODEL = RuntimeError, MemoryError, IndexError  # what a forward raises, which may leave its cache half written
 _REMEMBERED = 64  # engines with options whose acceptance is kept
 _AGREES, _CHEAPER = 0.5, 0.6  # of a head that comes before a draft model: its agreement, and its share of the price
 
@@ -346,10 +347,10 @@ class Runtime:
             )) as events:
                 yield from self._paced(events)
         except SpecError as error:
-            if error.__cause__ is not None:  # caches are as they were when something broke
+            if isinstance(error.__cause__, _OF_A_MODEL):  # of one that drafts
                 self._forget()
             raise
-        except (RuntimeError, MemoryError, IndexError) as error:
+        except _OF_A_MODEL as error:
             self._forget()
             raise RunFailed(f"the model failed: {first_line(error)}", "try a shorter text") from error
 
@@ -394,7 +395,7 @@ class Runtime:
         try:
             with self._alone("an audit"):
                 if not isinstance(answer, Answer):
-                    raise UsageProblem(f"a {type(answer).__name__} is no answer", "give Answer.from_events(events)")
+                    raise UsageProblem(f"a {type(answer).__name__} is not an answer", "give Answer.from_events(events)")
                 return audit(self.target, answer, self.words.piece, cancelled, progress)
         except SpecError:
             raise

@@ -66,7 +66,7 @@ def to_numpy(logits: torch.Tensor) -> np.ndarray:
 def finite(value: float) -> float:
     """The value. Raises RunFailed where it is nan or infinite."""
     if not math.isfinite(value):
-        raise RunFailed("the model's logits are not numbers", "use --dtype float32; in that, its weights are damaged")
+        raise RunFailed("the model's logits are not numbers", "use --dtype float32, or get the model again")
     return value
 
 

@@ -30,7 +30,7 @@ _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torc
 def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: bool = False) -> HeadFile:
     """Read a head for a target of so many layers, whose hidden states have ``target_width`` numbers. Raises
     ModelUnavailable: unreadable, pickled though that is not allowed, of a family that does not run here, tensors that
-    are missing, of the wrong sizes or no numbers; the message says which."""
+    are missing, of the wrong sizes or not numbers; the message says which."""
     try:
         config = read_object(folder / CONFIG)
     except (OSError, ValueError) as error:
@@ -44,7 +44,7 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
             file = eagle_head(name, folder, config, tensors, layers, target_width)
         if not all(tensor.isfinite().all() for tensor in (*file.weights.values(), file.rows, file.embeddings)
                    if tensor is not None):
-            raise ValueError("some of its weights are no numbers")
+            raise ValueError("some of its weights are not numbers")
     except ValueError as error:
         raise ModelUnavailable(f"the head {name} cannot be used: {error}",
                                "give a head that was trained for this model, or --head none") from None

@@ -334,7 +334,7 @@ def _read_progress(file: Path) -> TrainingProgress:
     """Raises OSError, ValueError."""
     found = read_object(file)
     if found.keys() != asdict(TrainingProgress()).keys():
-        raise ValueError("it says something else than how far the training is")
+        raise ValueError("it does not say how far the training is")
     return msgspec.convert(found, TrainingProgress)
 
 

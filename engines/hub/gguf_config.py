@@ -69,7 +69,7 @@ class Keys:
         if value is None or value == 0:
             return default
         if type(value) not in (int, kind) or not 0 < value < math.inf:
-            raise Unsupported(f"its {name} is {str(value)[:40]!r}, which is no positive number")
+            raise Unsupported(f"its {name} is {str(value)[:40]!r}, which is not a positive number")
         return value
 
     def need(self, name: str, kind: type = int) -> Any:
@@ -240,7 +240,7 @@ def _llama3_rope(theta: float, keys: Keys) -> Config:
     stored = keys.numbers(keys.tensor("rope_freqs.weight"))
     factor, low, high, original = max(stored), 1.0, 4.0, 8192
     if not (theta >= 1 and all(0 < one < math.inf for one in stored)):
-        raise Unsupported("the factors that its positions are scaled by are no positive numbers")
+        raise Unsupported("the factors that its positions are scaled by are not positive numbers")
     for i, wanted in enumerate(stored):
         turns = original / (2 * math.pi * theta ** (2 * i / keys.head_dim))
         smooth = min(1.0, max(0.0, (turns - low) / (high - low)))

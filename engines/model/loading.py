@@ -315,7 +315,7 @@ def read_model(
         name, (stored, asked) = min(misfits.items())
         raise ModelUnavailable(
             f"the weights of {source.name} do not fit its configuration: {name} is {_shape(stored)},"
-            f" the configuration makes it {_shape(asked)}", "one of the two is of another model: get both again")
+            f" the configuration makes it {_shape(asked)}", "they belong to different models: get both again")
     if lacking:  # transformers would draw them at random
         raise ModelUnavailable(f"{source.name} lacks {len(lacking)} of its weights, the first is {lacking[0]}",
                                "it is not a language model, or its download is incomplete")
@@ -357,7 +357,7 @@ def wrap(
             words, remarks, forwards = _prepared(model, name, progress, quantising, native)
             if options.strict:  # not all of its forwards are recorded, so bits might differ
                 forwards = [kind for kind in forwards if kind is not CudaGraphForward]
-            if model.device.type == "cuda":  # it plans anew for each length of text, which takes longer than a pass
+            if model.device.type == "cuda":  # cuDNN plans anew for each length of a text, for longer than a pass
                 torch.backends.cuda.enable_cudnn_sdp(False)
             if model.device.type == "cpu":
                 facts = [forwards[0].name, weight_bytes(model)]

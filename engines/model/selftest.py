@@ -53,7 +53,7 @@ def selftest(model: CausalModel) -> str | None:
         if expected.isnan().any() or expected.isposinf().any():
             return "its logits are not numbers: " + (
                 "the dtype is too narrow for it (float32 is not)" if model.rounding.itemsize < 4 else
-                "its weights are damaged, or its configuration is")
+                "its weights or its configuration are damaged")
         spread = _spread(expected)
         shared = _errors(expected[:1, : _PROMPT + 1], expected[1:2, : _PROMPT + 1], spread)
         if not _same(model, [shared / (_HALF_ONE_FORWARD if model.rounding.itemsize < 4 else _ONE_FORWARD)]):

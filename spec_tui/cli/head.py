@@ -274,7 +274,7 @@ def train(
 
 def _locked(place: Path) -> AbstractContextManager[Any]:
     """Keep other processes from training in a folder. Raises UsageProblem: one does so, or it cannot be written."""
-    busy = UsageProblem(f"another process trains in {place}", "wait for it, or choose another name and --work folder")
+    busy = UsageProblem(f"another process is training in {place}", "wait for it, or give another name and --work")
     return lock(place, "training", busy, lambda error: UsageProblem(
         f"{place} cannot be written: {error.strerror}", "choose another --work folder"))
 

@@ -221,7 +221,7 @@ def _pays(drafts: dict[str, Any], most: int) -> str:
     again = joined(str(point["requests"]) for point in drafts["points"]
                    if point["requests"] > last and point["length"])
     if last == 0:
-        return f"does not pay for one request alone, but for {again}" if again else "never pays"
+        return f"does not pay for one request alone, but pays for {again}" if again else "never pays"
     pays = "pays for one request alone" if last == 1 else f"pays for up to {last} requests at once"
     return f"{pays}, and again for {again}" if again else pays
 

@@ -55,7 +55,7 @@ def test_two_processes_do_not_train_one_head(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
     with lock(tmp_path / "heads" / ".h1", "training", ValueError(), lambda error: error):
         done = cli("head", "train", "h1", "--prompts", "p")
-    assert done.code == 2 and "another process trains in" in done.err
+    assert done.code == 2 and "another process is training in" in done.err
 
 
 def test_a_full_disk_ends_a_training_with_a_sentence(monkeypatch):

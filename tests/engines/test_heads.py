@@ -121,7 +121,7 @@ def broken(file):
     yield "rotation is scaled", plain, {"rope_scaling": {"rope_type": "llama3"}}
     yield "names tokens twice", {**plain, "d2t": -torch.arange(200)}, {}
     yield "P-EAGLE", {**plain, "mask_hidden": torch.zeros(1, 1, 96)}, {}
-    yield "no numbers", {**plain, "norm.weight": plain["norm.weight"] * torch.nan}, {}
+    yield "not numbers", {**plain, "norm.weight": plain["norm.weight"] * torch.nan}, {}
     yield "several layers", {**plain, "layers.1.mlp.up_proj.weight": torch.zeros(2, 2)}, {}
     yield "not a draft head", {"norm.weight": torch.zeros(2)}, {}
 

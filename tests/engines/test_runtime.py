@@ -226,17 +226,17 @@ def test_bad_requests_name_what_is_allowed(tiny, kw, words):
     ({"conversation": ("user", "hello")}, "pairs (role, content)"),
     ({"conversation": (("bogus", "hello"),)}, "system, user, assistant"),
     ({"conversation": (("user", None),)}, "pairs (role, content)"),
-    ({"max_new_tokens": 3.5}, "max_new_tokens 3.5 is no whole number"), ({"seed": True}, "no whole number"),
-    ({"temperature": "hot"}, "'hot' is no number"), ({"temperature": None}, "None is no number"),
-    ({"options": None}, "no mapping"), ({"continued": ("a",)}, "continued is not made of whole numbers"),
-    ({"datastores": "sample"}, "datastores is not made of strings"), ({"raw": "no"}, "no truth value"),
+    ({"max_new_tokens": 3.5}, "max_new_tokens 3.5 is not a whole number"), ({"seed": True}, "not a whole number"),
+    ({"temperature": "hot"}, "'hot' is not a number"), ({"temperature": None}, "None is not a number"),
+    ({"options": None}, "not a mapping"), ({"continued": ("a",)}, "continued is not made of whole numbers"),
+    ({"datastores": "sample"}, "datastores is not made of strings"), ({"raw": "no"}, "not a boolean"),
 ])
 def test_values_of_other_types_are_refused_in_a_sentence(tiny, wrong, said):
     asked = {"conversation": (("user", "x"),)} | wrong
     with pytest.raises(UsageProblem) as caught:
         list(tiny.run(Request(**asked)))
     assert said in f"{caught.value.message} {caught.value.hint}"
-    with pytest.raises(UsageProblem, match="a list is no answer"):
+    with pytest.raises(UsageProblem, match="a list is not an answer"):
         tiny.audit([])
 
 

@@ -155,13 +155,13 @@ def test_what_would_be_read_almost_right_is_refused(tmp_path):
     lambda w: w.add_int32("llama.attention.sliding_window", -7),
 ])
 def test_a_setting_that_is_no_positive_number_is_refused(change, tmp_path):
-    assert "which is no positive number" in refused(tmp_path, change)
+    assert "which is not a positive number" in refused(tmp_path, change)
 
 
 def test_factors_that_are_no_positive_float32_are_refused(tmp_path):
     half, zeros = llama3_factors().astype(np.float16), np.zeros_like(llama3_factors(), np.float32)
     assert "rope_freqs.weight is F16" in refused(tmp_path, lambda w: w.add_tensor("rope_freqs.weight", half))
-    assert "no positive numbers" in refused(tmp_path, lambda w: w.add_tensor("rope_freqs.weight", zeros))
+    assert "not positive numbers" in refused(tmp_path, lambda w: w.add_tensor("rope_freqs.weight", zeros))
 
 
 def test_another_architecture_is_named_with_those_that_are_read(tmp_path):

@@ -101,7 +101,7 @@ class BuildSpec:
             raise UsageProblem("nothing to build from", f"name files or folders, {STANDARD_LIBRARY}, {HUB}DATASET or "
                                f"{ANSWERS} as the source")  # fmt: skip
         if isinstance(self.sources, str):  # its first character may be /, the whole disk
-            raise UsageProblem("sources are no tuple of strings", f'give ("{self.sources}",)')
+            raise UsageProblem("sources is not a tuple of strings", f'give ("{self.sources}",)')
         if self.kind not in KINDS:
             raise UsageProblem(f"there is no kind {self.kind!r}", f"kinds are: {', '.join(KINDS)}")
         if self.from_answers:
