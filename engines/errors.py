@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -73,6 +74,13 @@ def drafting() -> Iterator[None]:
         raise
     except Exception as error:
         raise RunFailed(f"the engine failed: {first_line(error, named=True)}", "take another engine") from error
+
+
+def finite(value: float) -> float:
+    """One of a model's logits or probabilities. Raises RunFailed where it is nan or infinite."""
+    if not math.isfinite(value):
+        raise RunFailed("the model's logits are not numbers", "use --dtype float32, or get the model again")
+    return value
 
 
 def first_line(error: BaseException, named: bool = False) -> str:

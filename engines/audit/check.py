@@ -16,8 +16,8 @@ import torch
 
 from engines.audit.reference_forward import AuditProgress, AuditStopped, in_one_pass, read_again, work
 from engines.audit.tie_distance import ScoredRow
-from engines.core.sampling import Sampling, finite, softmax
-from engines.errors import UsageProblem
+from engines.core.sampling import Sampling, softmax
+from engines.errors import UsageProblem, finite
 from engines.laws import spec_of
 from engines.libraries.hf import growing_cache
 from engines.model.causal_model import CausalModel

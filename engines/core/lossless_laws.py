@@ -10,8 +10,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from engines.core.sampling import Sampling, finite, softmax, to_numpy
+from engines.core.sampling import Sampling, softmax, to_cpu, to_numpy
 from engines.core.tree import DraftTree, Trial
+from engines.errors import finite
+from engines.favourites import noted
 from engines.randomness import GumbelNoise, SeededRng, bound, residual, without
 
 Tokens = np.ndarray | None
@@ -28,7 +30,8 @@ class Verdict:
     Attributes:
         path: accepted nodes from the root down.
         tokens: what is emitted: the tokens of ``path``, then the target's own.
-        rows: for each token the logits [vocabulary] after temperature and filters that it was chosen from, float32.
+        rows: for each token the logits [vocabulary] after temperature and filters that it was chosen from, float32;
+            empty where the forward noted its favourites, and nothing else is read of the logits.
         gaps: for each token the lead of the best score, where scores are compared that are not ``rows``; else empty.
         noise: for each token the Gumbel noise that went into its score; empty without noise.
         trials: for each token what was tried at its position; empty for laws that try nothing.
@@ -104,22 +107,22 @@ class Exact(Law):
         return warped if noise is None else warped + torch.from_numpy(noise).to(logits.device)
 
     def suggest(self, logits: torch.Tensor, position: int, tokens: Tokens = None) -> Suggestion:
+        if self.sampling.greedy and (found := noted(logits)) is not None:
+            return *found.best(0), None
         scores, noise = self.sampling.row(to_numpy(logits)), self._noise_of(tokens, len(logits), position)
         scores = scores if noise is None else scores + noise
         best = int(scores.argmax())
         return best, float(1 / np.exp(scores - scores[best]).sum()), None
 
     def judge(self, tree: DraftTree, logits: torch.Tensor, position: int) -> Verdict:
-        table, verdict, node = to_numpy(logits), Verdict(), -1
+        logits, verdict, node = to_cpu(logits), Verdict(), -1
         while node is not None:
-            row = self.sampling.row(table[node + 1])
-            token = self._choose(row, position + len(verdict.path), verdict)
-            verdict.rows.append(row)
+            token = self._choose(logits, node + 1, position + len(verdict.path), verdict)
             verdict.tokens.append(token)
             below = tree.carrying(node, token) if tree.tokens else ()
             node = below[0] if below else None
             if len(below) > 1:
-                node = max(below, key=lambda node: self._reach(tree, table, node, position + len(verdict.tokens)))
+                node = max(below, key=lambda node: self._reach(tree, logits, node, position + len(verdict.tokens)))
             if node is not None:
                 verdict.path.append(node)
         return verdict
@@ -128,29 +131,27 @@ class Exact(Law):
         noise = self.noise(position)
         return noise if noise is None else noise[:count] if tokens is None else noise[tokens]
 
-    def _scored(self, row: np.ndarray, position: int) -> np.ndarray:
-        return row if self.sampling.greedy else row + self._noise.at(position)
-
-    def _choose(self, row: np.ndarray, position: int, verdict: Verdict) -> int:
-        """The token of largest score at a position; above temperature 0 its noise and its lead are noted."""
-        if self.sampling.greedy:
-            token = int(row.argmax())
-            finite(row.item(token))
-            return token
-        scores = self._scored(row, position)
+    def _choose(self, logits: torch.Tensor, index: int, position: int, verdict: Verdict) -> int:
+        """The token of largest score at a position, by a row of the logits, which is noted unless its favourites are;
+        above temperature 0 the token's noise and lead are noted too."""
+        if self.sampling.greedy and (found := noted(logits)) is not None:
+            return found.best(index)[0]
+        row, noise = self.sampling.row(to_numpy(logits)[index]), self.noise(position)
+        scores = row if noise is None else row + noise
         token = int(scores.argmax())
-        score = scores[token]
-        finite(score)
-        scores[token] = -np.inf
-        verdict.noise.append(self._noise.at(position).item(token))
-        verdict.gaps.append(float(score - scores[scores.argmax()]) if len(scores) > 1 else 0.0)
+        score = finite(scores[token])
+        verdict.rows.append(row)
+        if noise is not None:
+            scores[token] = -np.inf
+            verdict.noise.append(noise.item(token))
+            verdict.gaps.append(float(score - scores[scores.argmax()]) if len(scores) > 1 else 0.0)
         return token
 
-    def _reach(self, tree: DraftTree, table: np.ndarray, node: int, position: int) -> int:
+    def _reach(self, tree: DraftTree, logits: torch.Tensor, node: int, position: int) -> int:
         """How many tokens are accepted from a node down, itself included. Duplicate siblings are one text: which of
         them is taken changes only how much of the draft is used."""
-        token = int(self._scored(self.sampling.row(table[node + 1]), position).argmax())
-        below = (self._reach(tree, table, child, position + 1) for child in tree.carrying(node, token))
+        token = self._choose(logits, node + 1, position, Verdict())
+        below = (self._reach(tree, logits, child, position + 1) for child in tree.carrying(node, token))
         return 1 + max(below, default=0)
 
 

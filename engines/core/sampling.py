@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 
-from engines.errors import RunFailed
+from engines.errors import finite
 
 
 @dataclass(frozen=True)
@@ -56,18 +55,14 @@ class Sampling:
         return probs
 
 
+def to_cpu(logits: torch.Tensor) -> torch.Tensor:
+    """Logits of any shape as float32 on the CPU."""
+    return logits if logits.is_cpu and logits.dtype is torch.float32 else logits.float().cpu()
+
+
 def to_numpy(logits: torch.Tensor) -> np.ndarray:
-    """Logits of any shape as float32 on the CPU: numpy's operations on few rows cost a fraction of torch's."""
-    if not logits.is_cpu or logits.dtype is not torch.float32:
-        logits = logits.float().cpu()
-    return logits.numpy()
-
-
-def finite(value: float) -> float:
-    """The value. Raises RunFailed where it is nan or infinite."""
-    if not math.isfinite(value):
-        raise RunFailed("the model's logits are not numbers", "use --dtype float32, or get the model again")
-    return value
+    """The same for numpy, whose operations on few rows cost a fraction of torch's."""
+    return to_cpu(logits).numpy()
 
 
 def softmax(row: np.ndarray) -> np.ndarray:

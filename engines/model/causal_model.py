@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from engines.errors import UsageProblem
+from engines.favourites import note, noted
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 from engines.model.features import Features
@@ -192,7 +193,7 @@ class CausalModel:
                 self.features.keep(None, self.length)
             self.cache.length += len(chunk)
             self.tokens += chunk
-        return logits[-1] if logits is not None else None
+        return note(logits[-1], noted(logits)) if logits is not None else None
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
         """One forward over tree rows, kept pending.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -16,10 +15,10 @@ from engines.core.lossless_laws import Law, Verdict
 from engines.core.outcome import Outcome, Stop
 from engines.core.sampling import softmax, to_numpy
 from engines.core.tree import DraftTree, depths
-from engines.model.native import loaded
+from engines.favourites import COUNT, noted
+from engines.model.native import loaded, native_code
 from engines.report.events import Choice, Draft, Emitted, Finished, Kind, Prefilled, Round, Verified
 
-TOP = 3  # of the target's likeliest tokens at a position, how many are kept for display
 _NO_DRAFT = Draft()
 
 
@@ -91,7 +90,7 @@ class _Recorder:
         verdict, piece = outcome.verdict, self.piece
         count, own = len(verdict.path), _own_kind(outcome.tree, verdict)
         emitted = []
-        for i, (token, row) in enumerate(zip(verdict.tokens, summarise(verdict.rows, verdict.tokens, TOP))):
+        for i, (token, row) in enumerate(zip(verdict.tokens, summaries(outcome))):
             text = self.stream.step(token)
             self.text.append(text)
             gap = verdict.gaps[i] if verdict.gaps else row.lead if self.law.compares else None
@@ -137,38 +136,33 @@ class RowSummary:
     lead: float
 
 
-def summarise(rows: Sequence[np.ndarray], tokens: Sequence[int], k: int) -> list[RowSummary]:
-    """The summaries of a round's rows, made together.
+def summaries(outcome: Outcome) -> list[RowSummary]:
+    """Of the rows that the tokens of an outcome were chosen from."""
+    verdict, found = outcome.verdict, noted(outcome.logits)
+    if verdict.rows or found is None:
+        return summarise(verdict.rows, verdict.tokens)
+    rows = [0, *(node + 1 for node in verdict.path)][: len(verdict.tokens)]
+    return [RowSummary(found.best(row)[1], found.top(row), found.leads[row]) for row in rows]
+
+
+def summarise(rows: Sequence[np.ndarray], tokens: Sequence[int]) -> list[RowSummary]:
+    """The summaries of rows, made together.
 
     Args:
         rows: float32 [vocabulary] each, after temperature and filters, writable; in the end they are as they were.
         tokens: one a row, whose probability is asked for; further rows are left out.
-        k: how many of the likeliest.
     """
     rows = rows[: len(tokens)]
     if loaded.code is not None:
-        return _natively([np.ascontiguousarray(row) for row in rows], tokens, k)
+        seen, probs = native_code.summarise([np.ascontiguousarray(row) for row in rows], tokens)
+        return [RowSummary(prob, seen.top(i), seen.leads[i]) for i, prob in enumerate(probs)]
     # most of the time goes to code that the forward pass has driven out of the caches: one operation for all rows
-    probs = torch.softmax(torch.from_numpy(np.stack(rows)), -1).numpy()
+    shares = torch.softmax(torch.from_numpy(np.stack(rows)), -1).numpy()
     found = []
-    for row, token, shares in zip(rows, tokens, probs):
-        top = _largest(row, max(k, 2))
+    for row, token, chances in zip(rows, tokens, shares):
+        top = _largest(row, COUNT)
         lead = float(top[0][1] - top[1][1]) if len(top) > 1 else math.inf if len(row) > 1 else 0.0
-        found.append(RowSummary(shares.item(token), [(t, shares.item(t)) for t, _ in top[:k]], lead))
-    return found
-
-
-def _natively(rows: Sequence[np.ndarray], tokens: Sequence[int], k: int) -> list[RowSummary]:
-    """The same in native code, in a fraction of the time where a vocabulary is large."""
-    count, most = len(rows), max(k, 2)
-    pointers = (ctypes.c_void_p * count)(*[row.__array_interface__["data"][0] for row in rows])
-    which, asked = (ctypes.c_int64 * (count * most))(), (ctypes.c_int64 * count)(*tokens)
-    shares, chance, lead = (ctypes.c_double * (count * most))(), (ctypes.c_double * count)(), (ctypes.c_float * count)()
-    loaded.code.native_summaries(pointers, count, len(rows[0]), asked, most, which, shares, chance, lead)
-    found = []
-    for prob, ahead, at in zip(chance, lead, range(0, count * most, most)):
-        top = [(token, share) for token, share in zip(which[at : at + k], shares[at : at + k]) if token >= 0]
-        found.append(RowSummary(prob, top, ahead))
+        found.append(RowSummary(chances.item(token), [(t, chances.item(t)) for t, _ in top], lead))
     return found
 
 

@@ -16,6 +16,7 @@ from engines.core.lossless_laws import Exact, Rejection
 from engines.core.sampling import Sampling, softmax, to_numpy
 from engines.core.tree import DraftTree
 from engines.errors import RunFailed
+from engines.favourites import COUNT
 from engines.laws.block_verification import BlockVerification
 from engines.laws.lossy_laws import Redraw, Typical
 from engines.methods.drafter import Drafter, Resources
@@ -350,33 +351,35 @@ def summaries(request):
         yield
 
 
-@given(rows=ROWS, k=st.integers(1, 4), data=st.data())
-def test_summaries_of_many_rows_are_those_of_each(summaries, rows, k, data):
+@given(rows=ROWS, data=st.data())
+def test_summaries_of_many_rows_are_those_of_each(summaries, rows, data):
     """Ties, filtered entries, a single token, more favourites asked for than there are."""
     tokens = [data.draw(st.integers(0, len(row) - 1)) for row in rows]
     arrays = [np.array(row, np.float32) for row in rows]
-    looks = summarise(arrays, tokens, k)
+    looks = summarise(arrays, tokens)
     assert [a.tolist() for a in arrays] == rows, "the rows are not touched"
     for row, token, seen in zip(rows, tokens, looks, strict=True):
         order = sorted((i for i, value in enumerate(row) if value > -math.inf), key=lambda i: -row[i])
         weights = [math.exp(value - max(row)) for value in row]
         probs = [weight / sum(weights) for weight in weights]
-        assert [t for t, _ in seen.top] == order[:k]
-        assert [p for _, p in seen.top] == pytest.approx([probs[i] for i in order[:k]], rel=1e-5)
+        assert [t for t, _ in seen.top] == order[:COUNT]
+        assert [p for _, p in seen.top] == pytest.approx([probs[i] for i in order[:COUNT]], rel=1e-5)
         assert seen.prob == pytest.approx(probs[token], rel=1e-5)
         ranked = sorted(row, reverse=True)
         assert seen.lead == (ranked[0] - ranked[1] if len(row) > 1 else 0.0)
 
 
-@pytest.mark.parametrize("width", [130, 4099])
-@pytest.mark.parametrize("filtered", [0.0, 0.9])
+@pytest.mark.parametrize("width", [130, 4099, 50_001])
+@pytest.mark.parametrize("filtered", [0.0, 0.9, 0.9999])
 def test_summaries_of_wide_rows(summaries, width, filtered):
     """Rows of several vectors and some numbers more, with ties."""
     rng = np.random.default_rng(width)
     row = rng.normal(0, 5, width).round(1).astype(np.float32)
     row[rng.random(width) < filtered] = -np.inf
-    (seen,) = summarise([row], [7], 3)
-    order, probs = np.argsort(-row, kind="stable")[:3], softmax(row)
+    row[:2] = 1.0, 2.0
+    (seen,) = summarise([row], [7])
+    order, probs = np.argsort(-row, kind="stable")[:COUNT], softmax(row)
+    order = order[row[order] > -np.inf]
     assert [t for t, _ in seen.top] == order.tolist()
     assert [p for _, p in seen.top] == pytest.approx(probs[order].tolist(), rel=1e-5)
     assert seen.prob == pytest.approx(probs[7], rel=1e-5)
@@ -407,7 +410,7 @@ def test_the_exact_verdict_is_the_plain_walk(seed, temperature, top_k, vocab, no
         drawn = np.zeros(vocab, np.float32) if sampling.greedy else noise.at(10 + step)
         ranked = sorted(range(vocab), key=lambda i: -(row + drawn)[i])
         assert token == ranked[0]
-        gap = verdict.gaps[step] if verdict.gaps else summarise(verdict.rows, verdict.tokens, 3)[step].lead
+        gap = verdict.gaps[step] if verdict.gaps else summarise([row], [token])[0].lead
         assert gap == (float((row + drawn)[token] - (row + drawn)[ranked[1]]) if vocab > 1 else 0.0)
         assert sampling.greedy or verdict.noise[step] == drawn[token]
         same = [i for i in range(len(tree)) if tree.parents[i] == node and tree.tokens[i] == token]

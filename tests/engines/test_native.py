@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import random
 from dataclasses import replace
@@ -21,7 +22,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from engines import Request, load
-from engines.errors import UsageProblem
+from engines.core.lossless_laws import Exact
+from engines.core.sampling import Sampling
+from engines.core.tree import DraftTree
+from engines.errors import RunFailed, UsageProblem
+from engines.favourites import note, noted
 from engines.hub import gguf_file
 from engines.hub.model_source import locate
 from engines.libraries.hf import ForwardCall
@@ -263,6 +268,35 @@ def test_a_token_has_the_same_bits_however_it_is_fed(name, data):
         model.keep(own)
         at += len(own)
     assert all(map(torch.equal, cached(model), rows))
+
+
+@pytest.mark.parametrize("changes", [{}, {"vocab_size": 40_003}], ids=["one block", "several blocks"])
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_a_forward_notes_the_favourites_of_its_rows(name, changes):
+    """The same ones, to the last bit, as are found in the rows later; and whatever the number of threads."""
+    kind, config = FAMILIES[name]
+    model, _ = pair(make(kind, config | changes))
+    model.extend(TEXT[:20])
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        logits = model.forward(*test_lean.TREE)
+        model.drop()
+        found = noted(logits)
+        later, _ = native_code.summarise([*logits.numpy()], [0] * len(logits))
+        assert [list(one) for one in found] == [list(one) for one in later]
+        assert [found.best(row)[0] for row in range(len(logits))] == logits.argmax(-1).tolist()
+    last = model.extend(TEXT[20:24])
+    assert noted(last).best(0)[0] == last.argmax()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, 100, 20_000, 40_002])
+def test_favourites_of_rows_that_are_no_numbers_are_refused(place, value):
+    row = np.zeros(40_003, np.float32)
+    row[place] = value
+    found, _ = native_code.summarise([row], [0])
+    with pytest.raises(RunFailed, match="not numbers"):
+        Exact(Sampling(), 0, len(row)).judge(DraftTree(), note(torch.from_numpy(row[None]), found), 0)
 
 
 def test_hidden_states_are_those_of_their_time():

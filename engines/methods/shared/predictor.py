@@ -107,7 +107,7 @@ class ModelPredictor:
 
     def _fit(self, logits: torch.Tensor) -> torch.Tensor:
         """Logits of tokens that the target has."""
-        return logits[..., : self.vocab_size]
+        return logits if logits.shape[-1] <= self.vocab_size else logits[..., : self.vocab_size]
 
 
 class TranslatingPredictor(ModelPredictor):

@@ -9,6 +9,7 @@
 
 #include "attention.h"
 #include "products.h"
+#include "summaries.h"
 #include "team.h"
 
 namespace {
@@ -50,6 +51,7 @@ struct Rows {
   const uint8_t* skipped;  // for each sublayer (attention and MLP of each layer), or null
   const float* features;   // [count][width] of a draft head, or null
   float* const* watched;   // copies of the stream [count][width] before the first sublayer and after each; or null
+  Summary summary;         // of the logits; its ids are null where nobody asks
 };
 
 // An array that is not initialised, since it is written before it is read.
@@ -73,6 +75,7 @@ struct Buffers {
   Uninitialised<Partial> partials;
   Uninitialised<int32_t> columns;  // [mask_kinds][count][first_column + count]
   Uninitialised<Visible> visible;  // [mask_kinds][count]
+  Summariser summariser;
 
   Buffers(const Model& m, const Rows& rows, int64_t threads)
       : chunks((rows.first_column + rows.count + chunk - 1) / chunk),
@@ -87,7 +90,8 @@ struct Buffers {
         sums(rows.count * m.heads * chunks * m.dim),
         partials(rows.count * m.heads * chunks),
         columns(rows.masks ? rows.mask_kinds * rows.count * (rows.first_column + rows.count) : 0),
-        visible(rows.mask_kinds * rows.count) {
+        visible(rows.mask_kinds * rows.count),
+        summariser(rows.summary.ids ? rows.count - rows.first_logits : 0, m.head->out, rows.summary.k) {
     for (int64_t i = 0; i < m.layer_count; i++)
       for (const Weight* w : {&m.layers[i].qkv, &m.layers[i].output, &m.layers[i].gate_up, &m.layers[i].down})
         quantised.reserve(*w, rows.count);
@@ -218,13 +222,16 @@ class ForwardPass {
     for_panels(all_panels(*m.head), [&](int64_t first, int64_t end) {
       product(count, *m.head, {x, b.quantised}, first, end, {rows.logits, m.head->out, false});
     });
-    if (m.logit_scale == 1 && m.logit_cap == 0) return;
     thread.barrier();
-    for_each(count, [&](int64_t i) {
-      float* logits = rows.logits + i * m.head->out;
-      if (m.logit_scale != 1) multiply_by(m.logit_scale, logits, m.head->out);
-      if (m.logit_cap) soft_cap(m.logit_cap, logits, m.head->out);
-    });
+    if (m.logit_scale != 1 || m.logit_cap)
+      for_each(count, [&](int64_t i) {
+        float* logits = rows.logits + i * m.head->out;
+        if (m.logit_scale != 1) multiply_by(m.logit_scale, logits, m.head->out);
+        if (m.logit_cap) soft_cap(m.logit_cap, logits, m.head->out);
+      });
+    if (!rows.summary.ids) return;
+    for_each(b.summariser.items(), [&](int64_t i) { b.summariser.read(i, rows.logits); });
+    for_each(count, [&](int64_t i) { b.summariser.join(i, rows.summary); });
   }
 
   // Which columns each row sees, for each kind of mask.
@@ -351,44 +358,6 @@ class ForwardPass {
   }
 };
 
-// The k largest logits of a row [size] above minus infinity, the first ones among equals: their token ids, or -1, and
-// their values. Returns the softmax's denominator, the sum of e^(logit - max), which is made in a fixed order.
-double top_k(const float* row, int64_t size, int64_t k, int64_t* ids, float* values) {
-  constexpr int64_t step = 8 * lanes;
-  std::fill(ids, ids + k, -1);
-  std::fill(values, values + k, -INFINITY);
-  const auto insert = [&](int64_t id) {
-    const float value = row[id];
-    if (!(value > values[k - 1])) return;
-    int64_t at = k - 1;
-    for (; at > 0 && value > values[at - 1]; at--) values[at] = values[at - 1], ids[at] = ids[at - 1];
-    values[at] = value, ids[at] = id;
-  };
-  Floats sums[4] = {};
-  int64_t i = 0;
-  for (; i + step <= size; i += step) {
-    Floats max = load(row + i);
-    for (int64_t j = lanes; j < step; j += lanes) {
-      const Floats other = load(row + i + j);
-      max = blend(other > max, other, max);
-    }
-    if (max_lane(max) > values[k - 1]) {
-      const float before = values[0];
-      for (int64_t j = 0; j < step; j++) insert(i + j);
-      if (values[0] > before)  // the sums are relative to the largest logit so far
-        for (Floats& partial : sums) partial *= std::exp(before - values[0]);
-    }
-    if (ids[0] < 0) continue;
-    for (int64_t j = 0; j < 8; j++) sums[j % 4] += exponential(load(row + i + j * lanes) - values[0]);
-  }
-  const float before = values[0];
-  const int64_t rest = i;
-  for (; i < size; i++) insert(i);
-  double total = sum(sums[0] + sums[1] + (sums[2] + sums[3])) * std::exp(before - values[0]);
-  for (i = rest; i < size; i++) total += std::exp(row[i] - values[0]);
-  return total;
-}
-
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -450,19 +419,17 @@ void native_repack(
   });
 }
 
-// Summaries of rows of logits [size]. ids, probabilities [count][k]: the most likely tokens, as `top_k` finds them;
-// token_probabilities [count]: those of the given tokens; margins [count]: the largest logit minus the second. Runs on
-// one thread: while another program uses a core, waiting for a second thread takes longer.
-void native_summaries(const float* const* rows, int64_t count, int64_t size, const int64_t* tokens, int64_t k,
-                      int64_t* ids, double* probabilities, double* token_probabilities, float* margins) {
-  std::vector<float> values(k);
+// Summaries of rows of logits [size], and token_probabilities [count]: those of the given tokens. Runs on one thread:
+// while another program uses a core, waiting for a second thread takes longer.
+void native_summaries(const float* const* rows, int64_t count, int64_t size, const int64_t* tokens,
+                      const Summary* summary, double* token_probabilities) {
   for (int64_t i = 0; i < count; i++) {
-    const float* row = rows[i];
-    const double total = top_k(row, size, k, ids + i * k, values.data());
-    const auto probability = [&](float value) { return std::exp(double(value - values[0])) / total; };
-    for (int64_t j = 0; j < k; j++) probabilities[i * k + j] = probability(values[j]);
-    token_probabilities[i] = probability(row[tokens[i]]);
-    margins[i] = size > 1 ? values[0] - values[1] : 0;
+    const int64_t at = i * summary->k;
+    Summariser summariser(1, size, summary->k);
+    for (int64_t item = 0; item < summariser.items(); item++) summariser.read(item, rows[i]);
+    summariser.join(0, {summary->k, summary->ids + at, summary->probabilities + at, summary->margins + i});
+    const float largest = rows[i][summary->ids[at]];
+    token_probabilities[i] = std::exp(double(rows[i][tokens[i]] - largest)) * summary->probabilities[at];
   }
 }
 

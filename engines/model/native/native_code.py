@@ -11,15 +11,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from filelock import FileLock
 
 from engines import folders
+from engines.favourites import COUNT, Favourites
 from engines.machine import content_check, keep, kept, measured_file, processor_flags
 from engines.model.native import loaded
 from engines.model.native.compiling import Progress, best_level, compile_library, compiler, packaged, sources
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _AGAIN_DAYS = 3  # after them a compiler that failed is tried again
 _ANY = ctypes.c_void_p
@@ -68,13 +72,20 @@ class NativeModel(_Filled):
                 *((name, _ANY) for name in ("fc", "embedding_norm", "feature_norm")), ("normed_residual", _COUNT)]
 
 
+class NativeSummary(_Filled):
+    """``Summary`` of summaries.h."""
+
+    _fields_ = [("count", _COUNT), ("ids", _ANY), ("probs", _ANY), ("leads", _ANY)]
+
+
 class NativeRows(_Filled):
     """``Rows`` of forward.cpp."""
 
     _fields_ = [("count", _COUNT), ("first_column", _COUNT),
                 *((name, _ANY) for name in ("tokens", "positions", "cos", "sin", "stream", "hidden", "logits")),
                 ("first_hidden", _COUNT), ("first_logits", _COUNT), ("cache", _ANY), ("capacity", _COUNT),
-                ("masks", _ANY), ("mask_kinds", _COUNT), ("skipped", _ANY), ("features", _ANY), ("watched", _ANY)]
+                ("masks", _ANY), ("mask_kinds", _COUNT), ("skipped", _ANY), ("features", _ANY), ("watched", _ANY),
+                ("summary", NativeSummary)]
 
 
 def library(progress: Progress = lambda share: None) -> ctypes.CDLL:
@@ -92,6 +103,22 @@ def forward(model: NativeModel, tokens: Sequence[int], positions: Sequence[int],
     ids, places = (_COUNT * count)(*tokens), (_COUNT * count)(*positions)
     call = NativeRows(count=count, tokens=ids, positions=places, **rows)
     library().native_forward(ctypes.byref(model), ctypes.byref(call), torch.get_num_threads())
+
+
+def room_for_favourites(rows: int) -> tuple[Favourites, NativeSummary]:
+    """Of so many rows, and how native code fills it."""
+    size = rows * COUNT
+    found = Favourites((_COUNT * size)(), (ctypes.c_double * size)(), (ctypes.c_float * rows)())
+    return found, NativeSummary(count=COUNT, **found._asdict())
+
+
+def summarise(rows: Sequence[np.ndarray], tokens: Sequence[int]) -> tuple[Favourites, Sequence[float]]:
+    """The favourites of rows of logits [vocabulary] each, float32, and the probability of one token in each."""
+    found, place = room_for_favourites(len(rows))
+    pointers = (_ANY * len(rows))(*[row.__array_interface__["data"][0] for row in rows])
+    asked, probs = (_COUNT * len(rows))(*tokens), (ctypes.c_double * len(rows))()
+    library().native_summaries(pointers, len(rows), len(rows[0]), asked, ctypes.byref(place), probs)
+    return found, probs
 
 
 def move(
@@ -165,7 +192,7 @@ def _opened(file: Path) -> ctypes.CDLL:
     code.native_repack.argtypes = [_ANY, _COUNT, _ANY, _ANY, _COUNT]
     code.native_forward.argtypes = [_ANY, _ANY, _COUNT]
     code.native_move.argtypes = [_ANY, *[_COUNT] * 4, _ANY, *[_COUNT] * 2]
-    code.native_summaries.argtypes = [_ANY, _COUNT, _COUNT, _ANY, _COUNT, *[_ANY] * 4]
+    code.native_summaries.argtypes = [_ANY, _COUNT, _COUNT, *[_ANY] * 3]
     for name in ("product", "unpack", "rows", "repack", "forward", "move", "summaries"):
         getattr(code, f"native_{name}").restype = None
     code.lookup_longest.argtypes, code.lookup_longest.restype = [_ANY, _ANY, _COUNT, _COUNT, _ANY], _COUNT

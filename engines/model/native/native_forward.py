@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.nn import functional as F
 
+from engines.favourites import note
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
 from engines.model.kv_buffer import KVBuffer
@@ -89,6 +90,7 @@ class NativeForward(LeanForward):
         if observer is not None:
             hidden = self.like.new_empty(count - first_hidden, self.width)
         logits = self.like.new_empty(count - first_logits, self.outputs)
+        found, summary = native_code.room_for_favourites(len(logits))
         states = self._watched(count)
         watched = (ctypes.c_void_p * (2 * len(self.layers) + 1))() if states else None
         for place, stream_there in states.items():
@@ -97,11 +99,12 @@ class NativeForward(LeanForward):
             self._model, tokens, positions, first_column=cache.offset, cos=self._cos, sin=self._sin, stream=stream,
             hidden=hidden, logits=logits, first_hidden=first_hidden, first_logits=first_logits,
             cache=cache.store(self.kv_heads, self.head_dim, self.like), capacity=cache.capacity,
-            masks=self._masks(mask), mask_kinds=len(self._kinds), skipped=self._skipped(), watched=watched)
+            masks=self._masks(mask), mask_kinds=len(self._kinds), skipped=self._skipped(), watched=watched,
+            summary=summary)
         self._tell(states)
         if observer is not None:
             observer.see_last(hidden)
-        return logits
+        return note(logits, found)
 
     def _streams(self, count: int) -> tuple[int, int]:
         """Places for the residual stream of so many rows, and for its last norm, which nobody reads after the pass.

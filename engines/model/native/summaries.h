@@ -1,0 +1,101 @@
+// The most likely tokens of rows of logits.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "vectors.h"
+
+// What rows of logits say: ids and probabilities [rows][k] of the most likely tokens, the first ones among equals, id -1
+// for no more; margins [rows]: the largest logit minus the second. A row with a nan has probabilities of nan.
+struct Summary {
+  int64_t k;
+  int64_t* ids;
+  double* probabilities;
+  float* margins;
+};
+
+// Inserts a value into the k largest so far, after those that equal it.
+inline void insert(int64_t id, float value, int64_t k, int64_t* ids, float* values) {
+  if (!(value > values[k - 1])) return;
+  int64_t at = k - 1;
+  for (; at > 0 && value > values[at - 1]; at--) values[at] = values[at - 1], ids[at] = ids[at - 1];
+  values[at] = value, ids[at] = id;
+}
+
+// The k largest of some logits [size] above minus infinity, the first ones among equals: their token ids, or -1, and
+// their values. Returns the sum of e^(logit - max), made in a fixed order; nan where a logit is nan.
+inline double top_k(const float* logits, int64_t size, int64_t k, int64_t* ids, float* values) {
+  constexpr int64_t step = 8 * lanes;
+  std::fill(ids, ids + k, -1);
+  std::fill(values, values + k, -INFINITY);
+  Floats sums[4] = {};
+  Ints nans = {};
+  int64_t i = 0;
+  for (; i + step <= size; i += step) {
+    Floats max = load(logits + i);
+    nans |= max != max;
+    for (int64_t j = lanes; j < step; j += lanes) {
+      const Floats other = load(logits + i + j);
+      nans |= other != other;
+      max = blend(other > max, other, max);
+    }
+    if (max_lane(max) > values[k - 1]) {
+      const float before = values[0];
+      for (int64_t j = i; j < i + step; j++) insert(j, logits[j], k, ids, values);
+      if (values[0] > before)  // the sums are relative to the largest logit so far
+        for (Floats& partial : sums) partial *= std::exp(before - values[0]);
+    }
+    if (ids[0] < 0) continue;
+    for (int64_t j = 0; j < 8; j++) sums[j % 4] += exponential(load(logits + i + j * lanes) - values[0]);
+  }
+  const float before = values[0];
+  const int64_t rest = i;
+  bool nan = sum(nans) != 0;
+  for (; i < size; i++) insert(i, logits[i], k, ids, values), nan |= std::isnan(logits[i]);
+  if (nan) return NAN;
+  if (ids[0] < 0) return 0;
+  double total = sum(sums[0] + sums[1] + (sums[2] + sums[3])) * std::exp(before - values[0]);
+  for (i = rest; i < size; i++) total += std::exp(logits[i] - values[0]);
+  return total;
+}
+
+// Summarises rows of logits [size], block by block, so that threads can share a row, and the order of all sums is fixed.
+class Summariser {
+ public:
+  Summariser(int64_t rows, int64_t size, int64_t k)
+      : rows(rows), size(size), k(k), blocks((size + block - 1) / block), totals(rows * blocks),
+        ids(rows * blocks * k), values(rows * blocks * k) {}
+
+  // How many blocks there are. All rows' first ones come first, since that is how threads share out products.
+  int64_t items() const { return rows * blocks; }
+
+  void read(int64_t item, const float* logits) {
+    const int64_t begin = item / rows * block;
+    const float* from = logits + item % rows * size + begin;
+    totals[item] = top_k(from, std::min(block, size - begin), k, &ids[item * k], &values[item * k]);
+  }
+
+  // Joins the blocks of a row.
+  void join(int64_t row, const Summary& out) const {
+    std::vector<float> best(k, -INFINITY);
+    int64_t* found = out.ids + row * k;
+    std::fill(found, found + k, -1);
+    for (int64_t item = row; item < items(); item += rows)
+      for (int64_t i = item * k; i < (item + 1) * k; i++)
+        if (ids[i] >= 0) insert(item / rows * block + ids[i], values[i], k, found, best.data());
+    double total = 0;
+    for (int64_t item = row; item < items(); item += rows)
+      if (totals[item] != 0) total += totals[item] * std::exp(double(values[item * k] - best[0]));
+    for (int64_t i = 0; i < k; i++) out.probabilities[row * k + i] = std::exp(double(best[i] - best[0])) / total;
+    out.margins[row] = size > 1 ? best[0] - best[1] : 0;
+  }
+
+ private:
+  static constexpr int64_t block = 1 << 14;
+  const int64_t rows, size, k, blocks;
+  std::vector<double> totals;
+  std::vector<int64_t> ids;
+  std::vector<float> values;
+};
