@@ -7,8 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from engines import Request, UsageProblem, measure
 from engines.core.outcome import DraftLimits
@@ -16,7 +14,6 @@ from engines.core.tree import DraftTree
 from engines.methods.drafter import Resources
 from engines.methods.dresd import SPEC
 from engines.methods.dresd.drafter import _SHARPNESS, DReSD
-from engines.methods.shared.weighted_trie import weighted_trie
 from engines.report.events import Round
 from tests.conftest import TURN
 from tests.datastores.test_dense import Toy, by_definition, corpus, dense
@@ -46,26 +43,6 @@ def naive_trie(rows, weights):
         for depth in range(len(row)):
             mass[tuple(row[: depth + 1])] = mass.get(tuple(row[: depth + 1]), 0.0) + weight
     return mass
-
-
-rows_and_weights = st.lists(
-    st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.floats(0, 8)), min_size=1, max_size=8
-)
-
-
-@settings(max_examples=100)
-@given(rows_and_weights, st.integers(1, 30))
-def test_a_weighted_trie_keeps_the_heaviest_prefixes(pairs, nodes):
-    rows, weights = [row for row, _ in pairs], [weight for _, weight in pairs]
-    mass = naive_trie(rows, weights)
-    tree = weighted_trie(rows, weights, nodes)
-    paths = paths_of(tree)
-    assert len(paths) == len(set(paths)) == min(nodes, len(mass)) and set(paths) <= set(mass)
-    assert all(mass[path] >= max((mass[p] for p in mass.keys() - set(paths)), default=0) for path in paths)
-    for path, prob, row in zip(paths, tree.probs, tree.origin):
-        above = mass[path[:-1]] if len(path) > 1 else sum(weights)
-        assert prob == pytest.approx(mass[path] / above if above else 0)
-        assert row == next(i for i, r in enumerate(rows) if tuple(r[: len(path)]) == path)
 
 
 @pytest.mark.parametrize(("drafts", "length"), [(10, 10), (3, 20), (1, 1), (4, 2)])

@@ -120,15 +120,21 @@ class DReSD(Drafter):
         return tuple((round(float(x), 4), round(float(y), 4)) for x, y in around @ directions.T)
 
     def _tree(self, found: list[_Found], nodes: int, seconds: float) -> DraftTree:
-        from engines.methods.shared.weighted_trie import weighted_trie
+        import numpy as np
 
-        origins = FoundOrigins()
+        from engines.datastores.search.continuations import Continuations, Match, in_order
+        from engines.datastores.search.trie import heaviest
+
+        tokens = np.array([one.tokens for one in found] or [[]], np.int32)[: len(found)]
         weights = [one.count * math.exp(_SHARPNESS * (one.score - found[0].score)) for one in found]
-        rows = [one.tokens for one in found]
-        tree = weighted_trie(rows, weights, nodes, self.least_shares(None, max(map(len, rows), default=0), nodes))
-        where = [origins.index(one.store, one.position, None, one.score)
-                 for one in found[: 1 + max(tree.origin, default=-1)]]
-        tree.origin, tree.origins = [where[row] for row in tree.origin], list(origins.origins)
+        order = in_order(tokens)
+        positions = np.array([one.position for one in found], np.int64)[order]
+        following = Continuations.of(tokens[order], positions, Match(0, len(found), None))
+        following = replace(following, weights=np.array(weights)[order])
+        chosen = heaviest(following, nodes, self.least_shares(None, tokens.shape[1], nodes))
+        rows, origins = order.take(chosen.rows).tolist(), FoundOrigins()
+        where = [origins.index(one.store, one.position, None, one.score) for one in found[: 1 + max(rows, default=-1)]]
+        tree = DraftTree(chosen.tokens, chosen.parents, chosen.probs, [where[row] for row in rows], origins.origins)
         scores = tuple(round(one.score, 4) for one in found)
         hits = {one.store.name: one.matching for one in found}
         tree.retrieval = Retrieval(seconds=seconds, hits=sum(hits.values()), used=len(found), scores=scores)
