@@ -117,6 +117,7 @@ class BrowserSession:
         before, self._browser = self._browser, browser
         if before is not None:
             await before.leave(ELSEWHERE)
+        await self._begun.wait()
         await self._tell({"type": "attach", "width": width, "height": height})
 
     def detach(self, browser: Browser) -> None:
@@ -199,9 +200,9 @@ class BrowserSession:
             return
         self._known = self._processes(started_by()) or self._known
         if not at_once:
-            await self._tell({"type": "quit"})
-            self._process.stdin.close()
-            with suppress(TimeoutError):
+            with suppress(TimeoutError):  # it may wait for a browser that does not read
+                await asyncio.wait_for(self._tell({"type": "quit"}), _PATIENCE)
+                self._process.stdin.close()
                 await asyncio.wait_for(self._process.wait(), _PATIENCE)
         for process in self._known:  # psutil knows them from others that have got their numbers
             with suppress(psutil.Error):
@@ -221,7 +222,9 @@ class BrowserSession:
         await self._send(_META, json.dumps(message).encode())
 
     async def _send(self, kind: bytes, data: bytes) -> None:
-        pipe = self._process.stdin
-        with suppress(OSError, RuntimeError):  # it has ended, which the reader says
+        pipe = self._process and self._process.stdin
+        if pipe is None or pipe.is_closing():  # it could not start, or has ended, which the reader says
+            return
+        with suppress(OSError, RuntimeError):
             pipe.write(kind + len(data).to_bytes(4, "big") + data)
             await pipe.drain()

@@ -57,7 +57,7 @@ class Gate:
 
     def takes_from(self, origin: str | None, host: str | None) -> bool:
         """Whether the page that opens a websocket is our own: ``origin`` and ``host`` are the request's."""
-        if not origin:
+        if not origin or _name(origin) is None:
             return False
         found = urlsplit(origin)
         here = urlsplit(self.public_url or "")
@@ -74,7 +74,7 @@ class Gate:
 
 
 def _same(given: str | None, secret: str) -> bool:
-    return hmac.compare_digest((given or "").encode(), secret.encode())
+    return hmac.compare_digest((given or "").encode("utf-8", "replace"), secret.encode())
 
 
 def is_local(host: str) -> bool:
@@ -91,7 +91,8 @@ def _names_here() -> frozenset[str]:
 def _name(url: str) -> str | None:
     """The host in a URL, in small letters; None where there is none."""
     try:
-        return urlsplit(url).hostname
+        found = urlsplit(url)
+        return found.hostname if found.port is None or found.port >= 0 else None  # the port raises where it is none
     except ValueError:
         return None
 

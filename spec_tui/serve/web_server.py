@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+import shutil
 import signal
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -35,6 +37,7 @@ _NAME = re.compile(r"[0-9a-f]{32}")
 _SIZES = {"width": (20, 500, 80), "height": (8, 200, 24)}  # least, most, default; in cells
 _NEWS = 0.1  # seconds between two messages to a class, at least
 _LOOK = 0.5  # seconds between two looks at the memory
+_PATIENCE = 3.0  # seconds that a browser gets to take leave
 _LONGEST = 1 << 20  # characters of a message: a long text that is pasted
 _CLOSED = 4000  # code of a websocket that we close; the reason is for the person
 _STATIC = {  # of textual-serve
@@ -79,18 +82,22 @@ class Limits:
 
 
 class _Socket:
-    """A browser's websocket, as a session sees it."""
+    """A browser's websocket, as a session sees it, and the connection below it."""
 
-    def __init__(self, socket: web.WebSocketResponse) -> None:
-        self._socket = socket
+    def __init__(self, socket: web.WebSocketResponse, connection: asyncio.Transport | None) -> None:
+        self._socket, self._connection = socket, connection
 
     async def draw(self, data: bytes) -> None:
         with suppress(ConnectionError, RuntimeError):
             await self._socket.send_bytes(data)
 
     async def leave(self, why: str) -> None:
-        with suppress(ConnectionError, RuntimeError):
-            await self._socket.close(code=_CLOSED, message=why.encode())
+        closing = asyncio.create_task(self._socket.close(code=_CLOSED, message=why.encode()))
+        done, _ = await asyncio.wait([closing], timeout=_PATIENCE)
+        if not done or closing.cancelled() or closing.exception() is not None:
+            closing.cancel()
+            if self._connection is not None:  # a browser that does not read holds up nobody
+                self._connection.abort()
 
 
 class SessionServer:
@@ -135,15 +142,15 @@ class SessionServer:
             started = await asyncio.to_thread(started_by) if self.sessions else {}
             for session in [*self.sessions.values()]:
                 if session.memory(started) > self.limits.memory:
-                    await session.end(self.limits.too_large, at_once=True)
+                    self._in_background(session.end(self.limits.too_large, at_once=True))
 
     async def close(self) -> None:
         """End all sessions; returns when nothing is left of them."""
         for timer in (*self._away.values(), *filter(None, [self._soon])):
             timer.cancel()
-        await asyncio.gather(*(session.end(STOPPED) for session in [*self.sessions.values()]))
-        with suppress(OSError):
-            self._folder.rmdir()
+        ends = (session.end(STOPPED) for session in [*self.sessions.values()])
+        await asyncio.gather(*ends, return_exceptions=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     # -- who may connect --------------------------------------------------------------------------
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -196,21 +203,24 @@ class SessionServer:
             raise web.HTTPNotFound
         socket = web.WebSocketResponse(heartbeat=15, max_msg_size=_LONGEST, timeout=2.0)
         await socket.prepare(request)
-        browser = _Socket(socket)
+        browser = _Socket(socket, request.transport)
         leads = self.gate.leads(request.cookies.get(_cookie(request, "lead")))
-        session = await self._shown(name, browser, _size(request.query), leads)
-        if session is None:
-            return socket
         try:
-            async for message in socket:
-                if message.type is not web.WSMsgType.TEXT or not await _take(session, message.data):
-                    break
+            if (session := await self._shown(name, browser, _size(request.query), leads)) is not None:
+                async for message in socket:
+                    if message.type is not web.WSMsgType.TEXT or not await _take(session, message.data):
+                        break
         finally:
-            session.detach(browser)
-            if session.browser is None and name in self.sessions:
-                away = asyncio.get_running_loop().call_later(self.limits.grace, self._gone, name)
-                self._away[name] = away
+            self._left(name, browser)
         return socket
+
+    def _left(self, name: str, browser: _Socket) -> None:
+        """A browser has gone: where no other shows the session, it has to come back in time."""
+        if (session := self.sessions.get(name)) is None:
+            return
+        session.detach(browser)
+        if session.browser is None and name not in self._away:
+            self._away[name] = asyncio.get_running_loop().call_later(self.limits.grace, self._gone, name)
 
     async def _shown(self, name: str, browser: _Socket, size: tuple[int, int], leads: bool) -> BrowserSession | None:
         """The session of this name, shown in this browser; None where there is no room for one more. ``leads``: of a
@@ -231,8 +241,10 @@ class SessionServer:
         self.sessions[name] = session
         try:
             await session.start(browser, *size)
-        except OSError:
+        except BaseException as error:
             self._over(session)
+            if not isinstance(error, OSError):
+                raise
             await browser.leave("The session could not be started: this machine has no room for it.")
             return None
         return session
@@ -297,7 +309,9 @@ async def run_server(
     """
     server = SessionServer(policy, gate, limits, pages=pages)
     log = logging.Logger("requests")
-    log.addHandler(_ToLog())
+    for speaker in (log, own := logging.getLogger("asyncio")):
+        speaker.addHandler(_ToLog())
+    own.propagate = False
     runner = web.AppRunner(
         server.application(), access_log=None, logger=log, handle_signals=False, shutdown_timeout=2.0)
     await runner.setup()
@@ -350,7 +364,8 @@ def _size(given: Any) -> tuple[int, int]:
 
 def _cookie(request: web.Request, secret: str) -> str:
     """The cookie that stands for a secret of the address."""
-    return f"spec-tui-{request.url.port}" + f"-{secret}" * (secret != "token")
+    port = urlsplit(f"//{request.headers.get('Host', '')}").port
+    return f"spec-tui-{port}" + f"-{secret}" * (secret != "token")
 
 
 def _own(name: str) -> bytes:

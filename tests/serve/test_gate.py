@@ -26,6 +26,7 @@ def test_two_servers_have_two_tokens():
 @pytest.mark.parametrize("host, known", [
     ("127.0.0.1:8000", True), ("localhost:8000", True), ("[::1]:8000", True), ("10.0.0.3", True),
     ("class.example.org", True), ("evil.example.org:8000", False), ("127.0.0.1.example.org", False), ("", False),
+    ("127.0.0.1:99999999", False), ("127.0.0.1:abc", False),
     (None, False), ("[", False),
 ])  # fmt: skip
 def test_a_name_that_leads_here_by_somebody_else_is_refused(host, known):
@@ -35,9 +36,14 @@ def test_a_name_that_leads_here_by_somebody_else_is_refused(host, known):
 @pytest.mark.parametrize("origin, ours", [
     ("http://127.0.0.1:8000", True), ("https://class.example.org", True), ("http://class.example.org", False),
     ("http://127.0.0.1:8001", False), ("http://evil.example.org", False), ("null", False), ("", False), (None, False),
+    ("http://[", False), ("http://127.0.0.1:x", False),
 ])  # fmt: skip
 def test_a_page_of_somebody_else_opens_no_session(origin, ours):
     assert Gate("127.0.0.1", "https://class.example.org").takes_from(origin, "127.0.0.1:8000") is ours
+
+
+def test_a_cookie_of_any_bytes_is_compared():
+    assert not Gate("0.0.0.0", token="right").opens_with(b"\xff\xfe".decode("utf-8", "surrogateescape"))
 
 
 def test_what_is_no_address_is_refused():

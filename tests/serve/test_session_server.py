@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from spec_tui.serve import browser_session
 from spec_tui.serve.gate import Gate
 from spec_tui.serve.session_policy import SessionPolicy
 from spec_tui.session.log import log_path
@@ -34,6 +35,9 @@ while head := inp.read(5):
         kept = bytearray(300 << 20)
     elif data == b"crash":
         os._exit(3)
+    elif data == b"flood":
+        for _ in range(64):
+            draw(b"x" * (1 << 20))
     elif b'"quit"' in data:
         break
     draw(head[:1] + data)
@@ -126,6 +130,59 @@ async def test_sessions_without_their_browsers_end(start):
         await asyncio.sleep(0.01)
     assert all("away for too long" in session.why for session in ended)
     assert not any(folder.exists() or psutil.pid_exists(process) for process, folder in found)
+
+
+async def test_a_page_that_is_loaded_twice_quickly_is_one_session_that_ends_with_it(start, monkeypatch):
+    """The second connection comes while the process of the first one starts."""
+    begin = asyncio.create_subprocess_exec
+
+    async def slow(*args, **how):
+        await asyncio.sleep(0.2)
+        return await begin(*args, **how)
+
+    monkeypatch.setattr(browser_session.asyncio, "create_subprocess_exec", slow)
+    sessions, client = await start(grace=0.2)
+    first = await connect(client)
+    await first.close()
+    second = await connect(client)
+    await until(second, b"attach")
+    assert len(sessions.sessions) == 1
+    await second.close()
+    async with asyncio.timeout(10):
+        while sessions.sessions:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_page_that_is_left_while_its_session_starts_leaves_none(start, monkeypatch):
+    monkeypatch.setattr(browser_session, "furnish", refuse)
+    sessions, client = await start()
+    assert "could not be started" in await reason(await connect(client))
+    assert not sessions.sessions
+
+
+def refuse(folder):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("ended_by", ["memory", "server"])
+async def test_a_browser_that_does_not_read_holds_up_nobody(start, ended_by):
+    sessions, client = await start(memory=200 << 20)
+    blocked, other = [await connect(client, name) for name in NAMES]
+    (process, folder), _ = await begun(blocked), await begun(other)
+    await blocked.send_json(["stdin", "flood"])
+    await asyncio.sleep(1)
+    async with asyncio.timeout(15):
+        if ended_by == "server":
+            await sessions.close()
+            assert not folder.parent.exists()
+        else:
+            watching = asyncio.create_task(sessions.watch())
+            sessions.limits = Limits(memory=1)
+            while sessions.sessions:
+                await asyncio.sleep(0.01)
+            assert not watching.done()
+            watching.cancel()
+    assert not psutil.pid_exists(process)
 
 
 async def test_a_session_that_needs_too_much_memory_ends(start):
