@@ -500,15 +500,15 @@ class Runtime:
             alone = len(encode(self.tokenizer, short, self.target.vocab_size)[0])
             if alone < limit:
                 raise UsageProblem(
-                    f"the conversation with this prompt has {prompt} tokens, the model's context holds {limit}",
-                    f"start a new conversation (in the application: /new): the prompt alone has {alone} tokens",
+                    f"the conversation with this prompt has {prompt:,} tokens, the model's context holds {limit:,}",
+                    f"start a new conversation (in the application: /new): the prompt alone has {alone:,} tokens",
                 )
-            raise UsageProblem(f"the prompt has {alone} tokens, the model's context holds {limit}",
-                               f"shorten it to at most {limit - 1} tokens, or take a model with a longer context")
+            raise UsageProblem(f"the prompt has {alone:,} tokens, the model's context holds {limit:,}",
+                               f"shorten it to at most {limit - 1:,} tokens, or take a model with a longer context")
         room = min(wanted, limit - prompt)
         if room == wanted:
             return room, ()
-        return room, (f"the context of {limit} leaves room for {room} of {wanted} new tokens",)
+        return room, (f"the context of {limit:,} leaves room for {room:,} of {wanted:,} new tokens",)
 
     def _started(self, request, spec, options, prompt, warnings, drafter) -> Started:
         raw = request.raw or not self.tokenizer.chat_template

@@ -18,6 +18,7 @@ from engines.audit.reference_forward import AuditProgress, AuditStopped, in_one_
 from engines.audit.tie_distance import ScoredRow
 from engines.core.sampling import Sampling, softmax
 from engines.errors import UsageProblem, finite
+from engines.folders import model_label
 from engines.laws import spec_of
 from engines.libraries.hf import growing_cache
 from engines.model.causal_model import CausalModel
@@ -94,8 +95,8 @@ def _check(target: CausalModel, answer: Answer) -> None:
     if not answer.tokens or not answer.prompt:
         raise UsageProblem("the answer is empty, so there is nothing to audit", "ask for at least one token")
     if (answer.model, answer.dtype) != (target.name, target.precision):
-        raise UsageProblem(f"the answer was written by {answer.model} in {answer.dtype}",
-                           f"load that model; this one is {target.name} in {target.precision}")
+        raise UsageProblem(f"the answer was written by {model_label(answer.model)} in {answer.dtype}",
+                           f"load that model; this one is {model_label(target.name)} in {target.precision}")
     length = len(answer.prompt) + len(answer.tokens)
     if length > target.context_limit:
         raise UsageProblem(f"prompt and answer have {length} tokens", f"the context holds {target.context_limit}")

@@ -88,8 +88,8 @@ class Option:
         return type(self.default)(value)
 
     def _bad(self, value: Any, why: str = "is out of range") -> UsageProblem:
-        return UsageProblem(f"option {self.name}={value} {why}",
-                            f"{self.name} takes {self.range} (default {self.default})")
+        default = f"{self.default:g}" if isinstance(self.default, float) else self.default
+        return UsageProblem(f"option {self.name}={value} {why}", f"{self.name} takes {self.range} (default {default})")
 
 
 FRACTION = Option(

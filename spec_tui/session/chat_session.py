@@ -73,6 +73,11 @@ class Turn:
         """Whether the next prompt builds on this turn: it ended, by itself or by esc, and said something."""
         return self.run.finished is not None and bool(self.run.text)
 
+    @property
+    def saved(self) -> bool:
+        """Whether it is worth keeping on the disk: also what was written before the engine broke."""
+        return not self.run.running and bool(self.run.text)
+
 
 class ChatSession:
     """One engine, one conversation.
@@ -168,6 +173,12 @@ class ChatSession:
         return list(dict.fromkeys(model_label(start.model) for start in started if start is not None))
 
     @property
+    def several_models(self) -> bool:
+        """Whether the models that answered here, and the one that is loaded, are more than one."""
+        loaded = () if self.ready is None else (model_label(self.ready.model),)
+        return len({*self.models, *loaded}) > 1
+
+    @property
     def last(self) -> Turn | None:
         return self.turns[-1] if self.turns else None
 
@@ -211,10 +222,19 @@ class ChatSession:
             return refused
         if self.last is None or not self.last.kept:
             return "Type a prompt first: the baseline repeats the last prompt."
+        if refused := self.foreign(self.last.run):
+            return refused
         engine = methods.baseline().id
         request = replace(self.last.request, engine=engine, options={}, datastores=(), continued=(), detail=False)
         self.measure(self.last.prompt, request, "baseline")
         return ""
+
+    def foreign(self, run: RunState) -> str:
+        """Why an answer cannot be made again here: another model wrote it; "" where it can."""
+        wrote, ready = run.started, self.ready
+        if wrote is None or ready is None or (wrote.model, wrote.dtype) == (ready.model, ready.dtype):
+            return ""
+        return f"{model_label(wrote.model)} ({wrote.dtype}) wrote this answer: load that model to run it again."
 
     def measure(self, prompt: str, request: Request, purpose: Purpose) -> None:
         """Run this beside the conversation, without past answers: they hold the one that it is compared with. The
@@ -329,7 +349,7 @@ class ChatSession:
         return "It stays on the screen, but is no longer saved: /new starts one that is."
 
     def _keep(self) -> None:
-        runs = numbered((turn.run for turn in self.turns if turn.kept), self.baseline)
+        runs = numbered((turn.run for turn in self.turns if turn.saved), self.baseline)
         if self.store is None or self.forgotten or not runs or not self.client.capabilities.ask:
             return
         try:
@@ -374,7 +394,7 @@ class ChatSession:
         happened = self.jobs.dispatch()
         if not self.client.alive and self.phase != "dead":
             happened |= self._died()
-        if happened & {"finished", "audited", "baseline"}:
+        if happened & {"finished", "audited", "baseline", "broke", "dead"}:
             self._keep()
         return happened
 

@@ -9,6 +9,7 @@ from engines.laws import DEFAULT, LAWS
 from engines.race.lanes import Lane
 from engines.race.race_events import Compared
 from engines.report.metrics import Metrics
+from engines.report.wording import counted
 from spec_tui.present import token_styles as marks
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.playback import speed_words
@@ -164,7 +165,7 @@ def _recorded_top(controller: RaceController) -> tuple[Row, Row]:
     starts = [run.state.started for run in race.result.runs.values()]
     models = {f"{model_label(s.model)} · {s.dtype} · {s.device}" for s in starts}
     of = one_line(models.pop(), 60) if len(models) == 1 else "of different models or machines"
-    runs = f"{len(race.labels)} run{'s' * (len(race.labels) > 1)} "
+    runs = f"{counted(len(race.result.runs), 'run')} "
     what = f"HISTORY, {race.origin[0]}" if controller.can_race else "RECORDED, perhaps at different times"
     known = (f"{what} · ", "text")
     right = [known if race.comparable else ("RECORDED, not comparable · ", "lossy"), (runs, "text")]

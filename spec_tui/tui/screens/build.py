@@ -156,7 +156,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
 
     def _draw(self) -> None:
         self._drawn, work, ended = self.datastore_jobs.changes, self.datastore_jobs.work, self.datastore_jobs.ended
-        keys = "enter estimates · tab next field · ctrl+y copy command · esc close"
+        keys = "enter estimates · tab next field · ctrl+y copy command · esc closes"
         if work is not None:
             step = self.datastore_jobs.step
             lines = [Content(progress_line(step) if step else "reading the sources")]
@@ -165,7 +165,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
             lines = [Content.styled("enter estimates size and time before anything is built", "$tok-prompt")]
         elif self.datastore_jobs.estimated is not None:
             lines = self._takes(self.datastore_jobs.estimated)
-            keys = "enter builds it · ctrl+y copy command · esc close"
+            keys = "enter builds it · ctrl+y copy command · esc closes"
         else:
             lines = [_problem(ended.message, ended.hint, ended.kind == "cancelled")] if ended is not None else []
         self._show(lines)

@@ -81,7 +81,7 @@ class ChatScreen(HasActions, Backdrop):
         self._step_first = step
         self._asked_new = False  # n was pressed once
         self._letter = ""  # pressed in the text: a key, unless another one follows at once
-        self._several = False  # models answered in this conversation
+        self._several = False  # models: those that answered, and the one that is loaded
         self._drafts_itself = False  # the next answer is drafted by a part of the target
         self._message = ""
         self._message_job: Job | None = None  # what was under way at the last look
@@ -200,7 +200,7 @@ class ChatScreen(HasActions, Backdrop):
         self.transcript.welcome = words.welcome(self.session)
 
     def _draw_text(self) -> None:
-        session, transcript, several = self.session, self.transcript, len(self.session.models) > 1
+        session, transcript, several = self.session, self.transcript, self.session.several_models
         while len(transcript.blocks) > len(session.turns):
             transcript.drop_last()
         while len(transcript.blocks) < len(session.turns):

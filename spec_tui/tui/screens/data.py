@@ -124,14 +124,14 @@ def row_keys(row: DatastoreRow | None, session: ChatSession) -> str:
     if session.datastore_jobs.work:
         return "esc stops the build and keeps what is done · d chat; it goes on"
     if row is None:
-        return "n build · esc close"
+        return "n build · esc closes"
     if row.unfinished:
-        return "R continue · n build · - remove · c copy command · esc close"
+        return "R continue · n build · - remove · c copy command · esc closes"
     gone = "" if row.entry is None or row.entry.shipped else " · - remove"
     if row_state(row, session)[0]:
-        return f"enter use marked · n build{gone} · c copy command · esc close"
+        return f"enter use marked · n build{gone} · c copy command · esc closes"
     probe = " · / probe" if row.entry is not None else ""
-    return f"space choose · enter use · n build{probe}{gone} · c copy · esc"
+    return f"space choose · enter use · n build{probe}{gone} · c copy · esc closes"
 
 
 def row_facts(row: DatastoreRow, session: ChatSession, width: int) -> Content:

@@ -219,11 +219,12 @@ class EvaluateScreen(HasActions, Screen[None]):
         """The rounds so far, and the standings in the one under way."""
         state = self.state
         width = max(20, min(60, self.size.width - 12))
+        room = max(20, min(44, self.size.width - 23))
         lines = [f"{bar(state.done, width):·<{width}} {state.done:>4.0%}", ""]
-        lines += [f"{'setting':<44}{'answers':>9}{'tokens/s':>10}"] if state.rounds else []
-        for label, answers, rate in state.so_far():
+        lines += [f"{'setting':<{room}}{'answers':>9}{'tokens/s':>10}"] if state.rounds else []
+        for name, answers, rate in state.so_far():
             shown = "-" if rate is None else f"{rate:.1f}"
-            lines.append(f"{one_line(label, 43):<44}{answers:>9}{shown:>10}")
+            lines.append(f"{one_line(name, room - 1):<{room}}{answers:>9}{shown:>10}")
         if state.rates:
             lines += ["", "Medians of the answers so far; the verdict compares answers to the same prompts."]
         return "\n".join(lines)

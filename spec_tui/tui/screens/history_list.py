@@ -56,7 +56,7 @@ class HistoryScreen(DescribedModal[Entry]):
         with Box(self.kind, f"enter {_OPENS[self.kind]} · n new title · - deletes · esc closes"):
             with Horizontal(id="pair"):
                 yield DescribedList(*map(_option, self.entries), id="entries")
-                yield Description()
+                yield Description(_about(self.entries[0]) if self.entries else "")
             yield Input(id="title", max_length=200, select_on_focus=False)
             yield Static(self._state(), id="said", markup=False)
 

@@ -31,7 +31,8 @@ from spec_tui.tui.widgets.step_panels import BLANK, REST, Doing, Explaining, Scr
 from spec_tui.tui.widgets.strip_panel import SplitLine, StripPanel, clip, title_row
 
 _FEWEST = 5  # rows in which an explanation is worth its title
-_END = "End of the lesson: → leads to the next one, O shows its sources."
+_END = "End of the lesson: → goes on to the next."
+_LAST = "End of the last lesson: → goes back to the list."
 _TABLES = "The papers' tables about it, to run again"
 
 
@@ -345,11 +346,16 @@ class LessonScreen(StepScreen, inherit_bindings=False):
     def _at_end(self) -> bool:
         return self.progress.at + 1 == self.progress.length and not self.progress.view().asks
 
+    @property
+    def _ending(self) -> str:
+        name = self.progress.lesson.name
+        return "The end." if name not in names() else _LAST if name == names()[-1] else _END
+
     def turned(self) -> None:
         """Another page, or an answer: the step view goes where it points; what a question asks for is hidden."""
         view, text = self.progress.view(), self.query_one(LessonText)
         self.player.run, self.player.place = view.run, view.place
-        self.message = "" if not self._at_end else _END if self.progress.lesson.name in names() else "The end."
+        self.message = self._ending if self._at_end else ""
         text.scrolled, text.shows = 0, "text"
         self.query_one(LessonExplaining).scrolled = self.query_one(Doing).scrolled = 0
         self.refresh_bindings()

@@ -19,6 +19,7 @@ from spec_tui.tui.widgets.wrap import cells
 
 Result = TypeVar("Result")
 _CORNERS = 6  # columns of a frame beside its titles
+_BESIDE = 16  # columns that words beside a name need
 
 
 class Box(Vertical):
@@ -160,9 +161,12 @@ class DescribedModal(SpecModal[Result]):
 
 
 def fact(name: str, words: str, column: int, width: int) -> Content:
-    """A name, as wide as its column, and what it is, folded beside it to a width in columns."""
-    folded = wrap(one_line(words), max(12, width - column)) or [""]
-    return Content.assemble((f"{name:<{column}}", "$tok-prompt"), f"\n{'':{column}}".join(folded))
+    """A name, as wide as its column, and what it is, folded beside it to a width in columns; where that is narrow,
+    below it."""
+    beside = width - column >= _BESIDE
+    folded = wrap(one_line(words), max(12, width - column if beside else width - 1)) or [""]
+    lead = f"{name:<{column}}" if beside else f"{name}\n "
+    return Content.assemble((lead, "$tok-prompt"), f"\n{'':{column if beside else 1}}".join(folded))
 
 
 class ListScreen(DescribedModal[Result]):

@@ -98,7 +98,7 @@ class ProbeScreen(SpecModal[None]):
         self._shown: object = self.jobs.probed  # the answer to an earlier question
 
     def compose(self) -> ComposeResult:
-        with Box(f"probe {self.datastore}", "tab text, prompt · ↑ ↓ scroll · ctrl+y copy command · esc close"):
+        with Box(f"probe {self.datastore}", "tab text, prompt · ↑ ↓ scroll · ctrl+y copy command · esc closes"):
             yield Field(TEXT, "", classes="wide", id="probe-text")
             yield Field(PROMPT, "", classes="wide", id="probe-prompt")
             with VerticalScroll(id="found", can_focus=False):

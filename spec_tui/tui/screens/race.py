@@ -13,6 +13,7 @@ from textual.widgets import Static
 from engines.errors import SpecError
 from engines.race.lanes import Lane, parse_lanes
 from spec_tui.present import token_styles
+from spec_tui.present.narration import question
 from spec_tui.present.on_screen import failure
 from spec_tui.present.playback import speed_words
 from spec_tui.present.text import one_line
@@ -377,7 +378,7 @@ class RaceScreen(HasActions, Backdrop):
             return
         if self.controller.replay is not None:
             self.controller.replay.clock.playing = False
-        self.app.push_screen(StepScreen(run.state, self.controller.race.labels[self.lane]))
+        self.app.push_screen(StepScreen(run.state, question(run.state.started)))
 
     def action_clock(self, what: str) -> None:
         getattr(self.controller.replay.clock, what)()

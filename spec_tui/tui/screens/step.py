@@ -390,7 +390,7 @@ class StepScreen(HasActions, Backdrop):
 
     def _refused(self) -> str:
         """Why the engine cannot be asked now; "" where it can."""
-        return self.session.blocked_reason
+        return self.session.blocked_reason or self.session.foreign(self.turn.run)
 
     def action_every_row(self) -> None:
         """Make the answer again with all rows recorded."""

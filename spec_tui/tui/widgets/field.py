@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input, Select, Static, Switch
@@ -16,6 +17,12 @@ from engines.methods.options import Option
 from spec_tui.present.text import LOSSY
 from spec_tui.session.settings import written
 from spec_tui.tui.widgets.styled_widget import marked
+
+
+class _YesNo(Switch, inherit_bindings=False):
+    """A switch of a form, in which enter applies the form."""
+
+    BINDINGS: ClassVar = [Binding("space", "toggle_switch", "Change")]
 
 
 class Field(Horizontal):
@@ -54,14 +61,14 @@ class Field(Horizontal):
             offered = [(marked(f"{word} {LOSSY}" if word in option.lossy else word), word) for word in option.choices]
             self.editor = Select(offered, value=value, allow_blank=False, compact=True)
         elif isinstance(option.default, bool):
-            self.editor = Switch(value, animate=False)
+            self.editor = _YesNo(value, animate=False)
         else:
             self.editor = Input(written(value), select_on_focus=True, compact=True)
 
     def compose(self) -> ComposeResult:
         yield Static(self.option.name, classes="name", markup=False)
         yield self.editor
-        yield Static(limits(self.option), classes="range", markup=False)
+        yield Static(self._limits(), classes="range", markup=False)
 
     @property
     def value(self) -> int | float | bool | str:
@@ -100,10 +107,17 @@ class Field(Horizontal):
             words = self._complaint or self.option.help + default
             self.post_message(self.Explained(words, bool(self._complaint)))
 
+    def _limits(self) -> str:
+        """The allowed values; of a switch what it says."""
+        if isinstance(self.editor, Switch):
+            return "yes" if self.editor.value else "no"
+        return limits(self.option)
+
     @on(Input.Changed)
     @on(Select.Changed)
     @on(Switch.Changed)
     def _changed(self) -> None:
+        self.query_one(".range", Static).update(self._limits())
         self.check()
         self.post_message(self.Changed(self))
 

@@ -24,6 +24,7 @@ from spec_tui.tui.widgets.strip_plot import columns, nice_top
 ROWS = 64  # the end of the axis
 HERE, BEST, PAPER = "◆", "★", "P"
 LABEL = 7  # columns before a plot
+_PLOT = 4  # rows that a plot needs
 _TICKS = (1, 8, 16, 32, 48, 64)
 _FAR = 2.0  # times the curve's end: a slower forward is an accident and does not flatten the curve
 
@@ -79,7 +80,8 @@ class PricePanel(StripPanel, can_focus=True):
         table, foot = self._table(found, forecast, width), self._costs(found, width, height >= 30)
         gap = [BLANK] if height >= 30 else []
         free = height - len(head) - len(table) - len(foot) - 3 * len(gap)
-        return [*head, *gap, *self._plots(found, forecast, width, free, gap), *table, *gap, *foot][:height]
+        plots = self._plots(found, forecast, width, free, gap) if free >= _PLOT else []  # the table comes first
+        return [*head, *gap, *plots, *table, *gap, *foot][:height]
 
     def _from_outside(self, served: ServedPrice, width: int, height: int) -> list[Row]:
         """Of a model in another program: t(n) where it was measured, and the times of the rounds that were seen."""
