@@ -526,7 +526,7 @@ class Runtime:
             machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
             head=ready.heads[kind].name if kind else None, head_price=ready.heads[kind].price if kind else (),
             datastores=drafter.datastores, datastore_bytes=drafter.datastore_bytes or None,
-            continued=max(0, len(request.continued) - 1),
+            continued=max(0, len(request.continued) - 1), computed_by=self.target.computed_by,
         )
 
 

@@ -77,6 +77,19 @@ def test_imports_are_cheap(module, forbidden):
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_no_parameter_hides_what_is_called():
+    """``--narrate`` once hid the function of that name, in a branch that no test ran."""
+    for path in SOURCES:
+        tree, _ = read(path)
+        known = {alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom)
+                 for alias in node.names} | {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        for function in (node for node in read(path)[1] if isinstance(node, ast.FunctionDef)):
+            given = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)} & known
+            called = {node.func.id for node in ast.walk(function)
+                      if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+            assert not given & called, f"{name(path)}:{function.lineno}: {given & called}"
+
+
 def test_tools_use_what_there_is():
     """No test runs the tools, so moved names would be missed."""
     for path in sorted((ROOT / "tools").rglob("*.py")):

@@ -1,8 +1,9 @@
 """An answer is derived again by the plain model, and every token compared (``engines.audit``).
 
 Where the answer has another token, either the two scores are equal within rounding (a tie: kernels sum several rows in
-another order than one), or something is wrong (a BUG). Half precision has ties by the dozen; they stay inside the noise
-that is measured, and faults do not.
+another order than one), or something is wrong (a BUG). Half precision has ties by the dozen, and so have products of
+8-bit inputs; they stay inside the noise that is measured, and large faults do not. Where a forward computes a row alike
+to the last bit however it is fed, it also reads the answer once more, without drafts: then no fault is too small.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 
 from engines.audit.reference_forward import AuditProgress, AuditStopped, in_one_pass, read_again, work
 from engines.audit.tie_distance import ScoredRow
-from engines.core.sampling import Sampling, softmax
+from engines.core.sampling import Sampling, softmax, to_numpy
 from engines.errors import UsageProblem, finite
 from engines.folders import model_label
 from engines.laws import spec_of
@@ -30,6 +31,7 @@ from engines.report.events import Audited, Choice, Finding
 SAFETY = 3.0  # the answer was decoded in shapes that were not measured, and the largest of few values is no bound
 ULPS = 2  # units of the last place, the least tolerance: two scores, each half a unit off in each of two readings
 _CONTENDERS = 8  # best scores of a row whose differences are the noise
+_AT_ONCE = 64  # rows that are read together without drafts
 _MEASURED = 64  # rows that noise is measured on, at least: rows of the prompt complete a short answer
 _SAME_PROB = 1e-5  # probabilities come from float32 sums
 _GUMBEL = 25.0  # more than the noise of any token
@@ -60,8 +62,10 @@ def audit(
     more = min(len(answer.prompt) - 1, max(0, _MEASURED - len(answer.tokens)))
     rows = len(answer.tokens) + more
     judge = _Judge(answer, target.vocab_size)
-    work_done, cache = AuditProgress(work(target, len(read), rows) + rows, cancelled, progress), growing_cache()
+    total = work(target, len(read), rows) + rows + len(read)
+    work_done, cache = AuditProgress(total, cancelled, progress), growing_cache()
     try:
+        exact = _exactly(target, answer, work_done)
         for table in in_one_pass(target, read, rows, cache, work_done):
             for row in _penalised(answer, read, rows, len(judge.rows), table):
                 judge.add(len(judge.rows) - more, row)
@@ -73,14 +77,37 @@ def audit(
     floor, ceiling = _bounds(judge, target.dtype, target.rounding)
     tolerance = min(max(SAFETY * noise, floor), ceiling)
     seen = judge.rows[-len(answer.tokens) :]
-    verdict, at = _finding(answer, judge.chooses, seen, tolerance)
+    wrong = [s.gap > tolerance or (exact is not None and exact[i]) for i, s in enumerate(seen)]
+    verdict, at = _finding(answer, judge.chooses, seen, wrong)
     differing = [s for s in seen if s.differs]
     return Audited(
         verdict=verdict, at=at, gap=None if at is None else seen[at].gap, tolerance=tolerance, noise=noise,
         checked=len(seen), ties=sum(s.gap <= tolerance for s in differing), differences=len(differing),
         choices=tuple(Choice(s.choice, label(s.choice), s.prob) for s in seen), gaps=tuple(s.gap for s in seen),
         leads=tuple(s.lead for s in seen), seconds=perf_counter() - clock,
+        exact=None if exact is None else not any(exact),
     )
+
+
+def _exactly(target: CausalModel, answer: Answer, progress: AuditProgress) -> list[bool] | None:
+    """Of each token whether the forward that wrote it, reading the answer without drafts, has another one there, or
+    another probability than the one recorded; None where that forward is not here, or its bits depend on how it is fed.
+    Raises AuditStopped."""
+    if not answer.computed_by or answer.computed_by != target.computed_by:
+        return None
+    judge, prompt = _Judge(answer, target.vocab_size), list(answer.prompt)
+    read, rows = prompt + list(answer.tokens[:-1]), len(answer.tokens)
+    with target.aside():
+        target.extend(prompt[:-1], progress=lambda done, of: progress.add(0))
+        for start in range(0, rows, _AT_ONCE):
+            tokens = read[len(prompt) - 1 :][start : start + _AT_ONCE]
+            table = target.forward(tokens, range(-1, len(tokens) - 1))
+            for row in _penalised(answer, read, rows, start, to_numpy(table)):
+                judge.add(len(judge.rows), row)
+            target.keep([*range(len(tokens))])
+            progress.add(len(tokens))
+    progress.add(len(prompt) - 1)
+    return [seen.differs or seen.gap > 0 for seen in judge.rows]
 
 
 def _penalised(answer: Answer, read: Sequence[int], rows: int, first: int, table: np.ndarray) -> Iterator[np.ndarray]:
@@ -210,9 +237,11 @@ def _ulp(value: float, dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps * 2.0 ** np.floor(np.log2(max(value, torch.finfo(dtype).tiny)))
 
 
-def _finding(answer: Answer, chooses: bool, seen: list[_JudgedRow], tolerance: float) -> tuple[Finding, int | None]:
-    """The verdict, and the token of the answer that it is about."""
-    first_bug = next((i for i, s in enumerate(seen) if s.gap > tolerance), None)
+def _finding(
+    answer: Answer, chooses: bool, seen: list[_JudgedRow], wrong: Sequence[bool]
+) -> tuple[Finding, int | None]:
+    """The verdict, and the token of the answer that it is about; ``wrong``: what rounding does not explain."""
+    first_bug = next((i for i, found in enumerate(wrong) if found), None)
     first_differing = next((i for i, s in enumerate(seen) if s.differs), None)
     if answer.lossless is False:
         return "lossy", first_differing

@@ -10,10 +10,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from engines.core.sampling import Sampling, softmax, to_cpu, to_numpy
+from engines.core.sampling import Sampling, noted, softmax, to_cpu, to_numpy
 from engines.core.tree import DraftTree, Trial
 from engines.errors import finite
-from engines.favourites import noted
 from engines.randomness import GumbelNoise, SeededRng, bound, residual, without
 
 Tokens = np.ndarray | None

@@ -65,6 +65,11 @@ def to_numpy(logits: torch.Tensor) -> np.ndarray:
     return to_cpu(logits).numpy()
 
 
+def noted(logits: torch.Tensor):
+    """The ``Favourites`` of these logits, [rows, vocabulary] or [vocabulary]; None where their forward noted none."""
+    return getattr(logits, "favourites", None)
+
+
 def softmax(row: np.ndarray) -> np.ndarray:
     """float64 probabilities of a row of logits [vocabulary]. Raises RunFailed where the largest is not finite."""
     weights = np.exp(row - finite(row.max().item()), dtype=np.float64)

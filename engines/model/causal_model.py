@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from engines.core.sampling import noted
 from engines.errors import UsageProblem
-from engines.favourites import note, noted
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
+from engines.model.favourites import note
 from engines.model.features import Features
 from engines.model.forward import Forward, GenericForward
 from engines.model.masks import Mask, additive, moved, spans
+from engines.model.native import native_code
 from engines.model.native.native_linear import native_layers, weight_bytes
 from engines.model.sublayers import Sublayers, UnsupportedStructure, find
 
@@ -121,6 +123,12 @@ class CausalModel:
     def rounds(self) -> bool:
         """Whether inputs of products are rounded to 8 bits: as coarse as bfloat16."""
         return any(layer.rounds for layer in native_layers(self.model))
+
+    @property
+    def computed_by(self) -> str:
+        """What computes it: where that is the same, a token gets the same bits however it is fed; "" where bits depend
+        on that."""
+        return native_code.digest() if self.compute.invariant else ""
 
     @property
     def weight_bytes(self) -> int:
@@ -231,6 +239,18 @@ class CausalModel:
             self.features.drop()
         self._pending = []
         self._seen = _NOTHING
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Within, it reads another text into a cache of its own; what is cached here stays as it is. Nothing may be
+        pending."""
+        held = self.cache, self.tokens
+        self.cache, self.tokens = self.compute.buffer(hf.text_config(self.model.config).num_hidden_layers), []
+        try:
+            yield
+        finally:
+            self.drop()
+            self.cache, self.tokens = held
 
     def truncate(self, length: int) -> None:
         """Forget every committed row from ``length`` on, and the pending ones. Raises ValueError: there are not so many

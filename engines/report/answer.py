@@ -18,6 +18,7 @@ class Answer:
         prompt, tokens: token ids of the context and of the answer.
         law, seed, lossless, and what is in ``SAMPLING_FIELDS``: as in ``Started``.
         probs: the probabilities recorded for the tokens (``Emitted.prob``); empty where unknown.
+        computed_by: as in ``Started``.
     """
 
     model: str
@@ -34,6 +35,7 @@ class Answer:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
+    computed_by: str = ""
 
     def by(self, ready: Ready) -> Answer:
         """The same tokens, as those of a model that is loaded here: to check what another program wrote."""
@@ -43,7 +45,7 @@ class Answer:
     def of(cls, started: Started, emitted: Iterable[Emitted]) -> Answer:
         """The answer of a run from its start and its tokens."""
         emitted = tuple(emitted)
-        settings = ("model", "dtype", "prompt", "law", "seed", "lossless", *SAMPLING_FIELDS)
+        settings = ("model", "dtype", "prompt", "law", "seed", "lossless", "computed_by", *SAMPLING_FIELDS)
         return cls(
             **{name: getattr(started, name) for name in settings},
             tokens=tuple(e.token for e in emitted),

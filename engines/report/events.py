@@ -381,7 +381,8 @@ class Started:
     it searches none or a recording does not say. ``continued``: how many tokens at the end of ``prompt`` are an answer
     that was begun before (``Request.continued``). ``round_trip``: seconds that an empty request to the server took
     there and back, the least of a few, before the run; None where the model runs here. ``arrival``: the run's times are
-    those at which a server's messages arrived, so that the connection's is in them.
+    those at which a server's messages arrived, so that the connection's is in them. ``computed_by``: what gives equal
+    bits wherever it is the same (``CausalModel.computed_by``); "" where bits depend on how tokens are fed.
     """
 
     engine: str
@@ -416,6 +417,7 @@ class Started:
     datastore_bytes: int | None = None
     round_trip: float | None = None
     arrival: bool = False
+    computed_by: str = ""
 
     @property
     def lossy(self) -> bool:
@@ -594,6 +596,8 @@ class Audited:
             token's, less where a filter's edge is nearer.
         leads: the target's two best scores apart; None where nothing is compared.
         seconds: what the audit took.
+        exact: whether the forward that wrote the answer, each token read without drafts, chooses all of its tokens, to
+            the last bit; None where it computes otherwise now, or its bits depend on how tokens are fed.
     """
 
     verdict: Finding
@@ -608,6 +612,7 @@ class Audited:
     gaps: tuple[float, ...] = ()
     leads: tuple[float | None, ...] = ()
     seconds: float = 0.0
+    exact: bool | None = None
 
     @property
     def words(self) -> str:

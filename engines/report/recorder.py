@@ -13,9 +13,9 @@ import torch
 from engines.core.loop import decode
 from engines.core.lossless_laws import Law, Verdict
 from engines.core.outcome import Outcome, Stop
-from engines.core.sampling import softmax, to_numpy
+from engines.core.sampling import noted, softmax, to_numpy
 from engines.core.tree import DraftTree, depths
-from engines.favourites import COUNT, noted
+from engines.model.favourites import COUNT
 from engines.model.native import loaded, native_code
 from engines.report.events import Choice, Draft, Emitted, Finished, Kind, Prefilled, Round, Verified
 

@@ -20,7 +20,8 @@ from engines.report.run_state import RunState, fold
 from engines.report.traces import TraceWriter
 from engines.request import Request
 from engines.wire import Event
-from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
+from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt
+from spec_tui.cli.failures import narrate as say
 from spec_tui.cli.option_groups import (
     EngineSettings,
     Format,
@@ -81,7 +82,7 @@ def run(
     writer = TraceWriter(trace) if trace is not None else None
     decoder = load_decoder(load)
     if kept is not None:
-        narrate(f"note: {one_line(kept.words)}")
+        say(f"note: {one_line(kept.words)}")
     output.explain = explain
     strict = models.load.strict or not decoder.ready.strict_helps
     return _decode(decoder, request, writer, output, generation.audit, strict=strict)
@@ -92,7 +93,7 @@ def load_decoder(load: LoadRequest) -> Decoder:
     is kept. Raises SpecError."""
     asked = with_head(load)
     if asked.head != load.head and asked.head is not None:
-        narrate(f"note: the head {one_line(asked.head)}, as kept for this model; --head {AUTO} forgets it")
+        say(f"note: the head {one_line(asked.head)}, as kept for this model; --head {AUTO} forgets it")
     decoder = load_once(asked)
     keep_head(asked)
     return decoder
@@ -108,15 +109,15 @@ def load_once(load: LoadRequest) -> Decoder:
     if load.server is not None:
         tell_address(decoder.ready.device)
     if load.model is None and load.server is None and sys.stderr.isatty():  # a script has read it once
-        narrate(f"note: {known_models.default_notice()}")
+        say(f"note: {known_models.default_notice()}")
     for warning in decoder.ready.warnings:
-        narrate(f"note: {warning}")
+        say(f"note: {warning}")
     return decoder
 
 
 def tell_address(address: str) -> None:
     """Say where prompts will be sent, before the first is."""
-    narrate(f"note: prompts go to {one_line(address)}")
+    say(f"note: prompts go to {one_line(address)}")
 
 
 def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, output: Output, audit: bool, *,
@@ -150,7 +151,7 @@ def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, outpu
             trace.close()
     output.finish(run, audit)
     if run.audited is not None and run.audited.verdict == "tie" and not strict:
-        narrate(f"note: {STRICT}")
+        say(f"note: {STRICT}")
     if (run.finished is not None and run.finished.reason == "cancelled") or (audit and run.audited is None):
         return INTERRUPTED
     return FAILED if run.audited is not None and run.audited.verdict == "BUG" else 0
@@ -161,7 +162,7 @@ def _remark(started: Started, request: Request) -> None:
     remark(started)
     if request.datastores and not started.datastores:
         searching = next(spec.id for spec in methods.specs() if "datastore" in spec.needs)
-        narrate(f"note: {started.engine} searches no datastore with these options; --engine {searching} does")
+        say(f"note: {started.engine} searches no datastore with these options; --engine {searching} does")
 
 
 def _events(

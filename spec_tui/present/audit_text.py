@@ -22,6 +22,8 @@ def badge(found: Audited) -> tuple[str, str]:
     return f"{mark} {words}", style
 
 
+_EXACT = "without drafts, the code that wrote the answer chooses each of its tokens too, to the last bit"
+_INEXACT = "without drafts, the code that wrote the answer chooses another token here, to the last bit"
 STRICT = "started with --strict, every engine writes one text"
 
 
@@ -56,7 +58,10 @@ def _meaning(found: Audited, bias: float | None) -> str:
     choice = f"the target's choice there is {visible(found.choices[found.at].piece)}"
     if found.verdict == "tie":
         more = f", {found.ties} ties in {among}" if found.ties > 1 else ""
-        return f"{choice}, as good within rounding, which explains {_number(found.tolerance)}{more}"
+        exact = f"; {_EXACT}" if found.exact else ""
+        return f"{choice}, as good within rounding, which explains {_number(found.tolerance)}{more}{exact}"
+    if found.exact is False and found.gap <= found.tolerance:
+        return f"{choice}; {_INEXACT}"
     why = "; another program's arithmetic differs by more, or its drafts do" if found.verdict == "differs" else ""
     return f"{choice}, {_number(found.gap)} ahead, {rounding}; {found.differences} of {among} differ{why}"
 
@@ -67,7 +72,12 @@ def near_tie(run: RunState, at: int) -> bool | None:
     found = run.audited
     if found is None or at >= len(found.leads) or found.leads[at] is None:
         return None
-    return (found.gaps[at] or found.leads[at]) <= found.tolerance
+    return (found.gaps[at] or found.leads[at]) <= found.tolerance and not _wrong(found, at)
+
+
+def _wrong(found: Audited, index: int) -> bool:
+    """Whether nothing explains the token at a place of the answer."""
+    return found.gaps[index] > found.tolerance or (found.exact is False and index == found.at)
 
 
 def parting(run: RunState, at: int, strict: bool | None) -> str:
@@ -96,12 +106,14 @@ def parting_badge(run: RunState, at: int) -> str:
 def of_token(found: Audited, index: int, token: int) -> list[tuple[str, str]]:
     """Name and value of what the audit says about a place of the answer and the token there."""
     gap, choice, lead = found.gaps[index], found.choices[index], found.leads[index]
-    explained, only = _number(found.tolerance), "" if gap <= found.tolerance else "only "
+    explained, only = _number(found.tolerance), "only " if _wrong(found, index) else ""
     target = f"{visible(choice.piece)} ({choice.prob:.3f})"
     if drawn(found):
         return [("audit", f"✗ the target cannot draw it with this probability: {_number(gap)} away, rounding explains "
                           f"{explained}"
                  if only else "the target can draw this token, with this probability")]
+    if found.exact is False and index == found.at and gap <= found.tolerance:
+        return [("audit", f"✗ {_INEXACT}")]
     if token == choice.token:
         ahead = "" if lead is None else f", {_number(lead)} ahead of the next"
         return [("audit", f"✓ the target's own choice{ahead}")]

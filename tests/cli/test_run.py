@@ -10,12 +10,15 @@ import sys
 
 import pytest
 
+from engines.race.lanes import parse_lane
 from engines.report.events import Audited, Failed, Finished, Round, Started
 from engines.report.run_state import fold
 from engines.wire import read_trace, to_json
 from spec_tui.cli import failures
 from spec_tui.cli.status_line import Status
 from spec_tui.present.audit_text import STRICT
+from spec_tui.session import kept_settings
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.log import log_path
 from tests.session.fake_runtime import HOSTILE, FakeRuntime
 
@@ -45,6 +48,15 @@ def test_text_is_exact_in_a_pipe_and_numbers_go_to_stderr(cli):
     assert "seconds: prefill 0.010, draft 0.002, verify 0.004, other 0.002\n" in done.err
     assert "\x1b" not in done.out + done.err
     assert cli("run", "hostile", "--max-new-tokens", "2").out == "first" + HOSTILE + "!"
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_an_engine_that_was_kept_for_the_model_is_named_and_answers(cli, monkeypatch, tmp_path, format):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    kept_settings.keep(LoadRequest(model="sample"), parse_lane("pld:min_ngram=3"), "1.4x")
+    done = cli("run", "hello", "--model", "sample", "--max-new-tokens", "3", "--format", format)
+    assert done.code == 0 and "note: pld min_ngram=3, as kept for this model" in done.err
+    assert "first" in done.out
 
 
 def test_which_model_answers_where_none_is_named_is_said_on_a_terminal(cli, monkeypatch):

@@ -18,6 +18,7 @@ from engines.audit import reference_forward as plain
 from engines.audit.tie_distance import ScoredRow
 from engines.core.sampling import Sampling
 from engines.model.loading import wrap
+from engines.model.native.native_check import unavailable
 from engines.model.sublayers import layer_lists
 from engines.report import encoding
 from engines.report.events import Prefilled, Started
@@ -81,6 +82,36 @@ def halves():
 
 
 # -- against the independent one --------------------------------------------------------------------
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=f"no native code here: {unavailable()}")
+@pytest.mark.parametrize("kw", [*SAMPLINGS, {"law": "rejection", "temperature": 0.9, "seed": 4}], ids=str)
+def test_what_native_code_wrote_is_its_own_to_the_last_bit(sample_eight_bits, kw):
+    """Products of 8-bit inputs are so coarse that the plain module calls the second choice as good."""
+    runtime = sample_eight_bits
+    answer = write(runtime, **kw)
+    found = runtime.audit(answer)
+    assert found.exact and found.verdict != "BUG"
+    before = list(runtime.target.tokens)
+    for at in range(0, len(answer.tokens), 4):
+        second = second_choice(runtime, answer, at)
+        seen = runtime.audit(tampered(answer, at, second))
+        assert (seen.verdict, seen.exact) == ("BUG", False) and seen.at <= at, at
+        other = runtime.audit(replace(tampered(answer, at, second), computed_by="another machine"))
+        assert other.exact is None
+    assert runtime.target.tokens == before, "its cache is as it was"
+
+
+def second_choice(runtime: Runtime, answer: Answer, at: int) -> int:
+    """Of the model itself, without noise; where that is the answer's token, the third one."""
+    with runtime.target.aside():
+        logits = runtime.target.extend([*answer.prompt, *answer.tokens[:at]])
+    return next(token for token in logits.topk(3).indices[1:].tolist() if token != answer.tokens[at])
+
+
+@pytest.fixture(scope="module")
+def sample_eight_bits():
+    return load("sample", quantize="int4", arithmetic="int8")
 
 
 @pytest.mark.parametrize("kw", SAMPLINGS, ids=str)
@@ -152,8 +183,8 @@ def test_a_token_with_a_real_gap_is_a_bug_at_its_place(model, dtype, kw, request
 
 def twins(dtype: torch.dtype, scale: float, at: int) -> tuple[Runtime, Answer, int]:
     """A model in which a token that it never says has the output row of the one it says at a place, scaled; and its
-    answer up to there."""
-    answer = write(_tiny(dtype), "autoregressive", new=at + 1)
+    answer up to there, as of code that sums in another order."""
+    answer = replace(write(_tiny(dtype), "autoregressive", new=at + 1), computed_by="")
     said = answer.tokens[at]
     twin = next(t for t in range(said + 1, 260) if t not in (*answer.tokens, *answer.prompt))
     model = make_llama(1, layers=3).to(dtype)

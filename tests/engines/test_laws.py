@@ -16,10 +16,10 @@ from engines.core.lossless_laws import Exact, Rejection
 from engines.core.sampling import Sampling, softmax, to_numpy
 from engines.core.tree import DraftTree
 from engines.errors import RunFailed
-from engines.favourites import COUNT
 from engines.laws.block_verification import BlockVerification
 from engines.laws.lossy_laws import Redraw, Typical
 from engines.methods.drafter import Drafter, Resources
+from engines.model.favourites import COUNT
 from engines.model.native import loaded, native_code
 from engines.randomness import GumbelNoise, SeededRng
 from engines.report.recorder import summarise

@@ -23,15 +23,15 @@ from torch import nn
 
 from engines import Request, load
 from engines.core.lossless_laws import Exact
-from engines.core.sampling import Sampling
+from engines.core.sampling import Sampling, noted
 from engines.core.tree import DraftTree
 from engines.errors import RunFailed, UsageProblem
-from engines.favourites import note, noted
 from engines.hub import gguf_file
 from engines.hub.model_source import locate
 from engines.libraries.hf import ForwardCall
 from engines.machine import processor_flags
 from engines.model import gguf_weights, loading
+from engines.model.favourites import note
 from engines.model.loading import load_model, read_model, wrap
 from engines.model.native import compiling, native_check, native_code
 from engines.model.native.native_check import unavailable

@@ -17,8 +17,8 @@ import torch
 from filelock import FileLock
 
 from engines import folders
-from engines.favourites import COUNT, Favourites
 from engines.machine import content_check, keep, kept, measured_file, processor_flags
+from engines.model.favourites import COUNT, Favourites
 from engines.model.native import loaded
 from engines.model.native.compiling import Progress, best_level, compile_library, compiler, packaged, sources
 

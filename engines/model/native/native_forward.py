@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.nn import functional as F
 
-from engines.favourites import note
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
+from engines.model.favourites import note
 from engines.model.kv_buffer import KVBuffer
 from engines.model.lean_forward import Layer, LeanForward
 from engines.model.masks import Mask

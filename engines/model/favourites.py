@@ -43,12 +43,8 @@ class Favourites(NamedTuple):
 
 
 def note(logits: torch.Tensor, found: Favourites | None) -> torch.Tensor:
-    """The same logits, with what was found in them: the tensor carries it, so a part or a copy of it does not."""
+    """The same logits, with what was found in them (``engines.core.sampling.noted``): the tensor carries it, so a part
+    or a copy of it does not."""
     if found is not None:
         logits.favourites = found
     return logits
-
-
-def noted(logits: torch.Tensor) -> Favourites | None:
-    """What was noted of these logits [rows, vocabulary], or of one row [vocabulary]; None: nothing."""
-    return getattr(logits, "favourites", None)
