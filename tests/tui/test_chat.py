@@ -191,6 +191,24 @@ async def test_engine_form_sets_everything_and_shows_ranges(session):
         assert s.client.requests[0].options["num_tokens"] == 9
 
 
+async def test_enter_on_a_switch_applies_the_form_and_space_changes_it(session):
+    async with session() as s:
+        await s.ask("/engine hybrid", feed=0)
+        await s.pilot.press("ctrl+e")
+        await s.settle()
+        field = next(field for field in s.app.screen.query(Field) if field.option.name == "model")
+        says = field.query_one(".range")
+        field.editor.focus()
+        await s.settle()
+        assert str(says.render()) == "yes"
+        await s.pilot.press("space")
+        await s.settle()
+        assert str(says.render()) == "no"
+        await s.pilot.press("enter")
+        await s.settle()
+        assert s.app.screen is s.chat and s.chat.session.settings.options("hybrid")["model"] is False
+
+
 async def test_an_engine_whose_needs_are_not_met_says_why(session):
     from dataclasses import replace
 

@@ -53,6 +53,48 @@ async def test_an_answer_under_way_is_kept_where_the_application_ends(session, s
         assert (turn.run.text, turn.run.finished.reason, turn.kept) == (said, "cancelled", True)
 
 
+async def test_an_answer_that_the_engines_death_cut_off_is_kept_but_not_built_upon(session, store):
+    async with session(store=store) as s:
+        await s.ask("one", feed=4)
+        s.client.die()
+        await s.settle()
+        said = s.chat.session.turns[0].run.text
+    async with session(store=store) as s:
+        await s.ask("/history", feed=0)
+        await s.pilot.press("enter")
+        await s.settle()
+        assert said and s.chat.session.turns[0].run.text == said and said.splitlines()[0] in s.shown
+        await s.ask("two")
+        assert s.client.requests[-1].conversation == (("user", "two"),)
+
+
+async def test_the_first_list_of_conversations_describes_the_first_one_in_full(session, store):
+    async with session(store=store) as s:
+        await s.ask("one")
+        await s.ask("two")
+    async with session(store=store, size=(120, 40)) as s:
+        await s.ask("/history", feed=0)
+        about = s.app.screen.query_one("#about")
+        assert about.region.height >= len(str(about.render()).splitlines()) == 7
+
+
+async def test_an_answer_of_another_model_is_named_and_not_compared(session, store):
+    """Neither by a baseline, nor by making it again, nor by a branch."""
+    async with session(store=store) as s:
+        await s.ask("one")
+        ready = s.chat.session.ready
+        s.chat.session.ready = replace(ready, model="folder/other")
+        await s.pilot.press("escape", "b")
+        assert "load that model" in s.status and len(s.client.requests) == 1
+        for key in ("A", "B"):
+            await s.pilot.press("full_stop", "right", key)
+            await s.settle()
+            assert "load that model" in s.app.screen.message and len(s.client.requests) == 1, key
+            await s.pilot.press("escape")
+        await s.ask("two", feed=3)
+        assert s.shown.count("sample 12M · Hybrid") >= 1
+
+
 async def test_a_conversation_names_all_models_that_answered(session, store):
     async with session(store=store) as s:
         await s.ask("one")

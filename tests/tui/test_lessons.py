@@ -53,6 +53,20 @@ def text(screen) -> str:
     return " ".join(" ".join(screen.query_one(LessonText).text_rows()).split())
 
 
+@pytest.mark.parametrize("name", names())
+async def test_in_the_smallest_window_each_page_shows_its_picture_and_its_text(name):
+    async with learning(name, size=(60, 16)) as (app, pilot):
+        screen = app.screen
+        for _ in range(screen.progress.length):
+            picture = screen.query_one("#figure" if screen.has_class("figured") else "#doing")
+            assert picture.size.height >= 4 and screen.query_one(LessonText).size.height >= 6
+            for _ in range(2):  # where it asks, the answer stays hidden
+                await pilot.press("right")
+            await pilot.pause()
+            if app.screen is not screen:
+                break
+
+
 @pytest.mark.parametrize("presenter", [False, True])
 async def test_a_whole_lesson_page_by_page(presenter):
     progress = progress_in("trees")

@@ -382,6 +382,11 @@ def test_telemetry_has_the_verdict_in_sixty_columns():
         assert "✓ 1.80x faster" in rows[0] and all(cells(row) <= width for row in rows)
 
 
+def test_in_the_smallest_window_the_table_is_whole():
+    rows = flat(panel_of(run_of()).rows(56, 13))
+    assert len(rows) <= 13 and any(row.startswith("forecast speed-up") for row in rows)
+
+
 def test_the_budget_is_told_in_tree_and_inspector():
     run = run_of()
     panel = TreePanel()

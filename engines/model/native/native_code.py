@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from filelock import FileLock
@@ -34,9 +34,15 @@ class _Filled(ctypes.Structure):
     """A struct that is filled by name. A pointer is given as the object that it points to, a tensor, an array or a
     struct, which must live as long; fields that are not given are 0."""
 
+    _pointers: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._pointers = frozenset(name for name, kind in cls._fields_ if kind is _ANY)
+
     def __init__(self, **fields: Any) -> None:
-        kinds = dict(self._fields_)
-        super().__init__(**{name: _place(one) if kinds[name] is _ANY else one for name, one in fields.items()})
+        pointers = self._pointers
+        super().__init__(**{name: _place(one) if name in pointers else one for name, one in fields.items()})
 
 
 def _place(thing: Any) -> int | None:
