@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from engines.advice.pass_times import Key, student
+from engines.advice.pass_times import Key
+from engines.race.interval import student
 
 Pace = tuple[float, float]
 """(tokens, seconds) of a run."""

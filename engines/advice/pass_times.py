@@ -7,16 +7,10 @@ from dataclasses import dataclass, field
 from math import exp, log
 from statistics import fmean
 
+from engines.race.interval import student
+
 Key = tuple[int, int]
 """(repeat, prompt)"""
-
-_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  # 97.5% quantiles by degrees of freedom
-_NORMAL = 2.1  # beyond them
-
-
-def student(freedom: int) -> float:
-    """Student's quantile for 95% to both sides."""
-    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from engines import methods
 from engines.bench.hf_generate import GenerateLane
 from engines.bench.suite import Suite
-from engines.race.interval import MedianInterval
+from engines.race.interval import MedianInterval, ratio_of
 from engines.race.lanes import Lane
 from engines.race.race_events import LaneFinished
 from engines.race.result import LaneFigures, LaneRun, RaceResult
@@ -117,7 +117,7 @@ class BenchResults(RaceResult):
             return None
         prompts = self.prompts(task)
         mine, theirs = ((self._wholes if whole else self.rates)(each, prompts) for each in (lane, other))
-        return MedianInterval.of([rate / theirs[repeat] for repeat, rate in mine.items() if repeat in theirs])
+        return ratio_of(mine, theirs)
 
     def length(self, lane: int, task: str | None = None) -> float | None:
         """Tokens a round after the first delivery: M, of generate too."""

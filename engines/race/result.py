@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 
 from engines import methods
-from engines.race.interval import MedianInterval
+from engines.race.interval import MedianInterval, ratio_of
 from engines.race.race_events import (
     Compared,
     LaneEvents,
@@ -234,7 +234,7 @@ class RaceResult:
         both."""
         wanted = range(self.started.prompts) if self.started else ()
         mine, theirs = self.rates(lane, wanted), self.rates(other, wanted)
-        return MedianInterval.of([rate / theirs[repeat] for repeat, rate in mine.items() if repeat in theirs])
+        return ratio_of(mine, theirs)
 
     def _rate(self, runs: Sequence[LaneRun]) -> float | None:
         """Tokens/s of several runs together."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engines.datastores.storage.datastore import Documents
 from engines.race.interval import MedianInterval
@@ -80,6 +80,7 @@ class Measure:
         percent: it is a share, written as a percentage.
         timed: it depends on the machine and on what else it does.
         over_baseline: it is a ratio to the baseline's row.
+        by_repeat: its number of a row in each repeat, by repeat; None where it has no such.
         of_runs: it is of what a lane did; else of datastores or of the model, the same however answers are sampled.
     """
 
@@ -89,6 +90,7 @@ class Measure:
     percent: bool = False
     timed: bool = False
     over_baseline: bool = False
+    by_repeat: Callable[[RowFacts], Mapping[int, float]] | None = None
     of_runs: bool = True
 
     def write(self, value: float | None) -> str:
@@ -98,23 +100,28 @@ class Measure:
         return f"{100 * value:.{max(0, self.digits - 1)}f}%" if self.percent else f"{value:,.{self.digits}f}"
 
 
-def _rate(row: RowFacts) -> MedianInterval | None:
-    return MedianInterval.of(_rates(row))
+def _repeated(means: str, by_repeat: Callable[[RowFacts], Mapping[int, float]], **more: Any) -> Measure:
+    """A measure that is the median of its repeats."""
+    return Measure(means, lambda row: MedianInterval.of(list(by_repeat(row).values())), timed=True,
+                   by_repeat=by_repeat, **more)
 
 
-def _per_token(row: RowFacts) -> MedianInterval | None:
-    return MedianInterval.of([1e3 / rate for rate in _rates(row)])
+def _rates(row: RowFacts) -> Mapping[int, float]:
+    """Tokens/s by repeat."""
+    return {} if row.results is None or row.lane is None else row.results.rates(row.lane, row.results.counted)
 
 
-def _rates(row: RowFacts) -> Sequence[float]:
-    """Tokens/s of each repeat."""
-    return row.results.by_task()[row.lane].rates if row.results is not None and row.lane is not None else ()
+def _times(row: RowFacts) -> Mapping[int, float]:
+    """Milliseconds for a token, by repeat."""
+    return {repeat: 1e3 / rate for repeat, rate in _rates(row).items()}
 
 
-def _speed_up(row: RowFacts) -> MedianInterval | None:
+def _speed_ups(row: RowFacts) -> Mapping[int, float]:
+    """Tokens/s over the baseline's, by repeat."""
     if row.results is None or row.lane is None:
-        return None
-    return row.results.ratio(row.lane, row.results.started.baseline)
+        return {}
+    alone = row.results.rates(row.results.started.baseline, row.results.counted)
+    return {repeat: rate / alone[repeat] for repeat, rate in _rates(row).items() if repeat in alone}
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:
@@ -212,10 +219,10 @@ def _depths() -> Iterator[tuple[str, Measure]]:
 
 
 MEASURES = MappingProxyType({
-    "speed-up": Measure("tokens/s over those of the autoregressive row in the same repeat", _speed_up, timed=True,
-                        over_baseline=True),
-    "tokens/s": Measure("tokens per second after the first token", _rate, digits=1, timed=True),
-    "ms/token": Measure("milliseconds for a token after the first", _per_token, timed=True),
+    "speed-up": _repeated("tokens/s over those of the autoregressive row in the same repeat", _speed_ups,
+                          over_baseline=True),
+    "tokens/s": _repeated("tokens per second after the first token", _rates, digits=1),
+    "ms/token": _repeated("milliseconds for a token after the first", _times),
     "M": Measure("tokens for each forward pass of the target (REST's mean generated length)",
                  lambda row: row.metrics.mean_generated_length),
     "tau": Measure("accepted tokens for each forward pass of the target (RASD's average acceptance length)",

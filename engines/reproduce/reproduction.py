@@ -12,10 +12,10 @@ from engines.bench.bench_results import BenchResults
 from engines.bench.published import Figure
 from engines.datastores.storage.datastore import Store
 from engines.methods.options import FRACTION
-from engines.race.interval import MedianInterval
+from engines.race.interval import MedianInterval, ratio_of
 from engines.race.lanes import Lane, Race
 from engines.reproduce.entry import Claim, PaperEntry, RowOf, Setting, lane_of
-from engines.reproduce.measures import RowFacts
+from engines.reproduce.measures import MEASURES, RowFacts
 from engines.reproduce.sublayer_facts import SublayerFacts
 
 
@@ -53,12 +53,18 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """Whether a claim ``holds`` here: None where a number is missing or all are equal. ``values`` are those of its
-    rows."""
+    """Whether a claim ``holds`` here.
+
+    Attributes:
+        values: those of its rows.
+        ratios: of a measure with repeats, each value over the one before it and then over the bound, in the same
+            repeats; None of other measures, which repeat exactly or have no repeats.
+    """
 
     claim: Claim
     setting: str
     values: tuple[float | None, ...]
+    ratios: tuple[MedianInterval | None, ...] | None = None
 
     @property
     def equal(self) -> bool:
@@ -66,12 +72,28 @@ class ClaimVerdict:
         return len(self.values) > 1 and len(set(self.values)) == 1 and self.values[0] is not None
 
     @property
+    def repeats(self) -> int:
+        """The fewest repeats of a ratio; 0 where there is none."""
+        return min((0 if ratio is None else ratio.samples for ratio in self.ratios or ()), default=0)
+
+    @property
     def holds(self) -> bool | None:
+        """None where a number is missing, all are equal, or the noise of the repeats hides the difference."""
         known = [value for value in self.values if value is not None]
         if len(known) < len(self.values) or self.equal:
             return None
+        if self.ratios is not None:
+            told = [_above_one(ratio) for ratio in self.ratios]
+            return False if False in told else None if None in told else True
         bound = self.claim.above
         return all(low < high for low, high in pairwise(known)) and (bound is None or min(known) > bound)
+
+
+def _above_one(ratio: MedianInterval | None) -> bool | None:
+    """Whether a ratio is above 1; None where its interval holds 1, or there is none."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return None
+    return True if ratio.low > 1 else False if ratio.high < 1 else None
 
 
 @dataclass
@@ -98,6 +120,7 @@ class Reproduction:
 
     def __post_init__(self) -> None:
         self._here: dict[tuple[str, str, str], float | MedianInterval | None] = {}
+        self._repeats: dict[tuple[str, str, str], Mapping[int, float]] = {}
 
     def lanes(self) -> dict[str, Lane]:
         """The lanes by row. Raises UsageProblem."""
@@ -119,6 +142,8 @@ class Reproduction:
                         key = (row.name, name)
                         value = shared[key] = shared[key] if key in shared else column.of(facts)
                     self._here[setting, row.name, name] = value
+                    if column.by_repeat is not None:
+                        self._repeats[setting, row.name, name] = column.by_repeat(facts)
 
     def _facts(self, row: RowOf, run: SettingRun | None) -> RowFacts:
         stores = [store for name in row.stores for store in self.stores.get(name, ())]
@@ -169,9 +194,20 @@ class Reproduction:
         here = {(cell.setting, cell.row, cell.measure): cell.here for cell in self.cells()}
         about = ((claim, setting.name) for claim in self.entry.claims for setting in self._settings())
         return [
-            ClaimVerdict(claim, setting, tuple(here.get((setting, row, claim.measure)) for row in claim.rising))
+            ClaimVerdict(claim, setting, tuple(here.get((setting, row, claim.measure)) for row in claim.rising),
+                         self._ratios(claim, setting))
             for claim, setting in about if claim.setting in ("", setting)
         ]
+
+    def _ratios(self, claim: Claim, setting: str) -> tuple[MedianInterval | None, ...] | None:
+        """``ClaimVerdict.ratios``."""
+        if MEASURES[claim.measure].by_repeat is None:
+            return None
+        rows = [self._repeats.get((setting if self.runs else "", row, claim.measure), {}) for row in claim.rising]
+        found = [ratio_of(more, less) for less, more in pairwise(rows)]
+        if claim.above:
+            found += [ratio_of(row, dict.fromkeys(row, claim.above)) for row in rows]
+        return tuple(found)
 
 
 def theirs(entry: PaperEntry) -> list[Figure]:

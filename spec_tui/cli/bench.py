@@ -38,7 +38,7 @@ _SUITE = ("File of questions, as JSON lines with prompt or turns, and category, 
           "tasks that ship. Default: our own.")
 _TASKS = "Only these tasks of the suite: write,edit."
 _ENGINES = "Engines, with their options: pld,rest:c=16:n_max=8. Default: all. The baseline is always included."
-_REPEATS = f"How often each engine answers everything. Default: {REPEATS}, enough for 95% intervals; 1 with --suite."
+_REPEATS = f"How often each engine answers everything. Default: {REPEATS}; fewer have wider intervals; 1 with --suite."
 _LIMIT = "Maximum number of questions of each task."
 _PEERS = "Leave out transformers.generate."
 _OUT = "Folder to write results.json, runs.csv, tables.md and plots to."

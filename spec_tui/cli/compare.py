@@ -17,6 +17,7 @@ from engines.bench.prompt_files import open_prompts
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_time
 from engines.race.forecast import LETTERS, expected_seconds
+from engines.race.interval import ENOUGH
 from engines.race.lanes import Lane, Race, make_lane, parse_lane, parse_lanes
 from engines.race.peers import Peers, addresses
 from engines.race.race_events import LaneFinished, LaneStarted
@@ -40,12 +41,12 @@ from spec_tui.session.settings import unavailable
 _CANNOT = ("usage", "model", "library", "datastore")  # kinds of failures of a lane that cannot run here
 _SAID_FROM = 20.0  # seconds: a shorter race needs no forecast
 _MANY = 200  # runs that somebody at a terminal is asked about
-REPEATS = 6  # the fewest from which order statistics give an interval of 95%
+REPEATS = ENOUGH
 
 _ENGINES = ("Engines to compare, with their options: autoregressive,pld,rest:c=16:n_max=8. draft:model=DIR drafts with "
             "that model.")
 _LANE = "One engine with option values that contain commas: rest:datastore=notes,python-stdlib. Repeatable."
-_REPEATS = f"How often each engine answers. Default: {REPEATS}, enough for a 95% interval; 1 with --prompts."
+_REPEATS = f"How often each engine answers. Default: {REPEATS}; fewer have wider intervals; 1 with --prompts."
 _PROMPTS = "File of prompts: one per line, lines of JSON with prompt or turns (as in Spec-Bench), or a chat log."
 _TRACES = "Folder to write a trace of every run to."
 _FORMAT = "table or md (Markdown): a summary; json or csv: every run."

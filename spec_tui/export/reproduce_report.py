@@ -98,6 +98,9 @@ def _claimed(verdict: ClaimVerdict) -> str:
     found = {True: "holds here", False: "does not hold here", None: "cannot be told here"}[verdict.holds]
     if verdict.equal:
         found = "cannot be told here, where all are equal"
+    elif verdict.holds is None and verdict.repeats:
+        within = f": it is within the noise of {verdict.repeats} repeats"
+        found += " from a single repeat" if verdict.repeats == 1 else within
     return f"claim, {verdict.setting}: {claim.says} It {found}: expected is {claim.measure} of {order}"
 
 

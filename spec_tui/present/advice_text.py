@@ -10,8 +10,9 @@ from engines.advice.evaluation_plan import EvaluationPlan
 from engines.advice.findings import BASELINE, Findings, RoundCosts, Screening
 from engines.advice.halving import FINALISTS, Stage
 from engines.advice.paired_ratio import PairedRatio
+from engines.race.interval import LEAST_NOISE
 from engines.report.wording import counted, joined
-from spec_tui.present.speed_verdict import LEAST_NOISE, Speed, SpeedVerdict, judged
+from spec_tui.present.speed_verdict import Speed, SpeedVerdict, judged
 
 _NO_VERDICT = (Speed.UNMEASURED, Speed.IMPOSSIBLE)
 _WORTH = 0.05  # of a round's time: less is not worth a word

@@ -1,8 +1,8 @@
 """How fast a run or a lane is beside autoregressive decoding: one judgement and its words for every screen and command.
 
 ``of_runs`` judges a run against a baseline run, ``of_interval`` a lane of a race against the lane it is compared with.
-Both give a ``SpeedVerdict``, whose ``words`` ("1.42x faster (±0.05)"), ``mark`` and ``style`` say it. ``ranks`` orders
-lanes and says which of them tie.
+Both give a ``SpeedVerdict``, whose ``words`` ("1.42x faster (±0.05)"), ``mark`` and ``style`` say it. A lane or a run
+is faster or slower only where the whole interval that is printed, of 95%, lies on one side of 1.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from enum import StrEnum
 from statistics import fmean, stdev
 
 from engines.methods import drafts_nothing
-from engines.race.interval import MedianInterval
+from engines.race.interval import ENOUGH, LEAST_NOISE, MedianInterval, student
 from engines.report.run_state import RunState
 from spec_tui.present.token_styles import FAILED, UNKNOWN
 
-LEAST_NOISE = 0.03  # of the ratio: two single runs on one machine repeat no better
-VAGUE = 0.1  # a ratio known to plus or minus more than this tells no difference from a gain
+VAGUE = 0.1  # a ratio known to plus or minus more than this does not tell a gain from no difference
 _BLOCKS, _FEWEST = 8, 4  # parts of a run whose times are compared
 
 
@@ -45,14 +44,22 @@ class SpeedVerdict:
     Attributes:
         speed: the judgement itself; the last three of ``Speed`` are none.
         ratio: times as fast as the baseline; None where it is not known, or not to be trusted.
-        noise: the ratio is known to plus or minus this; None where that cannot be told.
+        low, high: the ratio is known to lie between them, with 95%; None where that cannot be told.
+        few: the repeats that it was measured in, where they are fewer than a narrow interval needs; else None.
         reason: why there is no judgement; "" where there is one.
     """
 
     speed: Speed
     ratio: float | None = None
-    noise: float | None = None
+    low: float | None = None
+    high: float | None = None
+    few: int | None = None
     reason: str = ""
+
+    @property
+    def noise(self) -> float | None:
+        """The ratio is known to plus or minus this, the larger half of its interval; None where that cannot be told."""
+        return None if self.low is None or self.high is None else max(self.high - self.ratio, self.ratio - self.low)
 
     @property
     def vague(self) -> bool:
@@ -62,16 +69,22 @@ class SpeedVerdict:
     @property
     def words(self) -> str:
         """The judgement in a few words: "1.42x faster (±0.05)", "no difference (0.98x ±0.04)",
-        "too noisy to tell (1.56x ±0.68)"."""
-        if self.vague:
-            return f"too noisy to tell ({self.ratio:.2f}x ±{self.noise:.2f})"
+        "too noisy to tell (1.56x ±0.68)", "2 repeats are too few to tell (1.56x, 0.70..3.48)"."""
         if self.speed is Speed.FASTER:
-            return f"{self.ratio:.2f}x faster (±{self.noise:.2f})"
+            return f"{self.ratio:.2f}x faster ({self._known})"
         if self.speed in (Speed.SAME, Speed.SLOWER):
-            return f"{self.speed} ({self.ratio:.2f}x ±{self.noise:.2f})"
+            few = "too noisy to tell" if self.few is None else f"{self.few} repeats are too few to tell"
+            comma = "" if self._known.startswith("±") else ","
+            return f"{few if self.vague else self.speed} ({self.ratio:.2f}x{comma} {self._known})"
         if self.speed is Speed.UNMEASURED:
             return "speed-up not measured" if self.ratio is None else f"{self.ratio:.2f}x, noise unknown"
         return self.speed
+
+    @property
+    def _known(self) -> str:
+        """The interval: as ± where it reaches as far up as down, else from where to where."""
+        up, down = f"{self.high - self.ratio:.2f}", f"{self.ratio - self.low:.2f}"
+        return f"±{up}" if up == down else f"{self.low:.2f}..{self.high:.2f}"
 
     @property
     def brief(self) -> str:
@@ -95,7 +108,7 @@ def judged(ratio: float | None, noise: float | None, tokens_per_step: float | No
     """The judgement on a measured ratio.
 
     Args:
-        noise: plus or minus what the ratio is known to; None where there were too few samples to tell.
+        noise: plus or minus what the ratio is known to, with 95%; None where there were too few samples to tell.
         tokens_per_step: M. A verification step takes at least as long as the forward pass of one token, so no run is M
             times as fast: a larger ratio means that the baseline was measured under other conditions.
     """
@@ -103,11 +116,17 @@ def judged(ratio: float | None, noise: float | None, tokens_per_step: float | No
         return SpeedVerdict(Speed.UNMEASURED, reason="no baseline of this prompt and these settings")
     if noise is None:
         return SpeedVerdict(Speed.UNMEASURED, ratio, reason="too few samples to tell it from noise")
-    if tokens_per_step is not None and ratio - noise > tokens_per_step:
+    return _between(ratio, ratio - noise, ratio + noise, tokens_per_step)
+
+
+def _between(ratio: float, low: float, high: float, tokens_per_step: float | None, few: int | None = None,
+             ) -> SpeedVerdict:
+    """The judgement on a ratio that is known to lie between ``low`` and ``high``."""
+    if tokens_per_step is not None and low > tokens_per_step:
         return SpeedVerdict(Speed.IMPOSSIBLE, reason=f"{ratio:.2f}x measured, but a step gives only "
                                                      f"{tokens_per_step:.2f} tokens")
-    speed = Speed.SAME if abs(ratio - 1) <= noise else Speed.FASTER if ratio > 1 else Speed.SLOWER
-    return SpeedVerdict(speed, ratio, noise)
+    speed = Speed.FASTER if low > 1 else Speed.SLOWER if high < 1 else Speed.SAME
+    return SpeedVerdict(speed, ratio, low, high, few)
 
 
 def of_runs(run: RunState, baseline: RunState | None) -> SpeedVerdict:
@@ -119,8 +138,8 @@ def of_runs(run: RunState, baseline: RunState | None) -> SpeedVerdict:
     if baseline is None or not m.tokens_per_second:
         return judged(None, None)
     ratio = m.tokens_per_second / baseline.metrics.tokens_per_second
-    errors = [_standard_error(run), _standard_error(baseline)]
-    noise = None if None in errors else ratio * max(LEAST_NOISE, 2 * sum(e * e for e in errors) ** 0.5)
+    known = [_noise(run), _noise(baseline)]
+    noise = None if None in known else ratio * max(LEAST_NOISE, sum(each * each for each in known) ** 0.5)
     return judged(ratio, noise, m.mean_generated_length)
 
 
@@ -138,13 +157,13 @@ def of_interval(speed_up: MedianInterval | None, tokens_per_step: float | None =
         return judged(None, None)
     if speed_up.low is None or speed_up.high is None:
         return judged(speed_up.median, None)
-    noise = max(speed_up.high - speed_up.median, speed_up.median - speed_up.low)
-    return judged(speed_up.median, noise, tokens_per_step)
+    few = speed_up.samples if speed_up.samples < ENOUGH else None
+    return _between(speed_up.median, speed_up.low, speed_up.high, tokens_per_step, few)
 
 
-def _standard_error(run: RunState) -> float | None:
-    """The standard error of a run's speed as a share of it, from how the times of its passes scatter around t(n) (or
-    their mean) from one part of the run to the next; None where it is too short for parts."""
+def _noise(run: RunState) -> float | None:
+    """A run's speed is known to plus or minus this share of it, with 95%, from how the times of its passes scatter
+    around t(n) (or their mean) from one part of the run to the next; None where it is too short for parts."""
     price, rounds = run.metrics.price, run.rounds
     if len(rounds) < _FEWEST:
         return None
@@ -152,7 +171,9 @@ def _standard_error(run: RunState) -> float | None:
               for r in rounds if r.verify_seconds is not None]
     size = -(-len(shares) // _BLOCKS)
     blocks = [fmean(shares[at : at + size]) for at in range(0, len(shares), size)]
-    return stdev(blocks) / len(blocks) ** 0.5 / fmean(blocks) if any(blocks) else None
+    if len(blocks) < 2 or not any(blocks):
+        return None
+    return student(len(blocks) - 1) * stdev(blocks) / len(blocks) ** 0.5 / fmean(blocks)
 
 
 UNMEASURED = judged(None, None)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 FEWEST, MOST = 2, 6
 LLAMA_CPP = "llama.cpp"
-REPEATS = (1, 3, 6, 12)  # 6 are the fewest that give an interval of 95%
+REPEATS = (1, 3, 6, 12)
 _SHORTER = (128, 96, 64, 48, 32)  # new tokens of an answer
 _ENDURED = 90.0  # seconds that a race takes at most, unless more was asked for
 

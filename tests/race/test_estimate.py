@@ -1,22 +1,23 @@
-"""Intervals against what order statistics are known to give."""
+"""Intervals against what order statistics and Student's t are known to give."""
 
 from __future__ import annotations
 
 import random
 import statistics
+from math import exp, log
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.race.interval import MedianInterval
+from engines.race.interval import ENOUGH, LEAST_NOISE, MedianInterval, ratio_of, student
 
-numbers = st.floats(-1e9, 1e9)
+numbers = st.floats(1e-9, 1e9)  # speeds and ratios
 
 
 @pytest.mark.parametrize(
     "n, low, high, coverage",  # tables of the sign test: ranks of the 95% interval of a median
-    [(2, 1, 2, 0.5), (3, 1, 3, 0.75), (5, 1, 5, 0.9375), (6, 1, 6, 0.96875), (8, 1, 8, 0.9921875), (9, 2, 8, 0.9609375),
+    [(6, 1, 6, 0.96875), (8, 1, 8, 0.9921875), (9, 2, 8, 0.9609375),
      (10, 2, 9, 0.978515625), (15, 4, 12, 0.96484375), (20, 6, 15, 0.95861053)],
 )
 def test_ranks_are_those_of_the_tables(n, low, high, coverage):
@@ -34,8 +35,31 @@ def test_one_sample_has_no_interval_and_none_no_estimate():
 def test_the_median_lies_inside(samples):
     found = MedianInterval.of(samples)
     assert found.low <= found.median <= found.high and found.median == statistics.median(samples)
-    assert MedianInterval.of(sorted(samples, reverse=True)) == found
-    assert found.coverage >= 0.95 or (found.low == min(samples) and found.high == max(samples))
+    assert MedianInterval.of(sorted(samples, reverse=True)) == found and found.coverage >= 0.95
+
+
+@pytest.mark.parametrize(("samples", "half"), [  # 97.5% quantiles of the tables of Student's t
+    ((1.62, 1.68), 12.71 * log(1.68 / 1.62) / 2), ((0.9, 1, 1 / 0.9), 4.30 * log(1 / 0.9) / 3**0.5),
+    ((1.5, 1.5001), log(1 + LEAST_NOISE)), ((2, 2, 2, 2, 2), log(1 + LEAST_NOISE)),  # timings that agree by chance
+])
+def test_of_few_the_interval_is_students_and_never_narrow(samples, half):
+    found = MedianInterval.of(samples)
+    middle = statistics.geometric_mean(samples)
+    assert (found.low, found.high) == (pytest.approx(middle / exp(half)), pytest.approx(middle * exp(half)))
+    assert (found.coverage, found.samples) == (0.95, len(samples))
+
+
+def test_students_quantiles_are_those_of_the_tables():
+    assert [student(n) for n in (1, 4, 10)] == [12.71, 2.78, 2.23] and 1.96 < student(60) < student(10)
+
+
+def test_few_numbers_without_a_logarithm_are_refused():
+    with pytest.raises(ValueError):
+        MedianInterval.of([0.0, 1.0])
+
+
+def test_ratios_are_of_the_same_repeats():
+    assert ratio_of({0: 6, 1: 8, 5: 1}, {0: 3, 1: 2}) == MedianInterval.of([2, 4]) and ratio_of({0: 1}, {1: 1}) is None
 
 
 def test_the_interval_holds_the_true_median_as_often_as_it_says():
@@ -43,3 +67,10 @@ def test_the_interval_holds_the_true_median_as_often_as_it_says():
     found = [MedianInterval.of([dice.expovariate(1) for _ in range(7)]) for _ in range(4000)]  # skewed, as timings are
     held = sum(e.low <= 0.6931 <= e.high for e in found) / len(found)
     assert held == pytest.approx(found[0].coverage, abs=0.01)
+
+
+@pytest.mark.parametrize("repeats", range(2, ENOUGH))
+def test_so_does_that_of_few(repeats):
+    dice = random.Random(1)
+    found = [MedianInterval.of([dice.lognormvariate(3, 0.1) for _ in range(repeats)]) for _ in range(4000)]
+    assert sum(e.low <= exp(3) <= e.high for e in found) / len(found) == pytest.approx(0.95, abs=0.015)

@@ -38,13 +38,22 @@ def test_lanes_that_noise_does_not_tell_apart_tie():
     assert [verdict(f, 0).speed for f in found.figures()] == [Speed.BASELINE, Speed.SAME, Speed.FASTER, Speed.SLOWER]
     said = list(verdict_sentences(found.figures(), LABELS, 0))
     assert said[0].startswith("pld against autoregressive: no difference (")
-    assert "1.51x faster (±" in said[1] and "slower (0.50x ±" in said[2]
+    assert "1.51x faster (" in said[1] and "slower (0.50x, 0.48..0.51)" in said[2]
 
 
 def test_what_moves_all_lanes_alike_is_no_noise():
     """The machine slows down from repeat to repeat: speeds overlap, and yet one lane wins every repeat."""
     found = MadeRace((100, 80, 60), (110, 88, 66))
     assert verdict(found.figures()[1], 0).speed is Speed.FASTER and ranks(found) == {1: (1, False), 0: (2, False)}
+
+
+def test_two_repeats_that_agree_by_chance_tell_nothing_small():
+    found = MadeRace((100, 100), (98, 97.9), (90, 86), (162, 168))
+    judged = [verdict(f, 0) for f in found.figures()[1:]]
+    assert [each.speed for each in judged] == [Speed.SAME, Speed.SAME, Speed.FASTER]
+    assert judged[0].words == "no difference (0.98x ±0.03)"
+    assert judged[1].words == "2 repeats are too few to tell (0.88x, 0.66..1.17)"
+    assert ranks(found) == {3: (1, False), 0: (2, True), 1: (2, True), 2: (2, True)}
 
 
 def test_single_runs_are_ranked_and_not_judged():
@@ -82,6 +91,9 @@ def test_no_rank_contradicts_a_verdict(rates):
             ahead = figures[one].rate.median > figures[other].rate.median
             if judged is not None and judged.speed is Speed.FASTER and ahead:
                 assert places[one][0] < places[other][0]
+            if judged is not None:  # the judgement is the same from the other side
+                opposite = {Speed.FASTER: Speed.SLOWER, Speed.SLOWER: Speed.FASTER}.get(judged.speed, Speed.SAME)
+                assert of_interval(found.over(other, one)).speed is opposite
     assert sorted(rank for rank, _ in places.values())[0] == 1
 
 

@@ -11,13 +11,14 @@ import statistics
 import msgspec
 import pytest
 
-from engines.reproduce.entry import shipped
+from engines.race.interval import ratio_of
+from engines.reproduce.entry import Claim, shipped
 from engines.reproduce.questions import asked_of
-from engines.reproduce.reproduction import theirs
+from engines.reproduce.reproduction import ClaimVerdict, theirs
 from spec_tui.cli.reproduce import EntryRun
 from spec_tui.export.plots import draw
 from spec_tui.export.report import WRITERS
-from spec_tui.export.reproduce_report import notes, plot, report
+from spec_tui.export.reproduce_report import _claimed, notes, plot, report
 
 TOKENS, TWICE = 8, "rest-store-size-chat"
 
@@ -124,13 +125,31 @@ def test_its_arithmetic_by_hand(reproduced, name, measures):
             checked.add(cell["measure"])
     assert checked == measures
     said = " ".join(found["notes"])
-    assert ("of the median" in said) == (name == TWICE) == ("| interval |" in WRITERS["md"](report(reproduced(name))))
+    assert ("by Student's t" in said) == (name == TWICE) == ("| interval |" in WRITERS["md"](report(reproduced(name))))
     assert ("a single repeat does not tell" in said) == (name != TWICE)
     values = {(c["setting"], c["row"], c["measure"]): c["here"] for c in found["cells"]}
     for claim in found["claims"]:
         own = [values[claim["setting"], row, claim["measure"]] for row in claim["rising"]]
-        equal = len(set(own)) == 1 < len(own)
-        assert claim["values"] == own and claim["holds"] == (None if equal else own == sorted(set(own)))
+        equal, timed = len(set(own)) == 1 < len(own), claim["measure"] == "speed-up"
+        assert claim["values"] == own
+        if not (timed and name == TWICE):  # one repeat tells nothing of speeds
+            assert claim["holds"] == (None if equal or timed else own == sorted(set(own)))
+
+
+@pytest.mark.parametrize(("repeats", "holds", "said"), [
+    (((1.2, 1.2, 1.21), (1.5, 1.52, 1.5)), True, "It holds here: "),
+    (((1.5, 1.52, 1.5), (1.2, 1.2, 1.21)), False, "It does not hold here: "),
+    (((1.2, 1.6, 1.4), (1.3, 1.55, 1.5)), None, "It cannot be told here: it is within the noise of 3 repeats: "),
+    (((1.2,), (1.5,)), None, "It cannot be told here from a single repeat: "),
+    (((0.9, 0.91, 0.9), (1.5, 1.52, 1.5)), False, "It does not hold here: "),  # below the bound
+])
+def test_a_claim_about_speeds_holds_only_beyond_the_noise(repeats, holds, said):
+    low, high = (dict(enumerate(each)) for each in repeats)
+    claim = Claim("It is faster.", "speed-up", ("a", "b"), above=1.0)
+    bound = [ratio_of(each, dict.fromkeys(each, 1.0)) for each in (low, high)]
+    values = tuple(statistics.median(each.values()) for each in (low, high))
+    verdict = ClaimVerdict(claim, "greedy", values, (ratio_of(high, low), *bound))
+    assert verdict.holds is holds and said in _claimed(verdict)
 
 
 def test_it_is_drawn(reproduced, tmp_path):

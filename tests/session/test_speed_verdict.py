@@ -36,5 +36,7 @@ def test_a_table_tells_no_difference_from_what_noise_hides():
 def test_an_interval_that_holds_1_is_no_difference():
     assert of_interval(MedianInterval.of([1.02, 0.99, 1.01, 1.03, 0.98, 1.04])).speed is Speed.SAME
     assert of_interval(MedianInterval.of([1.5, 1.49, 1.51, 1.5, 1.52, 1.48])).words == "1.50x faster (±0.02)"
+    assert of_interval(MedianInterval.of([1.5, 1.3, 1.4, 1.45, 1.4, 1.1])).words == "1.40x faster (1.10..1.50)"
+    assert of_interval(MedianInterval.of([1.0, 1.56])).words == "2 repeats are too few to tell (1.28x, 0.07..21.08)"
     assert of_interval(MedianInterval.of([1.5])).speed is Speed.UNMEASURED  # a single repeat
     assert of_interval(None).speed is Speed.UNMEASURED

@@ -11,6 +11,7 @@ from textual.containers import Horizontal
 from textual.widgets import Static
 
 from engines.errors import SpecError
+from engines.race.interval import ENOUGH
 from engines.race.lanes import Lane, parse_lanes
 from spec_tui.present import token_styles
 from spec_tui.present.narration import question
@@ -77,7 +78,7 @@ class RaceScreen(HasActions, Backdrop):
         Action(id="race.view", run="view", keys="v", label="View", help=BY_OUTCOME),
         Action(id="race.present", run="present", keys="P", label="Present", help=LARGE),
         Action(id="race.repeats", run="repeats", keys="asterisk", label="Repeats", when=_IDLE,
-               help="How often each lane runs; from 6 repeats on, the intervals are 95% intervals"),
+               help="How often each lane runs; fewer than 6 repeats tell only large differences"),
         Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_IDLE,
                help="Fair draws nothing while a lane runs; live shows lanes as they run, and its numbers are not "
                     "comparable"),
@@ -287,7 +288,7 @@ class RaceScreen(HasActions, Backdrop):
 
     def action_repeats(self) -> None:
         count = next((n for n in REPEATS if n > self.controller.setup.repeats), REPEATS[0])
-        enough = "enough for 95% intervals" if count >= 6 else "95% intervals need 6"
+        enough = "enough to tell differences from noise" if count >= ENOUGH else f"small differences need {ENOUGH}"
         self.set_up(f"{count} repeat{'s' * (count > 1)}; {enough}", repeats=count)
 
     def presented(self, on: bool) -> None:
