@@ -32,7 +32,7 @@ from spec_tui.tui.widgets.strip_panel import SplitLine, StripPanel, clip, title_
 
 _FEWEST = 5  # rows in which an explanation is worth its title
 _END = "End of the lesson: → goes on to the next."
-_LAST = "End of the last lesson: → goes back to the list."
+_LAST = "End of the lesson, the last one: → goes back to the list."
 _TABLES = "The papers' tables about it, to run again"
 
 
