@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from engines.errors import ModelUnavailable, SpecError, first_line
-from engines.hub.untrusted_json import is_count, parse_object
+from engines.hub.untrusted_json import is_count, object_in, parse_object, words_in
 from engines.progress import with_heartbeat
 
 TICK = 0.25
@@ -88,33 +88,47 @@ def content(listing: Listing, name: str, range: str | None) -> Iterator[Any]:
         yield response
 
 
-def _listing(name: str, revision: str | None) -> Listing:
-    from huggingface_hub import ModelInfo
+def commit_of_dataset(name: str) -> str:
+    """The commit that a dataset of the hub is at now. Raises ModelUnavailable."""
+    with hub_errors(name, None):
+        return _commit(_about(name, None, "datasets"), name)
 
+
+def _listing(name: str, revision: str | None) -> Listing:
     if not _answers():
         raise _unreachable(name, revision)
-    found = ModelInfo(**_about(name, revision))
-    if not re.fullmatch(r"[0-9a-f]{40}", found.sha or ""):
-        raise ModelUnavailable(f"the hub names no commit of {name}", "check HF_ENDPOINT")
-    card = found.card_data.to_dict() if found.card_data else {}
-    counted = found.safetensors.parameters if found.safetensors else {}
-    files = [file for sibling in found.siblings or () if (file := _file(sibling)) is not None]
+    found = _about(name, revision)
+    commit, siblings = _commit(found, name), found.get("siblings")
+    if not isinstance(siblings, list):
+        raise ModelUnavailable(f"the hub's answer about {name} makes no sense: it has no list of files",
+                               "check HF_ENDPOINT")
+    files = [file for sibling in siblings if (file := _file(sibling)) is not None]
+    counted = object_in(object_in(found, "safetensors"), "parameters")
     return Listing(
-        name=name, revision=revision or "main", commit=found.sha, files={file.name: file for file in files},
-        gated=bool(found.gated), licence=_licence(card),
-        parameters={str(dtype): count for dtype, count in counted.items() if is_count(count)},
+        name=name, revision=revision or "main", commit=commit, files={file.name: file for file in files},
+        gated=bool(found.get("gated")), licence=_licence(object_in(found, "cardData")),
+        parameters={dtype: count for dtype, count in counted.items() if is_count(count)},
     )
 
 
-def _about(name: str, revision: str | None) -> dict[str, Any]:
-    """What the hub answers about a model; huggingface_hub would read an answer that never ends. Raises ModelUnavailable
-    and what the hub's client raises."""
+def _commit(found: dict[str, Any], name: str) -> str:
+    """The commit that an answer of the hub is about. Raises ModelUnavailable."""
+    commit = found.get("sha")
+    if not (isinstance(commit, str) and re.fullmatch(r"[0-9a-f]{40}", commit)):
+        raise ModelUnavailable(f"the hub names no commit of {name}", "check HF_ENDPOINT")
+    return commit
+
+
+def _about(name: str, revision: str | None, kind: str = "models") -> dict[str, Any]:
+    """What the hub answers about a model, or a thing of another ``kind`` in its addresses; huggingface_hub would read
+    an answer that never ends, and takes what has other types than it expects. Raises ModelUnavailable and what the
+    hub's client raises."""
     from huggingface_hub import constants, get_session
     from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, validate_repo_id
 
     validate_repo_id(name)
     at_revision = f"/revision/{quote(revision, safe='')}" if revision else ""
-    url, found = f"{constants.ENDPOINT}/api/models/{name}{at_revision}?blobs=true", bytearray()
+    url, found = f"{constants.ENDPOINT}/api/{kind}/{name}{at_revision}?blobs=true", bytearray()
     until = monotonic() + _LISTING_SECONDS
     with get_session().stream(
         "GET", url, headers=build_hf_headers(), timeout=2 * _SECONDS, follow_redirects=True
@@ -131,10 +145,12 @@ def _about(name: str, revision: str | None) -> dict[str, Any]:
 
 
 def _file(sibling: Any) -> RemoteFile | None:
-    digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
-    size = sibling.lfs.size if sibling.lfs else sibling.size
+    if not isinstance(sibling, dict):
+        return None
+    name, large = sibling.get("rfilename"), object_in(sibling, "lfs")
+    size, digest = (large.get("size"), large.get("sha256")) if large else (sibling.get("size"), sibling.get("blobId"))
     known = is_count(size) and isinstance(digest, str) and _DIGEST.fullmatch(digest)
-    return RemoteFile(sibling.rfilename, size, digest) if known and _is_name(sibling.rfilename) else None
+    return RemoteFile(name, size, digest) if known and _is_name(name) else None
 
 
 def _is_name(name: Any) -> bool:
@@ -147,9 +163,9 @@ def _is_name(name: Any) -> bool:
 
 def _licence(card: dict[str, Any]) -> str | None:
     """``license`` of a model card; "other" is named by the card in a second field."""
-    named = card.get("license")
-    named = ", ".join(map(str, named)) if isinstance(named, list) else named
-    return str(card.get("license_name") or named) if named else None
+    named, own = card.get("license"), card.get("license_name")
+    named = named if isinstance(named, str) else ", ".join(words_in(card, "license"))
+    return (own if isinstance(own, str) and own else named) if named else None
 
 
 def _answers() -> bool:
@@ -209,7 +225,8 @@ def _local(error: Exception, name: str) -> ModelUnavailable:
         return ModelUnavailable(f"the disk of {cache.folder()} is full", f"make room, or set HF_HOME; {AGAIN}")
     if code in _DENIED:
         return ModelUnavailable(f"the cache {cache.folder()} cannot be written", "set HF_HOME to a folder of your own")
-    return ModelUnavailable(f"{name} cannot be fetched: {first_line(error, named=True)}", AGAIN)
+    hint = AGAIN if isinstance(error, OSError) else "check HF_ENDPOINT, or try again"
+    return ModelUnavailable(f"{name} cannot be fetched: {first_line(error, named=True)}", hint)
 
 
 def _unreachable(name: str, revision: str | None) -> ModelUnavailable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from urllib.request import urlopen
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from engines import load
 from engines.errors import ModelUnavailable, SpecError
+from engines.hub import hub_api
 from engines.hub.local_models import look_at
 from engines.hub.model_source import locate
 from engines.model.description import describe
@@ -138,6 +140,42 @@ def test_answers_about_a_model_that_make_no_sense(hub, crowded, answer):
     hub.publish(NAME, crowded)
     hub.nonsense = answer
     assert refused()
+
+
+@pytest.mark.parametrize(("fields", "words"), [
+    ({"siblings": 5}, "has no list of files"), ({"siblings": {"a": 1}}, "has no list of files"),
+    ({"siblings": [5, None, {"rfilename": 5, "size": "x"}, {"rfilename": "a", "lfs": 7}]}, "has no config.json"),
+    ({"sha": 7}, "names no commit"), ({"sha": ["b" * 40]}, "names no commit"),
+])
+def test_an_answer_with_fields_of_other_types_is_refused_in_words(hub, crowded, fields, words):
+    hub.publish(NAME, crowded)
+    hub.nonsense = json.dumps({"id": NAME, "sha": "b" * 40, "siblings": []} | fields).encode()
+    found = refused()
+    assert words in found and "what was fetched" not in found and "Error" not in found
+
+
+def test_what_a_card_has_in_other_types_is_as_if_not_said(hub, crowded):
+    commit = hub.publish(NAME, crowded)
+    listed = json.loads(about(hub, NAME))
+    for card, counted in ([1], "x"), ({"license": {"a": 1}, "license_name": 5}, {"parameters": [5]}), ("mit", 3):
+        hub.nonsense = json.dumps(listed | {"cardData": card, "safetensors": counted, "gated": []}).encode()
+        found = hub_api.ask(NAME, None)
+        assert (found.commit, found.licence, found.parameters, found.gated) == (commit, None, {}, False)
+        assert WEIGHTS in found.files
+
+
+def about(hub, name) -> bytes:
+    """What the hub answers about a model."""
+    with urlopen(f"{hub.url}/api/models/{name}") as answer:
+        return answer.read()
+
+
+def test_a_dataset_whose_commit_is_no_commit_is_refused(hub, crowded):
+    with pytest.raises(ModelUnavailable, match="names no commit"):
+        hub_api.commit_of_dataset(NAME)  # this hub answers with an empty object
+    hub.broken = 404
+    with pytest.raises(ModelUnavailable):
+        hub_api.commit_of_dataset(NAME)
 
 
 def changed(folder, file, **values):

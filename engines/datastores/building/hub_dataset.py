@@ -114,12 +114,9 @@ def _column(name: str, row: Mapping[str, Any], column: str) -> str:
 
 def _revision(name: str) -> str:
     """The dataset's current commit, so that an interrupted build continues with the same rows."""
-    from huggingface_hub import HfApi, constants
-
-    from engines.hub.hub_api import hub_errors
+    from engines.hub.hub_api import commit_of_dataset
 
     try:
-        with hub_errors(name, None):
-            return str(HfApi(endpoint=constants.ENDPOINT).dataset_info(name, timeout=10).sha)
+        return commit_of_dataset(name)
     except SpecError as error:
         raise ModelUnavailable(f"the dataset {name}: {error.message}", "check its name and the network") from None
