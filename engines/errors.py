@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -83,11 +83,11 @@ def finite(value: float) -> float:
     return value
 
 
-def first_line(error: BaseException, named: bool = False) -> str:
+def first_line(error: BaseException, named: bool = False, without: Callable[[str], str] = str) -> str:
     """What an exception of another library says, in one line of at most 200 characters; a line that ends with a colon
     goes on with the next. ``named``: after its kind, which is always said of KeyError and others whose text is no
-    sentence."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    sentence. ``without`` takes out of the whole text what nobody is to read."""
+    lines = [line.strip() for line in without(str(error)).splitlines() if line.strip()]
     end = next((i for i, line in enumerate(lines) if not line.endswith(":")), -1)
     said = " ".join(lines[: end + 1] or lines)[:200]
     kind = type(error).__name__ if named or not said or isinstance(error, LookupError | ArithmeticError) else ""

@@ -3,6 +3,7 @@ as ``null``, is unknown."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
@@ -18,6 +19,23 @@ class Error(Struct):
     """What any server may say instead."""
 
     error: Any = None
+
+
+class Message(Error):
+    """A message of an answer, or a whole one."""
+
+    @property
+    def ids(self) -> list[int]:
+        """Of the tokens that it brings, where they are told."""
+        return []
+
+    @property
+    def text(self) -> str:
+        """That it brings."""
+        return ""
+
+    def rewrite(self, change: Callable[[str], str]) -> None:
+        """Change all its texts."""
 
 
 class Version(Struct):
@@ -72,14 +90,23 @@ class Timings(Struct):
     draft_n_accepted: Count | None = None
 
 
-class Completion(Error):
-    """A message of an answer, or a whole one."""
-
+class Completion(Message):
     content: str | None = None
     tokens: Counts | None = None
     stop: bool | None = None
     stop_type: str | None = None
     timings: Timings | None = None
+
+    @property
+    def ids(self) -> list[int]:
+        return self.tokens or []
+
+    @property
+    def text(self) -> str:
+        return self.content or ""
+
+    def rewrite(self, change: Callable[[str], str]) -> None:
+        self.content = change(self.text)
 
 
 # -- OpenAI-compatible servers --------------------------------------------------------------------------------------
@@ -155,10 +182,30 @@ class SglExt(Struct):
     spec_tokens_details: SpecTokensDetails | None = None
 
 
-class Chunk(Error):
-    """A message of an answer. ``metrics``: of vLLM; ``sglext``: of SGLang."""
+class Chunk(Message):
+    """``metrics``: of vLLM; ``sglext``: of SGLang."""
 
     choices: Annotated[list[ChunkChoice], _MANY] | None = None
     usage: Usage | None = None
     metrics: ChunkMetrics | None = None
     sglext: SglExt | None = None
+
+    @property
+    def choice(self) -> ChunkChoice:
+        """Of one answer there is one."""
+        return self.choices[0] if self.choices else ChunkChoice()
+
+    @property
+    def ids(self) -> list[int]:
+        return self.choice.token_ids or []
+
+    @property
+    def text(self) -> str:
+        choice = self.choice
+        return choice.text or (choice.delta or Delta()).content or ""
+
+    def rewrite(self, change: Callable[[str], str]) -> None:
+        choice = self.choice
+        choice.text = change(self.text)
+        if choice.logprobs is not None and choice.logprobs.tokens is not None:
+            choice.logprobs.tokens = [change(piece) for piece in choice.logprobs.tokens]

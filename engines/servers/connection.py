@@ -24,6 +24,8 @@ from engines.servers.answers import Answered, Error
 _CONNECT, _ANSWER, _SILENCE = 5.0, 30.0, 180.0  # seconds: to connect, for a whole short answer, between parts of a long
 _LONGEST, _LARGEST = 1 << 20, 64 << 20  # bytes: of a line of a stream, of an answer
 _SAID = 1 << 16  # bytes of an answer that are looked through for why it was refused
+_KEY = "***"  # is shown where a server repeats the key
+_SECRET, _WORD = 4, 12  # letters: what is shorter is no secret; may be a word of an answer, as "not-needed" is
 _LOOK = 0.05  # seconds between two looks at whether a request was cancelled
 _TRIPS, _CHEAP = 5, "/health"  # where llama.cpp and vLLM answer with nothing; "no such path" comes back as soon
 _END = object()
@@ -80,11 +82,29 @@ class Connection:
                 raise UsageProblem("the server's key has invalid characters",
                                    "check the variable that --api-key-env names")
             headers["Authorization"] = f"Bearer {api_key}"
+        self._key = api_key if api_key and len(api_key) >= _SECRET else ""
+        spellings = {self._key, json.dumps(self._key)[1:-1], repr(self._key)[1:-1]} - {""}
+        self._spellings = sorted(spellings, key=len, reverse=True)
         self._made = partial(
             httpx.Client, base_url=self.address, headers=headers, timeout=httpx.Timeout(_ANSWER, connect=_CONNECT),
             follow_redirects=False, trust_env=not direct,
         )
         self._client = self._made()
+
+    def hidden(self, text: str) -> str:
+        """What a server says, as it may be shown and kept: without the key."""
+        for spelling in self._spellings:
+            text = text.replace(spelling, _KEY)
+        return text
+
+    def hidden_in_answer(self, text: str) -> str:
+        """The same for what a model reads or writes, where a key of a few letters stays: it may be a word there."""
+        return self.hidden(text) if len(self._key) >= _WORD else text
+
+    def said(self, error: Any) -> str:
+        """What a server says of an error, in a line."""
+        text = error.get("message", error) if isinstance(error, dict) else error
+        return " ".join(self.hidden(str(text)).split())[:200] or "no reason is given"
 
     def get(self, path: str, kind: type[Answered]) -> Answered:
         """What a GET answers, as JSON of this kind. Raises ModelUnavailable."""
@@ -199,11 +219,12 @@ class Connection:
                     if line.startswith(b"data:") and (data := line[5:].strip()) not in (b"", b"[DONE]"):
                         events.append(self._parsed(data, decoder, RunFailed))
                     if line.startswith(b"error:"):
-                        raise RunFailed(f"{self.address} broke off: {_message(line[6:])}", "ask again")
+                        raise RunFailed(f"{self.address} broke off: {self._message(line[6:])}", "ask again")
         except SpecError as error:
             end = error
         except Exception as error:  # whatever the library raises for a connection that is closed under it
-            end = RunFailed(f"the connection to {self.address} broke: {first_line(error)}", "ask again")
+            why = first_line(error, without=self.hidden)
+            end = RunFailed(f"the connection to {self.address} broke: {why}", "ask again")
         finally:
             if not stop.is_set():
                 arrived.put(events)
@@ -225,7 +246,8 @@ class Connection:
         try:
             return _decoded(data, decoder)
         except msgspec.ValidationError as error:
-            raise failed(f"{self.address} does not answer like such a server: {first_line(error)}", _WHICH) from None
+            why = first_line(error, without=self.hidden)
+            raise failed(f"{self.address} does not answer like such a server: {why}", _WHICH) from None
         except ValueError:
             raise failed(f"{self.address} answers with something other than JSON", _WHICH) from None
 
@@ -266,11 +288,12 @@ class Connection:
                 f"nobody answers at {self.address}", "start the server there, or check host and port")
         if isinstance(error, httpx.TimeoutException):
             return ModelUnavailable(f"{self.address} did not answer in time", "the server may be loading or busy")
-        return ModelUnavailable(f"{self.address} cannot be asked: {first_line(error)}", "check the address")
+        why = first_line(error, without=self.hidden)
+        return ModelUnavailable(f"{self.address} cannot be asked: {why}", "check the address")
 
     def _refusal(self, whole: _Whole) -> tuple[str, str]:
         status, data = whole.response.status_code, whole.data[:_SAID]
-        said = _message(data)
+        said = self._message(data)
         if status in (401, 403):
             return f"{self.address} refuses the key" if "authorization" in self._client.headers else (
                 f"{self.address} requires a key"), "name the environment variable that holds it: --api-key-env NAME"
@@ -281,6 +304,14 @@ class Connection:
         if status in (429, 503):
             return f"{self.address} is busy or still loading: {said}", "try again in a moment"
         return f"{self.address} answered with an error ({status}): {said}", "the server's log may say more"
+
+    def _message(self, data: bytes) -> str:
+        """What an error's body says, in a line."""
+        try:
+            found = _decoded(data, msgspec.json.Decoder())
+        except ValueError:
+            return self.said(data.decode("utf-8", "replace"))
+        return self.said(found.get("error", found) if isinstance(found, dict) else found)
 
 
 def _bounded(response: httpx.Response) -> bytes:
@@ -338,14 +369,3 @@ def _is_error(data: bytes) -> bool:
     with suppress(ValueError):
         return isinstance(_decoded(data, msgspec.json.Decoder(Error)).error, dict)
     return False
-
-
-def _message(data: bytes) -> str:
-    """What an error's body says, in a line."""
-    try:
-        found = _decoded(data, msgspec.json.Decoder())
-        error = found.get("error", found)
-        text = str(error.get("message", error) if isinstance(error, dict) else error)
-    except (ValueError, AttributeError):
-        text = data.decode("utf-8", "replace")
-    return " ".join(text.split())[:200] or "no reason is given"

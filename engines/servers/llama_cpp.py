@@ -32,11 +32,10 @@ from engines.request import Request
 from engines.servers.answers import Completion, ListedModel, ModelMeta, Models, Pieces, Props, Rendered, Timings
 from engines.servers.connection import Cancelled, Connection, RequestCancelled
 from engines.servers.remote_cost import TEXT, measure_remote_cost
-from engines.servers.served_model import CAPABILITIES, Prompt, ServedModel, chain, label, number, raw_text, turns
+from engines.servers.served_model import CAPABILITIES, STEP, Prompt, ServedModel, chain, label, number, raw_text, turns
 
 _UNKNOWN = "undisclosed"
 _REASONS = {"eos": "stop", "word": "stop", "limit": "length"}
-_MOST = 1 << 12  # tokens that a step may be said to have drafted
 
 
 @dataclass(slots=True)
@@ -66,13 +65,13 @@ class LlamaCppModel(ServedModel):
         meta = (models.data or [ListedModel()])[0].meta or ModelMeta()
         name = facts.model_alias or facts.model_path or "model"
         self._template = bool(facts.chat_template)
-        self.ready = Ready(
+        self.ready = self._introduced(Ready(
             model=PurePosixPath(name).name, dtype=facts.model_ftype or "not disclosed",
             device=connection.address, parameters=meta.n_params, vocab_size=meta.n_vocab,
             context_limit=facts.default_generation_settings.n_ctx, chat_template=self._template, threads=None,
             backend=f"llama.cpp {facts.build_info or ''}".strip(),
             capabilities=replace(CAPABILITIES, asks_price=True), host=spec.host,
-        )
+        ))
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
@@ -118,7 +117,7 @@ class LlamaCppModel(ServedModel):
     def _tokens(self, text: str, cancelled: Cancelled) -> list[tuple[int, str]]:
         body = {"content": text, "add_special": True, "parse_special": True, "with_pieces": True}
         rows = self.connection.post("/tokenize", body, Pieces, cancelled).tokens
-        return [(row.id, label(row.piece)) for row in rows]
+        return [(row.id, self._label(row.piece)) for row in rows]
 
     def _body(self, request: Request, prompt: tuple[int, ...]) -> dict[str, Any]:
         kept, self._anew = not self._anew, False
@@ -135,9 +134,9 @@ class LlamaCppModel(ServedModel):
         rounds, written, reason, left = _Rounds(len(prompt)), [], "", request.max_new_tokens
         for message in self._messages(
                 "/completion", self._body(request, prompt), Completion, left, cancelled, self.gather):
-            tokens = (message.tokens or [])[:left]
-            left -= len(message.tokens or [])
-            texts = [message.content or "", *[""] * (len(tokens) - 1)]
+            tokens = message.ids[:left]
+            left -= len(message.ids)
+            texts = [message.text, *[""] * (len(tokens) - 1)]
             if message.stop:
                 reason = _REASONS.get(message.stop_type or "", "stop")
             if left < 0:  # it goes on after as many as were asked for
@@ -189,7 +188,7 @@ class _Rounds:
         )
 
     def _begin(self, counted: tuple[int, int], timings: Timings) -> _Step:
-        drafted = min(max(counted[0] - self._counted[0], 0), _MOST)
+        drafted = min(max(counted[0] - self._counted[0], 0), STEP)
         accepted = min(max(counted[1] - self._counted[1], 0), drafted)
         now = number(timings.predicted_ms)
         seconds = max(now - self._milliseconds, 0.0) / 1000

@@ -34,7 +34,7 @@ from engines.report.events import (
 from engines.request import Request
 from engines.servers import answers
 from engines.servers.connection import Cancelled, Connection
-from engines.servers.served_model import CAPABILITIES, Prompt, ServedModel, chain, label, raw_text, turns
+from engines.servers.served_model import CAPABILITIES, LETTERS, STEP, Prompt, ServedModel, chain, label, raw_text, turns
 
 _OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "library": "Ollama", "organization_owner": "LM Studio"}
 """By who owns a model in the server's list: which program it is."""
@@ -42,8 +42,8 @@ _DRAFTS = "vllm:spec_decode_num_drafts_total"
 _DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
 _ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 _FLAG = "--per-request-spec-decode-metrics detailed"
-_LETTERS = 1 << 7  # of a token, at most
 _DEPTHS = 1 << 10  # of a draft, at most
+_COUNTED = 1 << 60  # no counter goes so far
 _SPELLED = str.maketrans({"Ġ": " ", "Ċ": "\n", "ĉ": "\t", "▁": " "})  # in vocabularies
 
 
@@ -57,6 +57,7 @@ class _Written:
         at: when the last message came.
         drafted: whether a step may have had a draft.
         left: how many tokens more were asked for, or letters where tokens are not told; below 0 the server sent more.
+        usage, drafts, details: what the server says of the whole answer, the last that it said.
     """
 
     position: int
@@ -68,7 +69,18 @@ class _Written:
     tokens: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     reason: str = ""
-    totals: ServerTotals = field(default_factory=ServerTotals)
+    usage: int | None = None
+    drafts: answers.SpeculativeDecoding | None = None
+    details: answers.SpecTokensDetails | None = None
+
+    def note(self, message: answers.Chunk) -> None:
+        """Keep what a message says of the whole answer."""
+        if message.usage is not None and message.usage.completion_tokens is not None:
+            self.usage = message.usage.completion_tokens
+        if message.metrics is not None:
+            self.drafts = message.metrics.speculative_decoding or self.drafts
+        if message.sglext is not None:
+            self.details = message.sglext.spec_tokens_details or self.details
 
 
 class OpenAICompatibleModel(ServedModel):
@@ -95,11 +107,11 @@ class OpenAICompatibleModel(ServedModel):
             self._counts = self._metrics()
             self._speculative = self._counts is None or _DRAFTED in self._counts
         told = (f"vLLM counts rejected drafts by answer if it was started with {_FLAG}",)
-        self.ready = Ready(
+        self.ready = self._introduced(Ready(
             model=self._name, dtype="not disclosed", device=connection.address, parameters=None, vocab_size=None,
             context_limit=found.max_model_len, chat_template=True, threads=None, backend=program,
             capabilities=CAPABILITIES, host=spec.host, warnings=told if self._speculative else (),
-        )
+        ))
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
@@ -126,10 +138,11 @@ class OpenAICompatibleModel(ServedModel):
             return meant[0]
         names = ", ".join(row.id for row in rows[:8])
         what = f"has no model {model}" if model else "has several models"
-        raise ModelUnavailable(f"{self.connection.address} {what}: {names}"[:400], "name one: --served-model NAME")
+        found = self.connection.hidden(f"{what}: {names}")[:300]
+        raise ModelUnavailable(f"{self.connection.address} {found}", "name one: --served-model NAME")
 
     def _metrics(self) -> dict[str, int] | None:
-        """vLLM's counters of drafts over all answers; None where they are not shown."""
+        """vLLM's counters of drafts over all answers; None where they are not shown, or cannot be."""
         try:
             text = self.connection.text("/metrics")
         except SpecError:
@@ -139,7 +152,7 @@ class OpenAICompatibleModel(ServedModel):
         found: dict[str, int] = {}
         for name, value in rows:
             found[name] = found.get(name, 0) + int(float(value))
-        return found
+        return found if all(value < _COUNTED for value in found.values()) else None
 
     def _refuse_extras(self, request: Request) -> None:
         if request.top_k or request.min_p or request.repetition_penalty != 1:
@@ -157,7 +170,7 @@ class OpenAICompatibleModel(ServedModel):
             raise UsageProblem("the server makes no tokens of this prompt", "type another prompt")
         pieces = found.token_strs or []
         pieces = pieces if len(pieces) == len(found.tokens) else [""] * len(found.tokens)
-        return tuple(found.tokens), tuple(label((piece or "").translate(_SPELLED)) for piece in pieces)
+        return tuple(found.tokens), tuple(self._label((piece or "").translate(_SPELLED)) for piece in pieces)
 
     def _vllm_body(self, request: Request, prompt: tuple[int, ...]) -> dict[str, Any]:
         room = (self.ready.context_limit or 1 << 30) - len(prompt)
@@ -185,7 +198,7 @@ class OpenAICompatibleModel(ServedModel):
         self, path: str, body: dict[str, Any], prompt: int | None, request: Request, cancelled: Cancelled
     ) -> Iterator[RunEvent]:
         """The rest of a run, from the server's messages."""
-        room = request.max_new_tokens * (1 if self._exact else _LETTERS)
+        room = request.max_new_tokens * (1 if self._exact else LETTERS)
         so_far = _Written(prompt or 0, perf_counter(), self._speculative is not False, room)
         if self._exact and self._speculative and not self._counted_by_answer:
             self._counts = self._metrics()  # others may have been answered since
@@ -206,23 +219,19 @@ class OpenAICompatibleModel(ServedModel):
             raise RunFailed("the server answered with nothing", "ask again, or differently")
         if not so_far.reason and not cancelled():
             raise self._broken_off()
-        told = self._exact or self._tells
-        totals = so_far.totals if told else replace(so_far.totals, drafted=None, accepted=None)
-        if self._exact and self._speculative and so_far.reason and totals.drafted is None:
-            totals = self._from_metrics(totals, so_far)
-        elif totals.drafted is not None:
-            self._counted_by_answer = True
+        totals = self._totals(so_far, request.max_new_tokens)
         text = "".join(so_far.texts)
         yield Finished(so_far.reason or "cancelled", tuple(so_far.tokens), text, None if totals == _NOTHING else totals)
 
     def _emitted(self, message: answers.Chunk, so_far: _Written, greedy: bool) -> list[Emitted]:
         """The tokens of a message, noted; or its text as one."""
-        choice = message.choices[0] if message.choices else answers.ChunkChoice()
-        so_far.totals = _totals(message, so_far.totals, so_far.accepted)
+        choice = message.choice
+        so_far.note(message)
         if choice.finish_reason:
             so_far.reason = "length" if choice.finish_reason == "length" else "stop"
-        text = choice.text or (choice.delta or answers.Delta()).content or ""
-        ids = choice.token_ids or [] if self._exact else []
+        text, ids = message.text, message.ids if self._exact else []
+        if not self._exact:
+            so_far.left, text = so_far.left - len(text), text[: so_far.left]
         if not ids and not text:
             return []
         if self._exact and not ids:
@@ -233,7 +242,8 @@ class OpenAICompatibleModel(ServedModel):
         pieces = pieces if pieces is not None and len(pieces) == len(ids) else None
         probs = probs if greedy and probs is not None and len(probs) == len(ids) else [None] * len(ids)
         texts = pieces if pieces and "".join(pieces) == text else [*[""] * (len(ids) - 1), text]
-        room, so_far.left = so_far.left, so_far.left - (len(ids) if self._exact else len(text))
+        room = so_far.left if self._exact else 1
+        so_far.left -= len(ids) if self._exact else 0
         so_far.tokens += ids[:room]
         so_far.texts += texts[:room]
         return [Emitted(token, text, label(piece), "target", prob=_probability(logprob))
@@ -252,6 +262,22 @@ class OpenAICompatibleModel(ServedModel):
             known="text" if not self._exact else "accepted" if so_far.drafted else "all",
         )
 
+    def _totals(self, so_far: _Written, asked: int) -> ServerTotals:
+        """What the server says of a whole answer, as far as it can be of this one. Tokens that came with their ids are
+        counted here."""
+        most = len(so_far.tokens) if self._exact else asked
+        least = -(-sum(map(len, so_far.texts)) // LETTERS)
+        told = not self._exact and so_far.usage is not None and least <= so_far.usage <= asked
+        found = ServerTotals(so_far.usage if told else None)
+        if self._tells and so_far.details is not None:
+            found = _possible(_told_by_sglang(so_far.details, found), found, most)
+        if self._exact and so_far.drafts is not None:
+            found = _possible(_told_by_vllm(so_far.drafts, found, so_far.accepted, most), found, most)
+        if self._exact and self._speculative and so_far.reason and found.drafted is None:
+            return _possible(self._from_metrics(found, so_far), found, most)
+        self._counted_by_answer |= found.drafted is not None
+        return found
+
     def _from_metrics(self, totals: ServerTotals, so_far: _Written) -> ServerTotals:
         """How much was drafted by the server's counters, where they say that nobody else was answered meanwhile."""
         before, self._counts = self._counts, self._metrics()
@@ -266,30 +292,39 @@ class OpenAICompatibleModel(ServedModel):
 _NOTHING = ServerTotals()
 
 
-def _totals(message: answers.Chunk, known: ServerTotals, accepted_by_round: list[int]) -> ServerTotals:
-    """What a message says of the whole answer, beside what is known. Steps without a draft are not in its lists, which
-    therefore tell of each round only where every round had one."""
-    written = (message.usage or answers.Usage()).completion_tokens
-    drafts = (message.metrics or answers.ChunkMetrics()).speculative_decoding or answers.SpeculativeDecoding()
-    if written is not None:
-        known = replace(known, tokens=written)
-    if (details := (message.sglext or answers.SglExt()).spec_tokens_details) is not None:
-        return _told_by_sglang(details, known)
+def _possible(told: ServerTotals, without: ServerTotals, most: int) -> ServerTotals:
+    """What is told of the drafts of an answer with at most so many steps, each of which has a token; ``without`` it
+    where some of it cannot be."""
+    steps = (told.drafts or 0, told.steps or 0, *told.depth_tried[:1], len(told.drafted_by_round))
+    tokens = (told.drafted or 0) <= most * STEP and max(told.drafted_by_round, default=0) <= STEP
+    return told if tokens and min(steps) >= 0 and max(steps) <= most else without
+
+
+def _told_by_vllm(
+    drafts: answers.SpeculativeDecoding, known: ServerTotals, accepted_by_round: list[int], most: int
+) -> ServerTotals:
+    """What vLLM says of an answer. Steps without a draft are not in its lists, which therefore tell of each round only
+    where every round had one; lists of more than ``most`` steps tell nothing."""
     drafted, accepted = drafts.num_draft_tokens, drafts.num_accepted_draft_tokens
-    if drafted is None or accepted is None:
-        return known
     sizes, gains = drafts.per_step_drafted or [], drafts.per_step_accepted or []
-    tried, kept = [0] * _DEPTHS, [0] * _DEPTHS
-    for most, got in zip(sizes, gains):
-        for depth in range(min(got + 1, most, _DEPTHS)):
-            tried[depth] += 1
-            kept[depth] += depth < got
-    deepest = next((d for d in reversed(range(_DEPTHS)) if tried[d]), -1) + 1
+    if drafted is None or accepted is None or len(sizes) > most or len(gains) > most:
+        return known
+    kept = _at_least([min(got, size) for size, got in zip(sizes, gains)])
+    tried = _at_least([min(got + 1, size) for size, got in zip(sizes, gains)])
     return replace(
         known, drafts=drafts.num_spec_steps, drafted=drafted, accepted=min(accepted, drafted),
-        depth_tried=tuple(tried[:deepest]), depth_accepted=tuple(kept[:deepest]),
+        depth_tried=tuple(tried), depth_accepted=tuple([*kept, *[0] * (len(tried) - len(kept))]),
         drafted_by_round=tuple(sizes) if _of_all(gains, accepted_by_round) and len(sizes) == len(gains) else (),
     )
+
+
+def _at_least(lengths: list[int]) -> list[int]:
+    """How many of these are longer than 0, 1, 2 ... up to the longest."""
+    found = [0] * min(max(lengths, default=0), _DEPTHS)
+    for length in lengths:
+        if length:
+            found[min(length, _DEPTHS) - 1] += 1
+    return list(accumulate(reversed(found)))[::-1]
 
 
 def _told_by_sglang(details: answers.SpecTokensDetails, known: ServerTotals) -> ServerTotals:

@@ -23,17 +23,24 @@ from engines.report.events import (
     RunEvent,
     Started,
 )
+from engines.report.wording import counted
 from engines.request import Request
 
 if TYPE_CHECKING:
-    from engines.servers.answers import Error
+    from engines.servers.answers import Message
     from engines.servers.connection import Connection
 
-_Message = TypeVar("_Message", bound="Error")
+_Message = TypeVar("_Message", bound="Message")
 CAPABILITIES = Capabilities(
     baseline=False, branch=False, detail=False, audit=False, race=False, datastores=False, drafts=False,
 )
+LETTERS = 1 << 7
+"""Of a token, at most."""
+STEP = 1 << 12
+"""Tokens that a step may be said to have drafted."""
 _OTHERS = 1 << 10  # messages of an answer that may bring nothing
+_HELD = 1 << 3  # tokens that a message may bring the text of, beside its own: a server waits for whole characters
+_NAMED = 200  # letters of what a server says of itself
 _DRAWN = next(law.name for law in LAWS.values() if law.lossless and law.varies(1.0))
 _OWN_DRAWS = "the server draws its own random numbers: the text is not that of another engine with this seed"
 Prompt = tuple[tuple[int, ...], tuple[str, ...]]
@@ -150,14 +157,29 @@ class ServedModel:
         self, path: str, body: dict[str, Any], kind: type[_Message], most: int, cancelled: Callable[[], bool],
         gather: float = 0.0,
     ) -> Iterator[_Message]:
-        """What the server sends of an answer of at most so many tokens. Raises RunFailed where it says that it failed,
-        or sends many messages without any."""
+        """What the server sends of an answer of at most so many tokens, without the key. Raises RunFailed where it says
+        that it failed, sends many messages without any, or more text than tokens can have."""
+        address = self.connection.address
         for n, message in enumerate(self.connection.stream(path, body, kind, cancelled, gather)):
             if message.error is not None:
-                raise RunFailed(f"the server failed: {said(message.error)}", "ask again; its log says more")
+                raise RunFailed(f"the server failed: {self.connection.said(message.error)}",
+                                "ask again; its log says more")
             if n > 2 * most + _OTHERS:
-                raise RunFailed(f"{self.connection.address} does not end its answer", "ask again")
+                raise RunFailed(f"{address} does not end its answer", "ask again")
+            letters, tokens = len(message.text), len(message.ids)
+            if self.token_ids and letters > LETTERS * (tokens + _HELD):
+                raise RunFailed(f"{address} sends {letters:,} letters as {counted(tokens, 'token')}", "ask again")
+            message.rewrite(self.connection.hidden_in_answer)
             yield message
+
+    def _introduced(self, ready: Ready) -> Ready:
+        """What a server says of itself, as it may be shown and kept: without the key, and not endless."""
+        named = {name: self.connection.hidden(getattr(ready, name))[:_NAMED] for name in ("model", "dtype", "backend")}
+        return replace(ready, **named)
+
+    def _label(self, piece: str | list[int] | None) -> str:
+        """The label of a token of the prompt."""
+        return self.connection.hidden_in_answer(label(piece))
 
     def _broken_off(self) -> RunFailed:
         return RunFailed(f"{self.connection.address} broke off in the middle of the answer", "ask again")
@@ -198,13 +220,8 @@ def number(value: float | None) -> float:
 
 
 def label(piece: str | list[int] | None) -> str:
-    """A token's own label: servers send bytes where they are no text, and nothing for a token without text."""
+    """A token's own label: servers send bytes where they are no text, and nothing for a token without text. It is not
+    longer than a token is."""
     if isinstance(piece, list):
-        return "".join(f"<0x{byte & 255:02X}>" for byte in piece)
-    return piece or "<?>"
-
-
-def said(error: Any) -> str:
-    """What a server says of an error, in a line."""
-    text = error.get("message", "") if isinstance(error, dict) else error
-    return " ".join(str(text).split())[:200] or "no reason is given"
+        return "".join(f"<0x{byte & 255:02X}>" for byte in piece[:LETTERS])
+    return (piece or "<?>")[:LETTERS]

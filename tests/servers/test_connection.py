@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import socket
 import threading
 import time
@@ -60,6 +62,40 @@ def test_the_key_goes_to_the_server_and_nowhere_else(server):
     events = list(model.run(Request(TURN)))
     assert all(headers["Authorization"] == "Bearer s3cret" for _, headers in server.asked)
     assert "s3cret" not in repr((model.ready, events))
+
+
+KEY = 'sk-"S\\ECRET-KEY'
+
+
+@pytest.mark.parametrize("answer", [
+    (500, {}, {"error": {"message": f"no such key: {KEY}"}}), (500, {}, {"error": {"key": KEY}}),
+    (503, {}, KEY.encode()), (429, {}, {"detail": [KEY]}),
+    (200, {}, [chunk(1), b"data: " + json.dumps({"error": KEY}).encode() + b"\n\n"]),
+    (200, {}, [f"error: {json.dumps({'message': KEY})}\n".encode()]), (500, {}, b"x" * 170 + b" " + KEY.encode()),
+], ids=["message", "other field", "text", "list", "stream", "stream's end", "at the cut"])
+def test_a_key_that_the_server_repeats_is_not_shown(server, answer):
+    model = connect(server.url, KEY)
+    server.wrong["/completion"] = answer
+    with pytest.raises(RunFailed) as caught:
+        list(model.run(Request(TURN)))
+    said = caught.value.message
+    assert "***" in said and not re.search("sk-|ECRET", said)
+
+
+def test_nor_is_it_kept_in_what_a_server_says_of_itself_or_writes(server):
+    server.wrong["/props"] = (200, {}, PROPS | {"model_alias": KEY, "model_ftype": f"a {KEY}", "build_info": KEY})
+    server.wrong["/tokenize"] = (200, {}, {"tokens": [{"id": 1, "piece": KEY}]})
+    server.wrong["/completion"] = (200, {}, [chunk(1, content=f"it is {KEY}."), END])
+    model = connect(server.url, KEY)
+    events = list(model.run(Request(TURN)))
+    assert "ECRET" not in repr((model.ready, events)) and events[-1].text == "it is ***."
+    assert (events[0].dtype, events[0].prompt_pieces) == ("a ***", ("***",))
+
+
+def test_a_key_that_is_a_word_stays_in_an_answer(server):
+    server.wrong["/completion"] = (200, {}, [chunk(1, content="ollama is"), END])
+    *_, finished = connect(server.url, "ollama").run(Request(TURN))
+    assert finished.text == "ollama is"
 
 
 @pytest.mark.parametrize(("answer", "words"), [
@@ -198,6 +234,26 @@ def test_a_server_that_goes_on_after_the_limit_is_left(server, at_once):
     server.wrong["/completion"] = (200, {}, [lambda: iter(lambda: chunk(1, tokens=[1] * at_once), None)])
     *_, finished = model.run(Request(TURN, max_new_tokens=30))
     assert finished.reason == "length" and finished.tokens == (1,) * 30
+
+
+def test_a_token_that_is_longer_than_any_ends_the_answer(server):
+    model, events = connect(server.url), []
+    parts = [chunk(1), chunk(2, content="x" * 1000), chunk(3, content="x" * 900_000), END]
+    server.wrong["/completion"] = (200, {}, parts)
+    with pytest.raises(RunFailed, match="sends 900,000 letters as 1 token"):
+        for event in model.run(Request(TURN)):
+            events.append(event)
+    assert len(events) == 3, "what had arrived is kept"
+    assert len(events[-1].emitted[0].text) == 1000, "a server may hold the text of some tokens back"
+
+
+def test_names_and_labels_of_a_server_are_not_endless(server):
+    server.wrong["/props"] = (200, {}, PROPS | {name: "A" * 500_000 for name in
+                                                ("model_alias", "model_ftype", "build_info")})
+    pieces = [{"id": 1, "piece": "a" * 10**6}, {"id": 2, "piece": [1] * 10**5}]
+    server.wrong["/tokenize"] = (200, {}, {"tokens": pieces})
+    started, *_ = connect(server.url).run(Request(TURN))
+    assert len(repr(started)) < 5000
 
 
 def test_messages_without_an_end_and_without_tokens_are_left(server):

@@ -4,6 +4,7 @@ drafter of 4 tokens, the sample model; recorded, shortened), and another that se
 from __future__ import annotations
 
 import json
+from time import monotonic
 
 import pytest
 
@@ -70,7 +71,8 @@ def test_a_message_of_vllm_is_a_step_and_the_end_says_what_was_drafted(server):
     assert [len(event.path) for event in rounds] == [0, 3, 1] and all(e.known == "accepted" for e in rounds)
     assert [e.kind for e in rounds[1].emitted] == ["accepted"] * 3 + ["target"] and rounds[1].position == 5
     assert finished == Finished("stop", (595, 40, 50, 595, 40, 50, 595, 5), " WCM WCM W",
-                                ServerTotals(8, 9, 4, (3, 2, 1, 1), (2, 1, 1, 0), drafts=3, drafted_by_round=(3, 4, 2)))
+                                ServerTotals(None, 9, 4, (3, 2, 1, 1), (2, 1, 1, 0), drafts=3,
+                                             drafted_by_round=(3, 4, 2)))
     before, after = measure(events[:-1]), measure(events)
     assert (before.drafted, before.acceptance_rate, before.accepted) == (None, None, 4)
     assert (after.drafted, after.accepted, after.new_tokens) == (9, 4, 8) and after.mean_generated_length == 7 / 3
@@ -95,10 +97,50 @@ def test_without_the_flag_the_counters_tell_where_nobody_else_asked(server):
         *_, finished = model.run(Request(TURN))
         return finished.totals
 
-    told = ServerTotals(8, 9, 4, drafts=3)
+    told = ServerTotals(None, 9, 4, drafts=3)
     assert counted((8.0, 30.0, 30.0), (11.0, 39.0, 34.0)) == told
     assert counted((20.0, 90.0, 80.0), (23.0, 99.0, 84.0)) == told, "others were answered before"
-    assert counted((23.0, 100.0, 90.0), (50.0, 190.0, 180.0)) == ServerTotals(8), "somebody else was answered meanwhile"
+    assert counted((23.0, 100.0, 90.0), (50.0, 190.0, 180.0)) is None, "somebody else was answered meanwhile"
+    assert counted((0, 0, 0), (1e99, 1e99, 4.0)) is None and counted((8.0, 1.0, 1.0), (7.0, 9e6, 5.0)) is None
+    assert counted((0, 0, 0), (3, 4e9, 4)) is None, "no step drafts so much"
+
+
+@pytest.mark.parametrize("changes", [
+    {"num_draft_tokens": (1 << 60) - 1, "per_step_drafted": [(1 << 60) - 1] * 3}, {"num_spec_steps": 1 << 40},
+    {"per_step_drafted": [2] * 80_000, "per_step_accepted": [2] * 80_000}, {"per_step_drafted": [3, 5000, 2]},
+], ids=["drafted", "steps", "rounds", "round"])
+def test_counts_that_no_such_answer_can_have_are_not_shown(server, changes):
+    """Nor does it take long, however often they are said."""
+    told = {"speculative_decoding": DETAILED["speculative_decoding"] | changes}
+    usage = {"completion_tokens": (1 << 60) - 1}
+    parts = [*ANSWER, *[last(metrics=told, usage=usage)] * 8, END]
+    server.wrong["/v1/completions"] = (200, {}, parts)
+    begun = monotonic()
+    events = list(connect(server.url).run(Request(TURN)))
+    assert monotonic() - begun < 20
+    found = measure(events)
+    assert (found.drafted, found.depth_tried) == (None, ()) and found.new_tokens == 8 == len(events[-1].tokens)
+
+
+def test_the_depths_of_long_drafts_are_those_that_counting_one_by_one_gives(server):
+    sizes, gains = [3, 4, 0, 1500, 2], [0, 3, 0, 1200, 1]
+    drafts = DETAILED["speculative_decoding"] | {"num_draft_tokens": 1509, "num_accepted_draft_tokens": 1204,
+                                                 "per_step_drafted": sizes, "per_step_accepted": gains}
+    server.wrong["/v1/completions"] = (200, {}, [*ANSWER, last(metrics={"speculative_decoding": drafts}), END])
+    *_, finished = connect(server.url).run(Request(TURN))
+    tried, kept = finished.totals.depth_tried, finished.totals.depth_accepted
+    assert tried == tuple(sum(depth < min(got + 1, size) for size, got in zip(sizes, gains)) for depth in range(1024))
+    assert kept == tuple(sum(depth < got for got in gains) for depth in range(1024))
+
+
+@pytest.mark.parametrize("tokens", [(1 << 60) - 1, 257, 0])
+def test_a_server_of_text_is_not_believed_more_tokens_than_were_asked_for_nor_fewer_than_it_wrote(server, tokens):
+    parts = [b'data: {"choices": [{"delta": {"content": "One two"}}]}\n\n', last(usage={"completion_tokens": tokens}),
+             b'data: {"choices": [{"finish_reason": "stop"}]}\n\n', END]
+    server.wrong |= {"/v1/models": (200, {}, {"data": [{"id": "a", "owned_by": "library"}]}),
+                     "/v1/chat/completions": (200, {}, parts)}
+    *_, finished = connect(server.url).run(Request(TURN))
+    assert finished.text == "One two" and finished.totals is None
 
 
 def test_two_steps_in_a_message_are_counted_at_the_end_as_what_they_were(server):
@@ -219,7 +261,31 @@ def test_a_server_that_goes_on_after_the_limit_is_left(server):
     server.wrong |= {"/v1/models": (200, {}, {"data": [{"id": "a", "owned_by": "library"}]}),
                      "/v1/chat/completions": (200, {}, [lambda: iter(lambda: text, None)])}
     *_, finished = connect(server.url).run(Request(TURN, max_new_tokens=30))
-    assert finished.reason == "length" and len(finished.text) < 30 * 128 + 1000
+    assert finished.reason == "length" and len(finished.text) == 30 * 128
+
+
+def test_a_token_that_is_longer_than_any_ends_the_answer(server):
+    server.wrong["/v1/completions"] = (200, {}, [ANSWER[0], chunk((5, "x" * 400_000)), END])
+    with pytest.raises(RunFailed, match="sends 400,000 letters as 1 token"):
+        list(connect(server.url).run(Request(TURN)))
+    choice = {"text": "a", "token_ids": [5], "logprobs": {"tokens": ["x" * 900_000], "token_logprobs": [-1]}}
+    long = b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+    server.wrong["/v1/completions"] = (200, {}, [ANSWER[0], long, chunk((5, ""), reason="stop"), END])
+    assert len(repr(list(connect(server.url).run(Request(TURN))))) < 10_000, "nor is its label longer"
+
+
+def test_a_key_that_the_server_repeats_is_not_shown(server):
+    key, text = "sk-SECRET-KEY", {"/v1/models": (200, {}, {"data": [{"id": "sk-SECRET-KEY", "owned_by": "vllm"}]})}
+    server.wrong |= text | {
+        "/version": (200, {}, {"version": key}), "/tokenize": (200, {}, {"tokens": [1], "token_strs": [key]}),
+        "/v1/completions": (200, {}, [chunk((1, f"a {key}")), chunk((5, ""), reason="stop"), END]),
+    }
+    model = connect(server.url, key)
+    assert "SECRET" not in repr((model.ready, list(model.run(Request(TURN)))))
+    assert json.loads(server.bodies["/v1/completions"])["model"] == key, "the server is asked by its own names"
+    with pytest.raises(ModelUnavailable) as several:
+        connect(server.url, key, model="another")
+    assert "SECRET" not in several.value.message
 
 
 def test_what_a_refusal_means(server):
