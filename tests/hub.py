@@ -74,7 +74,8 @@ class FakeHub:
         nonsense: what it answers about every model.
         lies: by file name, by how much the size that is listed is wrong.
         etag: what every answer calls its content, None for the digest.
-        broken: answer everything with this status.
+        broken: answer everything with this status; what it says of that is endless where "" is.
+        packed: it says of every answer that it is packed.
     """
 
     def __init__(self) -> None:
@@ -92,6 +93,7 @@ class FakeHub:
         self.nonsense: bytes | None = None
         self.etag: str | None = None
         self.broken: int | None = None
+        self.packed = False
         self.pause = 0.0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self._server.daemon_threads = True
@@ -177,7 +179,11 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         headers = self.headers
         self.hub.asked.append(Asked(self.command, path, headers.get("Range"), "Authorization" in headers))
-        if self.hub.broken:
+        if self.hub.broken and "" in self.hub.endless and self.command == "GET":
+            self._head(self.hub.broken, 1 << 50, {})
+            while not self.hub.released.wait(0.001):
+                self.wfile.write(b" " * _BLOCK)
+        elif self.hub.broken:
             self._json(self.hub.broken, {"error": "broken"})
         elif path.startswith("/api/models/"):
             self._describe(path.removeprefix("/api/models/"))
@@ -292,6 +298,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _head(self, status: int, length: int, headers: dict[str, str]) -> None:
         self.send_response(status)
+        headers = {**headers, "Content-Encoding": "gzip"} if self.hub.packed else headers
         for key, value in {**headers, "Content-Length": str(length)}.items():
             self.send_header(key, value)
         self.end_headers()

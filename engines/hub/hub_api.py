@@ -20,6 +20,8 @@ TICK = 0.25
 
 _SECONDS = 5.0
 _LISTING, _LISTING_SECONDS = 32 << 20, 60.0  # bytes and seconds that an answer about a model may take
+_SAID = 1 << 16  # bytes of what the hub says of an error
+_OF_THE_BODY = {"content-encoding", "content-length", "transfer-encoding"}
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _LONGEST = 200  # bytes of a part of a name: file systems take 255, a partial file has an ending more
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -77,14 +79,29 @@ def offline() -> bool:
 @contextmanager
 def content(listing: Listing, name: str, range: str | None) -> Iterator[Any]:
     """The answer that a file of a model is streamed in; ``range`` as in HTTP. Raises what the hub's client raises."""
-    from huggingface_hub import constants, get_session, hf_hub_url
-    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+    from huggingface_hub import constants, hf_hub_url
 
     url = hf_hub_url(listing.name, name, revision=listing.commit, endpoint=constants.ENDPOINT)
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"} | ({"Range": range} if range else {})
-    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    with _opened(url, {"Range": range} if range else {}, constants.HF_HUB_DOWNLOAD_TIMEOUT) as response:
+        yield response
+
+
+@contextmanager
+def _opened(url: str, headers: dict[str, str], timeout: float) -> Iterator[Any]:
+    """The hub's answer to a GET, whose content is still to be read. Raises what the hub's client raises, which would
+    read what is said of an error to its end, and ModelUnavailable where the content would unpack to any size."""
+    from huggingface_hub import get_session
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity", **headers}
     with get_session().stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True) as response:
-        hf_raise_for_status(response)
+        if response.is_error:
+            kept = {name: value for name, value in response.headers.items() if name.lower() not in _OF_THE_BODY}
+            said = next(response.iter_raw(), b"")[:_SAID]
+            hf_raise_for_status(type(response)(
+                response.status_code, headers=kept, content=said, request=response.request))
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise ModelUnavailable("the hub sends packed data, which it was not asked for", "check HF_ENDPOINT")
         yield response
 
 
@@ -123,17 +140,14 @@ def _about(name: str, revision: str | None, kind: str = "models") -> dict[str, A
     """What the hub answers about a model, or a thing of another ``kind`` in its addresses; huggingface_hub would read
     an answer that never ends, and takes what has other types than it expects. Raises ModelUnavailable and what the
     hub's client raises."""
-    from huggingface_hub import constants, get_session
-    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, validate_repo_id
+    from huggingface_hub import constants
+    from huggingface_hub.utils import validate_repo_id
 
     validate_repo_id(name)
     at_revision = f"/revision/{quote(revision, safe='')}" if revision else ""
     url, found = f"{constants.ENDPOINT}/api/{kind}/{name}{at_revision}?blobs=true", bytearray()
     until = monotonic() + _LISTING_SECONDS
-    with get_session().stream(
-        "GET", url, headers=build_hf_headers(), timeout=2 * _SECONDS, follow_redirects=True
-    ) as answer:
-        hf_raise_for_status(answer)
+    with _opened(url, {}, 2 * _SECONDS) as answer:
         for block in answer.iter_bytes():
             found += block
             if len(found) > _LISTING or monotonic() > until:

@@ -142,6 +142,20 @@ def test_answers_about_a_model_that_make_no_sense(hub, crowded, answer):
     assert refused()
 
 
+def test_an_error_that_is_explained_without_end_is_not_read_to_its_end(hub, crowded):
+    hub.publish(NAME, crowded)
+    hub.endless, hub.broken = {""}, 500
+    begun = time.monotonic()
+    assert "error 500" in refused()
+    assert time.monotonic() - begun < 20
+
+
+def test_packed_answers_are_not_unpacked(hub, crowded):
+    hub.publish(NAME, crowded)
+    hub.packed = True
+    assert "packed data" in refused()
+
+
 @pytest.mark.parametrize(("fields", "words"), [
     ({"siblings": 5}, "has no list of files"), ({"siblings": {"a": 1}}, "has no list of files"),
     ({"siblings": [5, None, {"rfilename": 5, "size": "x"}, {"rfilename": "a", "lfs": 7}]}, "has no config.json"),
