@@ -27,7 +27,7 @@ def typed_path(name: str) -> Path:
     """The path that somebody typed; ``~`` stands for a home folder. Raises UsageProblem where it can be none."""
     try:
         path = Path(name).expanduser()
-        path.exists()
+        check_reachable(path)
         return path
     except RuntimeError:
         user = PurePath(name).parts[0]
@@ -35,6 +35,21 @@ def typed_path(name: str) -> Path:
     except OSError as error:
         shown = name if len(name) <= 60 else f"{name[:30]}…{name[-29:]}"
         raise UsageProblem(f"{shown} cannot be read: {error.strerror}", "check the path") from None
+
+
+def check_reachable(path: Path) -> None:
+    """Raises OSError where it cannot be told whether a file is there: its name is too long, or a folder of its path
+    may not be searched. ``os.path.exists`` and its like, which are asked everywhere else, say no."""
+    path.exists()
+
+
+def listed(folder: Path, pattern: str = "*") -> list[Path]:
+    """What of this name lies in a folder, sorted; nothing where there is none, or it may not be read: a home folder may
+    be somebody else's, and Path.glob raises where one above it may not be searched."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
 
 
 def open_input(path: Path) -> IO[bytes]:
@@ -123,7 +138,7 @@ def checksum(path: Path, progress: Callable[[int], None] = lambda read: None) ->
 
 def check_folder(file: Path, elsewhere: str) -> None:
     """Raises UsageProblem where there is no folder for a file that is to be written; ``elsewhere`` is what to do."""
-    if not file.parent.is_dir():
+    if not os.path.isdir(file.parent):
         raise UsageProblem(f"there is no folder {file.parent} to write to", elsewhere)
 
 
@@ -131,16 +146,25 @@ def check_new_folder(folder: Path, elsewhere: str) -> None:
     """Raises UsageProblem where something is in a folder that is to be written, or it cannot be made; ``elsewhere`` is
     what to do."""
     try:
-        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        taken = there == folder and (not folder.is_dir() or any(folder.iterdir()))
+        taken = os.path.exists(folder) and (not os.path.isdir(folder) or any(folder.iterdir()))
     except OSError as error:
         raise UsageProblem(f"{folder} cannot be written: {error.strerror}", elsewhere) from None
     if taken:
         raise UsageProblem(f"{folder} exists and is not empty", elsewhere)
-    if not there.is_dir():
-        raise UsageProblem(f"{folder} cannot be written: {there} is not a folder", elsewhere)
-    if not os.access(there, os.W_OK):
-        raise UsageProblem(f"{folder} cannot be written: {os.strerror(errno.EACCES)}", elsewhere)
+    if why := refusal(folder):
+        raise UsageProblem(f"{folder} cannot be written: {why}", elsewhere)
+
+
+def refusal(folder: Path) -> str:
+    """Why nothing can be written to a folder, which need not exist yet; "" where something can."""
+    try:
+        check_reachable(folder)
+    except OSError as error:
+        return error.strerror
+    there = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    if not os.path.isdir(there):
+        return f"{there} is not a folder"
+    return "" if os.access(there, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
 
 
 def open_output(path: Path, mode: str) -> IO[bytes]:
@@ -211,7 +235,7 @@ def kept_setting(name: str) -> dict[str, Any]:
     """What such a file holds; empty where it is not there, or damaged."""
     try:
         file = setting_file(name)
-        found = json.loads(file.read_bytes()) if file.is_file() else None  # to open a pipe may wait for ever
+        found = json.loads(file.read_bytes()) if os.path.isfile(file) else None  # to open a pipe may wait for ever
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -225,7 +249,7 @@ def keep_setting(name: str, **values: Any) -> None:
 
 def free_bytes(folder: Path) -> int:
     """Bytes left on the disk of a folder, whether that exists or not."""
-    return shutil.disk_usage(next(path for path in (folder, *folder.absolute().parents) if path.exists())).free
+    return shutil.disk_usage(next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))).free
 
 
 def writable_folder() -> Path:
@@ -241,14 +265,14 @@ def unused(folder: Path, stem: str, ending: str = "") -> Path:
     """A path in a folder at which there is nothing: named by the time, and numbered where that is taken."""
     name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     paths = (folder / f"{name}{f'-{number}' if number else ''}{ending}" for number in count())
-    return next(path for path in paths if not path.exists())
+    return next(path for path in paths if not os.path.exists(path))
 
 
 def write_whole(file: Path, data: bytes, replace: bool = True) -> None:
     """Write a file whole or not at all; to a device or a pipe as it is. One that exists is replaced if ``replace``
     allows it. A process that is killed leaves ``.NAME.*``. Raises OSError: it cannot be written, the disk is full, or
     (FileExistsError) it exists."""
-    if replace and file.exists() and not file.is_file():
+    if replace and os.path.exists(file) and not os.path.isfile(file):
         with open_output(file, "wb") as device:
             device.write(data)
         return
@@ -256,7 +280,7 @@ def write_whole(file: Path, data: bytes, replace: bool = True) -> None:
         file = file.resolve()  # where a link leads
     except RuntimeError:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(file)) from None
-    if file.exists() and not replace:
+    if os.path.exists(file) and not replace:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
     beside = file.with_name(f".{file.name[:200]}.{os.getpid()}-{time.monotonic_ns()}")
     try:
@@ -273,7 +297,7 @@ def write_folder(folder: Path) -> Iterator[Path]:
     not reached, none. A process that is killed leaves a folder ``.*``. Raises OSError: it cannot be written, or is not
     empty."""
     folder = folder.resolve()  # where a link leads
-    there = folder.is_dir()  # it may be somebody's current folder, or a mount: it stays the one that it is
+    there = os.path.isdir(folder)  # it may be somebody's current folder, or a mount: it stays the one that it is
     with TemporaryDirectory(prefix=".", dir=folder if there else folder.parent, ignore_cleanup_errors=True) as beside:
         (place := Path(beside) / "whole").mkdir()
         yield place
@@ -310,7 +334,7 @@ def model_label(name: str) -> str:
 def _samples(kind: str) -> Path | None:
     """A folder of what ships, installed or in the repository."""
     places = (_HERE / "_samples" / kind, _HERE.parent / f"sample_{kind}")
-    return next((folder for folder in places if folder.is_dir()), None)
+    return next((folder for folder in places if os.path.isdir(folder)), None)
 
 
 PAIR = ("target", "draft")
@@ -320,7 +344,7 @@ def sample_model(name: str) -> Path | None:
     """A shipped model: one of the ``PAIR`` or another draft model. Its folder, or its file where that is a GGUF; None
     where it is missing."""
     models = _samples("models")
-    if models is None or (models / name / "config.json").is_file():
+    if models is None or os.path.isfile(models / name / "config.json"):
         return models and models / name
     return next((models / name).glob("*.gguf"), None)
 
@@ -367,4 +391,4 @@ def sample_traces() -> Path | None:
 def document(name: str) -> Path | None:
     """A document that ships, in Markdown; None where it is not here."""
     places = (_HERE / "_samples" / "docs" / name, _HERE.parent / "docs" / name)
-    return next((file for file in places if file.is_file()), None)
+    return next((file for file in places if os.path.isfile(file)), None)

@@ -139,6 +139,15 @@ def test_nothing_is_trusted_unless_the_user_says_so():
         assert (unsaid.allow_pickle, unsaid.trust_remote_code) == (False, False)
 
 
+def test_looking_whether_a_file_is_there_raises_nothing():
+    """``Path.exists`` and its like raise where a folder of the path may not be searched, as of somebody else's home, or
+    a name is too long; those of ``os.path`` say no. ``folders.check_reachable`` is for who wants to know."""
+    asked = [f"{name(path)}:{node.lineno}" for path, node in everywhere(ast.Call)
+             if isinstance(node.func, ast.Attribute) and not node.args
+             and node.func.attr in ("exists", "is_dir", "is_file", "is_symlink")]
+    assert len(asked) == 1 and asked[0].startswith("engines/folders.py"), asked
+
+
 # -- names and places -----------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,7 +88,7 @@ def shipped() -> Suite:
 
 def by_name(path: Path) -> Suite | None:
     """The other suite that ships under that name; None where there is none, or a file of that name."""
-    place = None if path.exists() else BY_NAME.get(str(path))
+    place = None if os.path.exists(path) else BY_NAME.get(str(path))
     return parse(place.read_text("utf-8"), place.name, f"spec-tui's {path}") if place is not None else None
 
 

@@ -3,6 +3,7 @@ wrongly or not."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +74,7 @@ def write(file: HeadFile, target: str, dtype: str = "bfloat16") -> None:
 
 
 def _load(name: str, folder: Path, allow_pickle: bool) -> Mapping[str, Any]:
-    safe, pickled = (next((f for f in files if (folder / f).is_file()), None) for files in (_SAFE, _PICKLED))
+    safe, pickled = (next((f for f in files if os.path.isfile(folder / f)), None) for files in (_SAFE, _PICKLED))
     if safe is None and pickled is not None and not allow_pickle:
         raise ModelUnavailable(f"the head {name} has no weights in safetensors, only pickled ones",
                                f"--allow-pickle reads {pickled} without running what is pickled in it")

@@ -8,6 +8,7 @@ norm: what the target's distribution is computed from).
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,7 @@ class HiddenStateCache:
         identity = {"target": target.fingerprint, "layers": list(layers), "texts": digest.hexdigest()}
         note = folder / "taps.json"
         try:
-            if not note.exists():
+            if not os.path.exists(note):
                 write_json(note, identity)
             elif read_object(note) != identity:
                 raise UsageProblem(f"{folder} was started with other texts, layers or another target",
@@ -91,7 +92,7 @@ class HiddenStateCache:
         """Read the texts that no shard holds yet; ``progress`` is told how many of all are read. False where ``stop``
         said so: what was read is kept, and the next call goes on."""
         for number in range(len(self)):
-            if not self._shard(number).exists():
+            if not os.path.exists(self._shard(number)):
                 texts = self._texts[number * _SHARD : (number + 1) * _SHARD]
                 if not self._write(number, texts, progress, stop):
                     return False
@@ -102,7 +103,7 @@ class HiddenStateCache:
         """The texts of the shards that are there. Raises UsageProblem: one is damaged."""
         found: list[TappedText] = []
         for number in range(len(self)):
-            if self._shard(number).exists():
+            if os.path.exists(self._shard(number)):
                 found += _texts_of(self._shard(number))
         return found
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engines.folders import data, sample_heads, typed_path
+from engines.folders import data, listed, sample_heads, typed_path
 from engines.heads.head_config import EAGLE, EAGLE3, EAGLE_HEAD, MEDUSA, MEDUSA_HEADS
 from engines.hub import gguf_config, gguf_file
 from engines.hub.safetensors_headers import stored, tensor_names
@@ -79,7 +80,7 @@ def local_heads() -> list[LocalHead]:
     """The heads that were trained here, then those that ship, by name."""
     found = []
     for home, ships in ((trained_heads(), False), (sample_heads(), True)):
-        for folder in sorted(home.iterdir()) if home is not None and home.is_dir() else ():
+        for folder in listed(home) if home is not None else ():
             try:
                 config, counts, family = read_object(folder / CONFIG), stored(folder / WEIGHTS), family_of_head(folder)
             except (OSError, ValueError):
@@ -101,7 +102,7 @@ def local_heads() -> list[LocalHead]:
 def place_of(name: str) -> Path | None:
     """Where the head of this name lies: an available one, or a folder; None where it may only be on the hub."""
     ours = next((head.folder for head in local_heads() if head.name == name), None)
-    return ours or (path if (path := typed_path(name)).is_dir() else None)
+    return ours or (path if os.path.isdir(path := typed_path(name)) else None)
 
 
 def may_be_on_hub(name: str) -> bool:
@@ -125,7 +126,8 @@ def is_medusa(tensors: Iterable[str]) -> bool:
 def _sizes(target: Path) -> tuple[int | None, int | None]:
     """Numbers of a hidden state, and tokens, of the model of a folder or GGUF file; None where it does not say."""
     try:
-        config = gguf_config.config_of(gguf_file.read(target)) if target.is_file() else read_object(target / CONFIG)
+        alone = os.path.isfile(target)
+        config = gguf_config.config_of(gguf_file.read(target)) if alone else read_object(target / CONFIG)
     except (OSError, ValueError):
         return None, None
     inner = object_in(config, "text_config") or config

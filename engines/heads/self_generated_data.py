@@ -31,7 +31,7 @@ def generate_answers(
     texts = []
     try:
         _drop_unfinished_line(file)
-        kept = _kept(file) if file.exists() else {}
+        kept = _kept(file) if os.path.exists(file) else {}
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as out:
             for number, prompt in enumerate(prompts):
@@ -60,7 +60,7 @@ def _kept(file: Path) -> dict[str, list[int]]:
 
 def _drop_unfinished_line(file: Path) -> None:
     """Cut off what a killed process left of a line."""
-    content = file.read_bytes() if file.exists() else b""
+    content = file.read_bytes() if os.path.exists(file) else b""
     if (end := content.rfind(b"\n") + 1) < len(content):
         os.truncate(file, end)
 

@@ -7,6 +7,7 @@ one with the longest simulated acceptance on texts held out.
 
 from __future__ import annotations
 
+import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -192,7 +193,7 @@ class HeadTrainer:
     def best(self) -> dict[str, torch.Tensor]:
         """The weights of the best checkpoint so far. Raises UsageProblem: they are damaged."""
         file = self.folder / "best.safetensors"
-        return self._kept(file, tensor_files.load) if file.exists() else self.student.weights()
+        return self._kept(file, tensor_files.load) if os.path.exists(file) else self.student.weights()
 
     def save(self) -> None:
         """Write all that the training goes on from. Raises OSError."""
@@ -216,7 +217,7 @@ class HeadTrainer:
                                "the training begins anew, with the same answers") from None
 
     def _resume(self) -> None:
-        if not self._state.exists():
+        if not os.path.exists(self._state):
             return
         state = self._kept(self._state, tensor_files.load)
         progress = self._kept(self.folder / "progress.json", _read_progress)

@@ -46,7 +46,7 @@ class Download:
         self._listing = listing
         self._home = cache.repository(listing.name)
         self._snapshot = self._home / "snapshots" / listing.commit
-        self._unlinked = [listing.files[n] for n in names if not (self._snapshot / n).exists()]
+        self._unlinked = [listing.files[n] for n in names if not os.path.exists(self._snapshot / n)]
         blobs = self._blobs(f.name for f in self._unlinked)
         others = beside.contents if beside is not None else frozenset()
         lacking = [blob for blob in blobs if not blob.complete and blob.path not in others]

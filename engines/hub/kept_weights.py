@@ -214,7 +214,7 @@ def _weights(note: Path) -> Path:
 
 def _notes() -> list[tuple[Path, dict[str, Any]]]:
     """What is kept, the least recently used first, and what is said of each."""
-    found = [(note, kept(note)) for note in folder().glob("*.json")]
+    found = [(note, kept(note)) for note in folders.listed(folder(), "*.json")]
     return sorted(((note, value) for note, value in found if value is not None), key=lambda each: _used(each[0]))
 
 
@@ -222,12 +222,13 @@ def _tidy(room: int) -> None:
     """Remove what belongs to a model that is gone, what a process left that was killed, and so much that what is kept
     takes ``room`` bytes at most."""
     notes = _notes()
-    for file in {*folder().glob("*.bin"), *folder().glob(".*")} - {_weights(note) for note, _ in notes}:
+    files = {*folders.listed(folder(), "*.bin"), *folders.listed(folder(), ".*")}
+    for file in files - {_weights(note) for note, _ in notes}:
         if time() - _used(file) > _HOUR:
             file.unlink(missing_ok=True)
     total = sum(_size(note) for note, _ in notes)
     for note, value in notes:
-        if total > room or not Path(value["model"]).exists():
+        if total > room or not os.path.exists(value["model"]):
             total -= _size(note)
             _remove(note)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -144,7 +145,7 @@ def resolve(name: str) -> str:
         if not model.here:
             whole = next(known for known in KNOWN.values() if model in known.files)
             hint = f"spec-tui model get {whole.name} fetches it ({in_bytes(whole.bytes)}, {whole.licence})"
-            hint += f"; ./{name} is what lies in this folder" if _exists(name) else ""
+            hint += f"; ./{name} is what lies in this folder" if os.path.exists(os.path.expanduser(name)) else ""
             raise ModelUnavailable(f"{name} ({model.title}) is not on this machine", hint)
         return str(model.path)
     return name
@@ -206,13 +207,6 @@ def _draft_models() -> dict[str, str]:
     """The draft models that ship, by the names that a user types: those of ``sample_models``."""
     own, *others = sample_models()[1:]
     return {f"{SAMPLE}-{own}": own} | {name: name for name in others}
-
-
-def _exists(name: str) -> bool:
-    try:
-        return Path(name).expanduser().exists()
-    except (OSError, RuntimeError, ValueError):  # too long, no such user, no name at all
-        return False
 
 
 def default_model() -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engines.errors import first_line
-from engines.folders import PAIR, sample_model, sample_models
+from engines.folders import PAIR, listed, sample_model, sample_models
 from engines.hub import gguf_config, gguf_file, gguf_folder
 from engines.hub import hub_cache as cache
 from engines.hub.download_progress import in_bytes
@@ -38,14 +38,14 @@ def look_at(folder: Path) -> dict[str, Any]:
     """``{"path", "problem", "title", "type", "parameters", "dtype"}`` of a folder or a GGUF file: problem is None for a
     usable causal model; the title is untrusted, "" where the files state none; parameters as people count them, a tied
     table once."""
-    if folder.is_file():
+    if os.path.isfile(folder):
         return _look_at_gguf(folder)
     found = _NOTHING | {"path": str(folder)}
     try:
         config = read_object(folder / "config.json")
         found["type"] = config["model_type"] if isinstance(config.get("model_type"), str) else None
         found["problem"] = _lacking(folder, config)
-        files = [file for file in sorted(folder.glob("*.safetensors")) if file.is_file()]
+        files = [file for file in listed(folder, "*.safetensors") if os.path.isfile(file)]
         for file in files:
             counts = stored(file)
             found["parameters"] += sum(counts.values())
@@ -62,9 +62,9 @@ def _lacking(folder: Path, config: dict[str, Any]) -> str | None:
     """What keeps the folder from being a usable model, as far as file names and configuration tell."""
     if not any("CausalLM" in name or "LMHead" in name for name in words_in(config, "architectures")):
         return _NOT_CAUSAL
-    if not any(folder.glob("*.safetensors")):
-        return "no weights in safetensors" if any(folder.glob("*.bin")) else "no weights here, not downloaded"
-    if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")):
+    if not listed(folder, "*.safetensors"):
+        return "no weights in safetensors" if listed(folder, "*.bin") else "no weights here, not downloaded"
+    if not any(os.path.exists(folder / name) for name in ("tokenizer.json", "tokenizer_config.json")):
         return "no tokenizer"
     return None
 
@@ -145,8 +145,8 @@ def of_other_programs() -> list[dict[str, Any]]:
     found = []
     for program, folder, pattern in _OTHER_PROGRAMS:
         variable, usual = folder if isinstance(folder, tuple) else ("", folder)
-        home = Path(os.environ.get(variable) or usual).expanduser()
-        for file in sorted(home.glob(pattern)):
+        home = Path(os.path.expanduser(os.environ.get(variable) or usual))
+        for file in listed(home, pattern):
             with suppress(gguf_file.LaterPart):  # its model is listed by its first file
                 if gguf_file.begins(file):
                     found.append({"name": f"{program}: {file.name}", **_look_at_gguf(file)})
@@ -217,8 +217,8 @@ def candidates(target: ModelSource, named: ModelSource | None, parameters: int |
 
 def _beside(target: Path) -> Iterator[Path]:
     """The GGUF files in the folder of a target in such a file, the smallest first; the target's own not."""
-    if target.is_file():
-        files = [file for file in target.parent.glob("*.[gG][gG][uU][fF]") if gguf_file.begins(file)]
+    if os.path.isfile(target):
+        files = [file for file in listed(target.parent, "*.[gG][gG][uU][fF]") if gguf_file.begins(file)]
         files.sort(key=lambda file: (file.stat().st_size, file.name))
         yield from [file for file in files if not file.samefile(target)][:_MOST_BESIDE]
 
@@ -300,10 +300,10 @@ def _readable(place: Path) -> dict[str, int] | str | None:
 def vocabulary(folder: Path) -> dict[str, int] | None:
     """Token by token its id, as the tokenizer's ``get_vocab()``; None where no file of the folder, which may be a GGUF
     file, says it. Raises OSError, ValueError: a file is unreadable or damaged."""
-    if folder.is_file():
+    if os.path.isfile(folder):
         return {token: number for number, token in enumerate(gguf_folder.tokens_and_types(gguf_file.read(folder))[0])}
     try:
-        if (folder / "tokenizer.json").exists():
+        if os.path.exists(folder / "tokenizer.json"):
             found = _fast(folder / "tokenizer.json")
         elif found := _read(folder / "vocab.json"):
             found |= _read(folder / "added_tokens.json")
@@ -327,7 +327,7 @@ def _fast(file: Path) -> dict[str, int]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    return read_object(file) if file.exists() else {}
+    return read_object(file) if os.path.exists(file) else {}
 
 
 def difference(theirs: dict[str, int], ours: dict[str, int]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +44,7 @@ def check_tokenizer(folder: Path) -> None:
             thousand times as long; the message names the file.
     """
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
-        if not (folder / name).exists():
+        if not os.path.exists(folder / name):
             continue
         found = read_object(folder / name)
         if any(abs(number) >= _LARGEST_ID for number in _ids(name, found)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from engines.errors import ModelUnavailable, UsageProblem, first_line
+from engines.folders import check_reachable
 from engines.hub import download as transfer
 from engines.hub import gguf_file, gguf_folder
 from engines.hub import hub_api as hub
@@ -157,7 +159,7 @@ def locate(
     problem = None
     try:
         if (folder := _snapshot(name, revision)) is not None:
-            if file and all((folder / part).is_file() for part in gguf_file.parts_by_name(file)):
+            if file and all(os.path.isfile(folder / part) for part in gguf_file.parts_by_name(file)):
                 return _in_gguf(place, folder / file, terms)
             if not file:
                 return _complete(name, folder, terms)
@@ -246,7 +248,7 @@ def _path(name: str) -> Path:
     """The path of that name. Raises ModelUnavailable for what can be none: too long, or of an unknown user."""
     try:
         path = Path(name).expanduser()
-        path.exists()
+        check_reachable(path)
     except (OSError, RuntimeError, ValueError) as error:
         why = getattr(error, "strerror", None) or first_line(error).rstrip(".")
         raise ModelUnavailable(f"there is no model {_short(name)}: {why}", "check the name") from None
@@ -259,15 +261,15 @@ def _folder(name: str) -> Path | None:
         raise ModelUnavailable("the name of the model is empty", "give a folder, or a hub id such as owner/name")
     path, shown = _path(name), _short(name)
     looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or "\\" in name
-    if path.is_dir():
-        if not (path / "config.json").is_file():
+    if os.path.isdir(path):
+        if not os.path.isfile(path / "config.json"):
             files = ", ".join(sorted(found.name for found in path.glob("*.gguf")))
             hint = f"give one of its GGUF files: {files}"[:300] if files else "give a folder saved by transformers"
             if (kind := folder_kind(path)) is not None:
                 raise ModelUnavailable(f"{name} is {kind.what}", kind.help)
             raise ModelUnavailable(f"{name} is a folder without config.json", hint)
         return path
-    if path.exists():
+    if os.path.exists(path):
         try:
             kind = file_kind(path)
         except OSError as error:
@@ -383,14 +385,15 @@ def shards(folder: Path, choice: FileChoice) -> tuple[str, ...]:
 
 def names_in(folder: Path) -> set[str]:
     """Names of the files of a model folder, as on the hub: subfolders with a slash. Dead links are no files."""
-    found = {p.name for p in folder.iterdir() if p.is_file()}
-    return found | {f"{p.parent.name}/{p.name}" for p in folder.glob("additional_chat_templates/*") if p.is_file()}
+    found = {p.name for p in folder.iterdir() if os.path.isfile(p)}
+    more = folder.glob("additional_chat_templates/*")
+    return found | {f"{p.parent.name}/{p.name}" for p in more if os.path.isfile(p)}
 
 
 def check_regular(folder: Path) -> None:
     """Raises ValueError where a file of a model is a pipe or a device: to open one may wait for ever."""
     for place in folder.iterdir():
-        odd = place.exists() and not (place.is_file() or place.is_dir())
+        odd = os.path.exists(place) and not (os.path.isfile(place) or os.path.isdir(place))
         if odd and _matches(place.name, (*_SETTINGS, *_TOKENIZER, "*.json", "*.safetensors", "*.bin")):
             raise ValueError(f"{place.name} is a pipe or a device, not a file")
 

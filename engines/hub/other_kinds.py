@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,7 +66,7 @@ _ENDINGS = {
 
 def file_kind(path: Path) -> Kind:
     """What a file is that is no GGUF file, by its first bytes, else its name. Raises OSError."""
-    if not path.is_file():  # to open a pipe may wait for ever
+    if not os.path.isfile(path):  # to open a pipe may wait for ever
         return Kind("a pipe or a device, not a model", UNKNOWN.help)
     with open(path, "rb") as stream:
         begin = stream.read(512)
@@ -128,7 +129,7 @@ def check_weights(name: str, config: dict[str, Any], folder: Path) -> None:
     words = method[:40] if isinstance(method, str) else ""
     if not found:
         marks = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
-        words = next((words for file, words in marks.items() if (folder / file).exists()), "")
+        words = next((words for file, words in marks.items() if os.path.exists(folder / file)), "")
         words = "for MLX" if object_in(config, "quantization") else words
     if found or words:
         how = f" ({words})" if words else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ def read_object(file: Path) -> dict[str, Any]:
         OSError: unreadable.
         ValueError: no JSON, no object, too large or nested too deep; the message names the file.
     """
-    if file.exists() and not file.is_file():  # to open a pipe may wait for ever
+    if os.path.exists(file) and not os.path.isfile(file):  # to open a pipe may wait for ever
         raise ValueError(f"{file.name} is damaged: it is a pipe or a device, not a file")
     with open(file, "rb") as stream:
         return parse_object(stream.read(LARGEST + 1), file.name)

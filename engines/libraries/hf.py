@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from functools import cache
@@ -252,7 +253,7 @@ def reopen_tokenizer(folder: Path) -> Tokenizer:
     kept = {name: value for name, value in settings.items() if name not in ("backend", "tokenizer_class")}
     found = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), name_or_path=str(folder), **kept)
     template = folder / "chat_template.jinja"
-    if template.is_file():
+    if os.path.isfile(template):
         found.chat_template = template.read_text("utf-8")
     return found
 

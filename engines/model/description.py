@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
@@ -202,7 +203,7 @@ def _licence(source: ModelSource) -> str | None:
 
 
 def _has_template(folder: Path) -> bool:
-    if any((folder / name).exists() for name in _TEMPLATES):
+    if any(os.path.exists(folder / name) for name in _TEMPLATES):
         return True
     try:
         return bool(read_object(folder / "tokenizer_config.json").get("chat_template"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -185,10 +186,10 @@ class AdviceProgress(Status):
 
 def _check_page(path: Path) -> None:
     """Raises UsageProblem where something else than a report of ours is there, or no folder."""
-    if not path.exists():
+    if not os.path.exists(path):
         check_folder(path, "name another file after --html")
         return
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UsageProblem(f"{path} is a folder", "name a file after --html")
-    if not path.is_file() or f"<title>{TITLE}" not in read_input(path, LARGEST, "another file")[1][:4096]:
+    if not os.path.isfile(path) or f"<title>{TITLE}" not in read_input(path, LARGEST, "another file")[1][:4096]:
         raise UsageProblem(f"{path} is not a report of advise, so it is not overwritten", "name another file")

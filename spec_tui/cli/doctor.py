@@ -9,7 +9,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from engines import machine, methods
+from engines import folders, machine, methods
 from engines.libraries import versions
 from engines.report.wording import counted
 from spec_tui import PRIVACY
@@ -182,10 +182,20 @@ def _broken(facts: dict[str, Any]) -> list[str]:
     return found
 
 
+def _unwritable() -> list[str]:
+    """The folders of ours to which nothing can be written, each with why and what that costs."""
+    places = (
+        (folders.data(), "SPEC_TUI_DATA_DIR", "nothing is kept, and no model, head or datastore can be added"),
+        (folders.cache(), "SPEC_TUI_CACHE_DIR", "what is measured or compiled here is so anew at each start"),
+    )
+    return [f"{place} cannot be written ({why}): {cost}; set {variable} to another folder"
+            for place, variable, cost in places if (why := folders.refusal(place))]
+
+
 def _missing(facts: dict[str, Any]) -> list[str]:
     """What is not there, each with what it would be good for or how to get it."""
     libraries = facts["libraries"]
-    found = [*versions.untested()]
+    found = [*versions.untested(), *_unwritable()]
     found += [
         f"the {model['name']} model is unusable ({model['problem']}): give --model"
         for model in facts["samples"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -86,7 +87,7 @@ def output_file(output: str, force: bool) -> Path | None:
     if output == "-":
         return None
     path = typed_path(output)
-    if path.exists() and not force:
+    if os.path.exists(path) and not force:
         raise UsageProblem(f"{path} exists", f"{_ELSEWHERE}, or give --force")
     check_folder(path, _ELSEWHERE)
     return path

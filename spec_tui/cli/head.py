@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ import typer
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import check_new_folder, lock
+from engines.folders import check_new_folder, lock, refusal
 from engines.heads.head_config import EAGLE, EAGLE3, FAMILIES, MEDUSA
 from engines.heads.local_heads import AUTO, NONE
 from engines.progress import BuildProgress
@@ -245,6 +246,9 @@ def train(
 
     _check_training(name, prompts, answers)
     place, folder = work or trained_heads() / f".{name}", out or trained_heads() / name
+    if out is None and (why := refusal(folder)):
+        raise UsageProblem(f"{folder} cannot be written: {why}",
+                           "set SPEC_TUI_DATA_DIR to another folder, or name one with --out")
     check_new_folder(folder, "name another folder with --out, or remove that one" if out else
                      "give the head another name, or remove that folder")
     from engines.heads.make_head import HeadSpec, recipe_for  # takes seconds
@@ -327,7 +331,7 @@ class _Answers:
     @property
     def made(self) -> int:
         """Answers that were made before, in the folder of the training."""
-        return sum(1 for _ in self.file.open("rb")) if self.file.exists() else 0
+        return sum(1 for _ in self.file.open("rb")) if os.path.exists(self.file) else 0
 
     def texts(self, display: TrainingDisplay, most: int | None = None) -> list[Text]:
         """All of them, or those that are given and the answers to the first prompts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -104,7 +105,7 @@ def _only(traces: list[str]) -> Path:
         raise UsageProblem(f"these are {len(traces)} traces, and only --screen race shows several",
                            "name one, or add --screen race")
     path = trace_path(traces[0])
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UsageProblem(f"{path} is a folder, and only --screen race opens one",
                            "name a trace in it, or add --screen race")
     return path

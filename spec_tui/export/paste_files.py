@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ def model_files(name: str) -> ModelFiles:
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).name.removesuffix(".gguf")) or "model"
     beside = str(Path.cwd() / stem)
     try:
-        here = typed_path(resolve(name)).exists() or hub_cache.snapshot(name.partition(":")[0]) is not None
+        here = os.path.exists(typed_path(resolve(name))) or hub_cache.snapshot(name.partition(":")[0]) is not None
         source = locate(name) if here else None
     except (SpecError, ValueError):
         source = None
@@ -38,4 +39,4 @@ def same_tokens(draft: ModelFiles, target: ModelFiles) -> bool:
     from engines.hub.local_models import fit
 
     places = [Path(model.gguf or model.folder or "") for model in (draft, target)]
-    return fit(*places).same is not False if all(place.exists() for place in places) else True
+    return fit(*places).same is not False if all(os.path.exists(place) for place in places) else True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,7 +28,7 @@ class ResultsFolder:
 
     def __init__(self, path: Path, schema: str, names: Mapping[str, str], plots: tuple[str, ...]) -> None:
         self.path, self._names, self._plots = path, {"json": RESULTS, **names}, plots
-        taken = [name for name in (*self._names.values(), *plots) if (path / name).exists()]
+        taken = [name for name in (*self._names.values(), *plots) if os.path.exists(path / name)]
         if taken and not _is_of(path / RESULTS, schema):
             wrote = schema.rpartition(" ")[0]
             raise UsageProblem(f"{path / taken[0]} exists and was not written by {wrote}, so it is not overwritten",

@@ -11,7 +11,6 @@ import os
 import struct
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls, the same on every processor that Python runs torch on
 _VERSION = 1  # flag of _CREATE: only say which
@@ -76,7 +75,7 @@ def _allow(rules: int, place: str, allowed: int) -> None:
     except OSError:  # missing; what cannot be opened cannot be allowed
         return
     try:
-        access = allowed if Path(place).is_dir() else allowed & _OF_FILES
+        access = allowed if os.path.isdir(place) else allowed & _OF_FILES
         if access:
             _call(_ADD, rules, _PATH, struct.pack("=Qi", access, handle), 0)
     finally:

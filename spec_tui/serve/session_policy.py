@@ -95,12 +95,12 @@ def on_this_machine(load: LoadRequest) -> LoadRequest:
                 resolve(name)
             continue
         revision = load.revision if role == "model" else load.draft_revision
-        if not Path(name).expanduser().exists() and hub_cache.snapshot(name.partition(":")[0], revision) is None:
+        if not os.path.exists(Path(name).expanduser()) and hub_cache.snapshot(name.partition(":")[0], revision) is None:
             raise ModelUnavailable(f"{name} is not on this machine", _FETCH.format(name))
         source = locate(name, revision)
         if source.download is not None:
             raise ModelUnavailable(f"{name} is not here whole", _FETCH.format(name))
-        if Path(name).expanduser().exists():
+        if os.path.exists(Path(name).expanduser()):
             names[role] = str(Path(name).expanduser().resolve())
     return replace(load, **names)
 
@@ -124,7 +124,7 @@ def _places(policy: SessionPolicy) -> Iterator[str]:
     for name in (policy.load.model, policy.load.draft_model, policy.load.head):
         if name:
             place = Path(resolve(name)).expanduser()
-            yield str(place.resolve() if place.exists() else hub_cache.repository(name.partition(":")[0]))
+            yield str(place.resolve() if os.path.exists(place) else hub_cache.repository(name.partition(":")[0]))
             yield from map(str, kept_weights.files_of(place))
             if name == policy.load.model and (draft := draft_beside(place)) is not None:
                 yield str(draft.resolve())
@@ -177,7 +177,7 @@ def furnish(folder: Path) -> None:
             with suppress(OSError):  # Windows
                 place.symlink_to(model.path.resolve())
     for kind in _MADE:
-        if (folders.cache() / kind).is_dir():
+        if os.path.isdir(folders.cache() / kind):
             shutil.copytree(folders.cache() / kind, folder / "cache" / kind, ignore=shutil.ignore_patterns("tmp*"))
     kept_weights.folder().mkdir(parents=True, exist_ok=True)
     with suppress(OSError):

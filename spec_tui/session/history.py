@@ -95,7 +95,7 @@ class Entry:
 
     def rename(self, title: str) -> None:
         """Another title. Raises UsageProblem where the disk refuses, or another window deleted it."""
-        if not self.folder.is_dir():
+        if not os.path.isdir(self.folder):
             raise UsageProblem(f"{one_line(self.title, 40)!r} was deleted in another window", "close the list")
         stands = _read(self.folder)
         self.title, self.changed, self.count = title.strip() or self.title, stands.changed, stands.count
@@ -113,7 +113,7 @@ class Entry:
     def _heed_others(self) -> None:
         """Take the title that another window gave it; where another one went on with it, or deleted it, go on in a
         folder of its own. Raises OSError."""
-        if not self.folder.is_dir():
+        if not os.path.isdir(self.folder):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             self.folder, self._kept = _new_folder(self.folder.parent), {}
         elif self._kept:
@@ -123,7 +123,7 @@ class Entry:
                 self.folder, self._kept = _new_folder(self.folder.parent), {}
 
     def _files(self) -> list[Path]:
-        return sorted(file for file in self.folder.glob("*.jsonl") if file.is_file())
+        return [file for file in folders.listed(self.folder, "*.jsonl") if os.path.isfile(file)]
 
     def _describe(self) -> None:
         words = {"title": self.title, "about": self.about, "changed": self.changed, "count": self.count}
@@ -144,12 +144,10 @@ class History:
 
     def entries(self, kind: Kind) -> list[Entry]:
         """What is kept of this kind, the latest first."""
-        try:
-            paths = [path for path in (self.folder / kind).iterdir() if path.is_dir() and not path.is_symlink()]
-        except OSError:
-            return []
         found = []
-        for path in paths:
+        for path in folders.listed(self.folder / kind):
+            if os.path.islink(path) or not os.path.isdir(path):
+                continue
             with suppress(OSError):  # deleted meanwhile
                 found.append(_read(path))
         return sorted(found, key=lambda entry: -entry.changed)

@@ -117,7 +117,7 @@ def keep_head(load: LoadRequest) -> None:
     if load.head in (None, NONE) or load.head == _kept_head(load):
         return
     ours, named = any(head.name == load.head for head in local_heads()), typed_path(load.head)
-    head = str(named.resolve()) if named.is_dir() and not ours else load.head
+    head = str(named.resolve()) if os.path.isdir(named) and not ours else load.head
     folders.keep_setting(_file(load, _HEAD).name, model=_name(load), head=head)
 
 
@@ -179,6 +179,6 @@ def _name(load: LoadRequest) -> str:
         return short
     try:
         path = Path(given).expanduser()
-        return str(path.resolve()) if path.exists() else given
+        return str(path.resolve()) if os.path.exists(path) else given
     except (OSError, RuntimeError, ValueError):
         return given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +21,7 @@ def open_log(name: str) -> IO[bytes] | None:
     path = log_path(name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        full = path.exists() and path.stat().st_size > _LIMIT
+        full = os.path.exists(path) and path.stat().st_size > _LIMIT
         return open(path, "wb" if full else "ab")
     except OSError:
         return None

@@ -6,13 +6,14 @@ cache, so screens call this from a thread.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engines.folders import model_label, same_place, shipped
+from engines.folders import listed, model_label, same_place, shipped
 from engines.hub.known_models import KnownModel
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.host_access import HostAccess
@@ -119,7 +120,7 @@ def _looked_at(places: Iterable[Path]) -> list[ModelChoice]:
     for place in places:
         with suppress(gguf_file.LaterPart):
             facts = local_models.look_at(place)
-            where = "a local folder" if place.is_dir() else "a local file"
+            where = "a local folder" if os.path.isdir(place) else "a local file"
             found.append(ModelChoice(str(place), facts["title"] or model_label(str(place)), where, place, facts))
     return [choice for choice in found if HostAccess.here().offers(choice.name)]
 
@@ -164,7 +165,7 @@ def _folders(load: LoadRequest) -> Iterator[Path]:
     """Folders with a model's configuration, and GGUF files: the loaded ones, those beside them, those in the working
     directory and in its subfolder ``models``."""
     named = [Path(name).expanduser() for name in (load.model, load.draft_model) if name]
-    own = [path.resolve() for path in named if path.exists()]
+    own = [path.resolve() for path in named if os.path.exists(path)]
     seen: set[Path] = set()
     try:
         here = Path.cwd()
@@ -186,14 +187,11 @@ def _beside(target: Path) -> list[Path]:
 
 
 def _is_model(place: Path) -> bool:
-    return (place / "config.json").is_file() or place.suffix.lower() == ".gguf"
+    return os.path.isfile(place / "config.json") or place.suffix.lower() == ".gguf"
 
 
 def _children(place: Path) -> list[Path]:
-    try:
-        return sorted(path.resolve() for path in place.iterdir())
-    except OSError:
-        return []
+    return sorted(path.resolve() for path in listed(place))
 
 
 class _Announced(Exception):

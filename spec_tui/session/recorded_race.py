@@ -3,6 +3,7 @@ what else the machine did, its memory) stays unknown."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ def read_recorded(names: Sequence[str]) -> RaceState:
 
 def _sources(name: str) -> Iterator[RecordedRun]:
     path = trace_path(name)
-    paths, note = _of_folder(path) if path.is_dir() else ([path], "")
+    paths, note = _of_folder(path) if os.path.isdir(path) else ([path], "")
     for each in paths:
         trace = read_trace(each)
         if not trace.runs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from engines.errors import UsageProblem
@@ -17,8 +18,8 @@ def names() -> tuple[str, ...]:
 def trace_path(name: str) -> Path:
     """The file of this path, or the shipped trace of this name. Raises UsageProblem where there is neither."""
     path, shipped = typed_path(name), names()
-    if path.exists() or name not in shipped:
-        if not path.exists() and path.name == name and not path.suffix:
+    if os.path.exists(path) or name not in shipped:
+        if not os.path.exists(path) and path.name == name and not path.suffix:
             raise UsageProblem(f"there is no trace {name!r}", "those that ship are: " + ", ".join(shipped))
         return path
     return sample_traces() / f"{name}.jsonl"

@@ -186,6 +186,16 @@ def test_doctor_says_why_there_is_no_native_code(cli, no_probe):
     assert "no native code (no C++ compiler was found): models run slower" in text
 
 
+def test_doctor_names_folders_that_cannot_be_written(cli, no_probe, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / ("x" * 300)))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    done = cli("doctor")
+    text = " ".join(done.out.split())
+    assert "cannot be written (File name too long)" in text and "set SPEC_TUI_DATA_DIR to another folder" in text
+    assert f"({tmp_path / 'file'} is not a folder)" in text and "set SPEC_TUI_CACHE_DIR to another folder" in text
+
+
 def test_doctor_survives_what_is_broken(cli, no_probe, monkeypatch):
     no_probe["torch"] = {"works": False, "problem": "crashes (exit code -4)"}
     monkeypatch.setattr(available, "sample_model", lambda role: None)

@@ -194,6 +194,40 @@ def test_a_cache_folder_that_is_none_is_not_the_models_fault(cli, monkeypatch):
     assert done.code == 2 and "names no folder: ~nouser/x" in done.err
 
 
+@pytest.fixture
+def locked(tmp_path):
+    """A folder that this user may not search, and what begins a command that has no more rights than its user."""
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0)
+    yield folder, ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    folder.chmod(0o700)
+
+
+@pytest.mark.skipif(os.name != "posix" or (os.geteuid() == 0 and not shutil.which("setpriv")), reason="needs rights")
+@pytest.mark.parametrize("arguments, code, words", [
+    (["head", "list"], 0, "EAGLE-3 head for sample"), (["model", "list", "--local"], 0, "sample target"),
+    (["datastore", "list"], 0, "ships with the program"), (["forget"], 0, "no past answers are kept"),
+    (["head", "train", "x", "--prompts", __file__], 2, "set SPEC_TUI_DATA_DIR to another folder"),
+], ids=lambda given: " ".join(given[:2]) if isinstance(given, list) else "")
+def test_a_home_folder_that_may_not_be_searched_is_as_one_with_nothing_in_it(locked, arguments, code, words):
+    home, limited = locked
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("SPEC_TUI_", "XDG_", "HF_HOME"))}
+    done = subprocess.run([*limited, sys.executable, "-m", "spec_tui", *arguments], env=own | {"HOME": str(home)},
+                          capture_output=True, text=True)
+    assert done.returncode == code and words in done.stdout + done.stderr and "unexpected" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments, code, words", [
+    (["head", "list"], 0, ""), (["model", "list", "--local"], 0, ""), (["datastore", "list"], 0, ""),
+    (["run", "hello"], 0, ""), (["head", "train", "x", "--prompts", __file__], 2, "set SPEC_TUI_DATA_DIR"),
+], ids=lambda given: " ".join(given[:2]) if isinstance(given, list) else "")
+def test_a_data_folder_whose_name_is_too_long_keeps_nothing(cli, monkeypatch, tmp_path, arguments, code, words):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / LONG[:300]))
+    monkeypatch.setenv("HOME", str(tmp_path / LONG[:300]))
+    done = cli(*arguments)
+    assert done.code == code and words in done.err and "unexpected" not in done.err
+
+
 def test_the_reason_of_another_library_is_not_cut_off():
     assert first_line(ValueError("Validation error for 'x':\n    TypeError: expected int\nmore")) == (
         "Validation error for 'x': TypeError: expected int")

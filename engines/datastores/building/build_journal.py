@@ -121,7 +121,7 @@ class BuildJournal:
         sync(self.folder / FILE)
         sync(self.folder)
         catalog.discard(old)
-        if target.exists():
+        if os.path.exists(target):
             os.replace(target, old)
         os.replace(self.folder, target)
         sync(target.parent)
@@ -131,12 +131,12 @@ class BuildJournal:
 
     def _discard_others(self, kept: set[str]) -> None:
         for path in sorted(self.folder.rglob("*"), reverse=True):
-            if path.is_file() and path.relative_to(self.folder).as_posix() not in kept:
+            if os.path.isfile(path) and path.relative_to(self.folder).as_posix() not in kept:
                 path.unlink()
 
     def begin(self, fresh: bool) -> None:
         """Continue the unfinished build in the folder, or start over. Raises DatastoreProblem, UsageProblem."""
-        if self.folder.exists() and not fresh:
+        if os.path.exists(self.folder) and not fresh:
             self._journal = _read_journal(self.folder)
             if self._journal and self._journal["identity"] != self._identity:
                 raise UsageProblem(
@@ -166,7 +166,7 @@ def _read_journal(folder: Path) -> dict[str, Any]:
     """The journal on the disk; {} if it is incomplete or its files are, or if there is a link among them, which could
     lead to a file of something else."""
     try:
-        if any(path.is_symlink() for path in (folder, *folder.rglob("*"))):
+        if any(os.path.islink(path) for path in (folder, *folder.rglob("*"))):
             return {}
         digest, _, text = (folder / _JOURNAL).read_text("utf-8").partition("\n")
         if digest != _digest(text):

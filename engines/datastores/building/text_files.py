@@ -139,11 +139,11 @@ def _choose(roots: list[tuple[Path, str]], largest: int, keep: Keep, progress: P
 
 def _below(root: Path, label: str, keep: Keep, skipped: Counter[str]) -> Iterator[tuple[Path, str]]:
     """Files of a root with their names, in order. The root itself may be a link."""
-    if root.is_file():
+    if os.path.isfile(root):
         yield root, label
         return
-    if not root.is_dir():
-        what = "is neither a file nor a folder" if root.exists() else "does not exist"
+    if not os.path.isdir(root):
+        what = "is neither a file nor a folder" if os.path.exists(root) else "does not exist"
         raise UsageProblem(f"{root} {what}", "name a text file or a folder")
     for path in _walk(root, skipped):
         parts = path.relative_to(root).parts

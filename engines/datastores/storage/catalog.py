@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shutil
 from contextlib import AbstractContextManager
@@ -50,7 +51,7 @@ class CatalogEntry:
     def size(self) -> int:
         """Bytes on the disk, 0 if they cannot be counted."""
         try:
-            return sum(p.stat().st_size for p in self.folder.rglob("*") if p.is_file())
+            return sum(p.stat().st_size for p in self.folder.rglob("*") if os.path.isfile(p))
         except OSError:
             return 0
 
@@ -73,7 +74,7 @@ def find(name: str) -> Path:
     name is malformed, or there is no such datastore (the hint lists those there are)."""
     check_name(name)
     for folder in _homes():
-        if (folder / name).is_dir():
+        if os.path.isdir(folder / name):
             return folder / name
     names = [entry.name for entry in listing() if not entry.unfinished]
     hint = f"datastores: {', '.join(names)}" if names else "there are none yet"
@@ -97,7 +98,7 @@ def listing() -> list[CatalogEntry]:
     """Every datastore, the user's own first, by name; damaged and unfinished ones are listed as such."""
     shipped, entries = sample_datastores(), {}
     for parent in _homes():
-        for folder in _folders(parent):
+        for folder in filter(os.path.isdir, folders.listed(parent)):
             unfinished = folder.name.endswith(PARTIAL)
             name = folder.name.removesuffix(PARTIAL)
             if _NAME.fullmatch(name) and (name, unfinished) not in entries:
@@ -114,7 +115,7 @@ def remove(name: str) -> None:
     """
     check_name(name)
     folder, partial = home() / name, home() / (name + PARTIAL)
-    if not folder.is_dir() and not partial.is_dir():
+    if not os.path.isdir(folder) and not os.path.isdir(partial):
         find(name)
         raise UsageProblem(f"datastore {name} ships with the program", "only what you built can be removed")
     with locked(name):
@@ -125,9 +126,9 @@ def remove(name: str) -> None:
 def discard(folder: Path) -> None:
     """Delete a folder, or a link to one (never the link's target). Raises DatastoreProblem."""
     try:
-        if folder.is_symlink():
+        if os.path.islink(folder):
             folder.unlink()
-        elif folder.exists():
+        elif os.path.exists(folder):
             (folder / FILE).unlink(missing_ok=True)  # first: half a datastore must not look like one
             shutil.rmtree(folder)
     except OSError as error:
@@ -151,13 +152,6 @@ def unwritable(error: OSError) -> DatastoreProblem:
 def _homes() -> tuple[Path, ...]:
     shipped = sample_datastores()
     return (home(),) if shipped is None else (home(), shipped)
-
-
-def _folders(parent: Path) -> list[Path]:
-    try:
-        return sorted(p for p in parent.iterdir() if p.is_dir())
-    except OSError:
-        return []
 
 
 def _entry(name: str, folder: Path, shipped: bool, unfinished: bool) -> CatalogEntry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Store:
     def _check(self, file: File) -> None:
         path = self.folder / file.path
         try:
-            size = path.stat().st_size if path.is_file() else None
+            size = path.stat().st_size if os.path.isfile(path) else None
         except OSError:
             size = None
         if size is None:

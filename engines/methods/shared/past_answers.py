@@ -128,7 +128,7 @@ def forget() -> None:
 def _files() -> list[Path]:
     """What lies in the folder; what a process left that was killed while it wrote, too."""
     try:
-        return [file for file in folder().iterdir() if file.is_symlink() or not file.is_dir()]
+        return [file for file in folder().iterdir() if os.path.islink(file) or not os.path.isdir(file)]
     except OSError:
         return []
 
@@ -142,7 +142,7 @@ def _size(file: Path) -> int:
 
 def _content(file: Path) -> bytes:
     try:
-        return file.read_bytes() if file.is_file() and _size(file) <= 2 * _LARGEST else b""
+        return file.read_bytes() if os.path.isfile(file) and _size(file) <= 2 * _LARGEST else b""
     except OSError:
         return b""
 

@@ -23,9 +23,9 @@ def completed(typed: str, endings: tuple[str, ...] = MODELS) -> str | None:
     head, last = os.path.split(typed)
     try:
         folder = Path(head).expanduser() if head else Path.cwd()
-        found = [f"{place.name}/" if place.is_dir() else place.name for place in folder.iterdir()
+        found = [f"{place.name}/" if os.path.isdir(place) else place.name for place in folder.iterdir()
                  if place.name.startswith(last) and (last or not place.name.startswith("."))
-                 and (place.is_dir() or not endings or place.suffix.lower() in endings)]
+                 and (os.path.isdir(place) or not endings or place.suffix.lower() in endings)]
     except (OSError, RuntimeError, ValueError):  # no such folder or user, a name that can be none
         return None
     rest = os.path.commonprefix(found)  # noqa: RUF071 - of names, character by character
