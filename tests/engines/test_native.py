@@ -480,9 +480,9 @@ def empty(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("compiler, why", [
-    ("/no/such/compiler", "/no/such/compiler"),
+    ("/no/such/compiler", "compiler /no/such/compiler cannot be started (No such file or directory): check CXX"),
     ("false", "the C++ compiler failed: 1"),
-    ("true", "No such file"),
+    ("true", "the C++ compiler true makes no library: check CXX"),
 ])
 def test_without_a_compiler_that_works_models_run_as_they_did_and_say_why(empty, monkeypatch, compiler, why):
     monkeypatch.setenv("CXX", compiler)
@@ -511,6 +511,35 @@ def test_a_compiler_that_failed_is_not_tried_at_each_start(empty, monkeypatch):
     assert compiled.count(1.0) == 1 and once == len(compiling.SOURCES)
     os.utime(empty / "cxx", (1, 1))  # another one
     assert unavailable() and (empty / "tried").read_text().count("x") == 2 * once
+
+
+@pytest.mark.parametrize("said", [
+    "g++: fatal error: Killed signal terminated program cc1plus",
+    "as: out.o: Fatal error: can't write 45 bytes to section .text of out.o: 'No space left on device'",
+    "g++: fatal error: File size limit exceeded signal terminated program as",
+    "clang++: error: unable to execute command: Killed",
+    "cc1plus: out of memory allocating 65536 bytes",
+])
+def test_a_compiler_that_was_ended_or_lacked_room_is_tried_again_at_the_next_start(empty, monkeypatch, said):
+    (empty / "cxx").write_text(f"#!/bin/sh\necho x >> {empty}/tried; echo \"{said}\" >&2; exit 1\n")
+    (empty / "cxx").chmod(0o755)
+    monkeypatch.setenv("CXX", str(empty / "cxx"))
+    for times in (1, 2):
+        assert unavailable().startswith("the C++ compiler failed: ")
+        assert (empty / "tried").read_text().count("x") == times * len(compiling.SOURCES)
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named_with_the_way_out(empty, monkeypatch):
+    (empty / "file").write_text("")
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(empty / "file" / "below"))
+    assert unavailable() == (f"the cache folder {empty / 'file' / 'below'} cannot be written (Not a directory): "
+                             "SPEC_TUI_CACHE_DIR names another one")
+
+
+def test_a_blank_name_of_a_compiler_is_none(empty, monkeypatch):
+    monkeypatch.setenv("CXX", " ")
+    monkeypatch.setenv("PATH", str(empty))
+    assert unavailable() == "no C++ compiler was found"
 
 
 def test_no_compiler_at_all(empty, monkeypatch):

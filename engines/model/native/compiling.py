@@ -3,6 +3,7 @@ once for each of some levels of processors. Imports the standard library only.""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -24,6 +25,12 @@ LEVELS = {
     "AVX2": ("avx2", "fma", "f16c"),
 }
 """What a processor needs for each, as Linux names it; the better ones first."""
+_CHECK = "check CXX, which names it"
+_LACKS = ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "ENOMEM", "EMFILE", "ENFILE", "EAGAIN", "EROFS", "EACCES")
+# What a compiler says that was ended (its driver, whose passes are processes, returns as if it had failed) or lacked
+# something: it may work the next time.
+_PASSING = ("terminated", "Killed", "due to signal", "memory exhausted", "out of memory", "bad_alloc",
+            *(os.strerror(getattr(errno, name)) for name in _LACKS if hasattr(errno, name)))
 _COMPILERS = ("g++", "c++", "clang++")
 
 
@@ -49,31 +56,35 @@ def sources() -> list[Path]:
 
 def compiler() -> str | None:
     """The machine's C++ compiler: the command that is in CXX, else the first of the usual ones that is there."""
-    return os.environ.get("CXX") or next(filter(None, map(shutil.which, _COMPILERS)), None)
+    return os.environ.get("CXX", "").strip() or next(filter(None, map(shutil.which, _COMPILERS)), None)
 
 
 def compile_library(
     command: str, file: Path, flags: Sequence[str] = FOR_THIS, progress: Progress = lambda share: None
 ) -> None:
-    """Make the library; ``progress`` gets the share of it that is done. Raises RuntimeError: the compiler failed;
-    OSError: it was ended, or cannot be started."""
+    """Make the library; ``progress`` gets the share of it that is done. Raises RuntimeError: the compiler can't compile
+    this; OSError, without a number: it was ended, lacked something, or cannot be started; with one: the disk
+    refuses."""
     with TemporaryDirectory(dir=file.parent) as folder:
         half, parts = Path(folder, file.name), [str(Path(folder, f"{source}.o")) for source in SOURCES]
         _run(*([*command.split(), *FLAGS, *flags, how, "-c", str(HERE / source), "-o", part]
                for (source, how), part in zip(SOURCES.items(), parts)), progress=progress)
         _run([*command.split(), "-shared", *parts, "-o", str(half)])
+        if not os.path.exists(half):
+            raise OSError(f"the C++ compiler {command} makes no library: {_CHECK}")
         with open(half, "rb+") as stream:
             os.fsync(stream.fileno())
         half.replace(file)
 
 
 def _run(*commands: list[str], progress: Progress = lambda share: None) -> None:
-    """Run commands of the compiler's at the same time. Raises RuntimeError: one failed; OSError: one was ended."""
+    """Run commands of the compiler's at the same time. Raises RuntimeError: one failed; OSError: one was ended, lacked
+    something, or cannot be started."""
     progress(0.0)
-    running = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                                text=True, errors="replace") for command in commands]
-    said = []
+    running, said = [], []
     try:
+        for command in commands:
+            running.append(_started(command))
         for process in running:
             said.append(process.communicate()[1])
             progress(len(said) / len(running))
@@ -82,6 +93,17 @@ def _run(*commands: list[str], progress: Progress = lambda share: None) -> None:
             process.kill()
     for process, errors in zip(running, said):
         if process.returncode:
-            lines = [line for line in errors.splitlines() if "error" in line]
-            kind = RuntimeError if process.returncode > 0 else OSError  # the second: it was ended, and may work again
+            passes = [line for line in errors.splitlines() if any(words in line for words in _PASSING)]
+            lines = passes or [line for line in errors.splitlines() if "error" in line]
+            kind = OSError if passes or process.returncode < 0 else RuntimeError
             raise kind(f"the C++ compiler failed: {lines[0] if lines else process.returncode}")
+
+
+def _started(command: list[str]) -> subprocess.Popen:
+    """A process of the compiler's, which says in English what is wrong. Raises OSError."""
+    try:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                                text=True, errors="replace", env={**os.environ, "LC_ALL": "C"})
+    except OSError as error:
+        advice = f": {_CHECK}" if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC) else ""
+        raise OSError(f"the C++ compiler {command[0]} cannot be started ({error.strerror}){advice}") from None

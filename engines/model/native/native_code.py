@@ -151,11 +151,21 @@ def _level() -> str | None:
 def _from_package() -> Path | None:
     """The library that the package has for this processor."""
     level = _level()
-    return packaged(level) if level and packaged(level).is_file() else None
+    return packaged(level) if level and os.path.isfile(packaged(level)) else None
 
 
 def _compiled_here(progress: Progress) -> Path:
-    file = measured_file("native", [digest()]).with_suffix(".so")
+    """The library that is, or was, compiled in the cache. Raises OSError, RuntimeError: why there is none."""
+    try:
+        return _in_cache(measured_file("native", [digest()]).with_suffix(".so"), progress)
+    except OSError as error:
+        if error.errno is None:  # in our words already
+            raise
+        raise OSError(f"the cache folder {folders.cache()} cannot be written ({error.strerror}): SPEC_TUI_CACHE_DIR "
+                      "names another one") from None
+
+
+def _in_cache(file: Path, progress: Progress) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     if hasattr(os, "ST_NOEXEC") and os.statvfs(file.parent).f_flag & os.ST_NOEXEC:
         raise OSError(f"no code may run from the cache folder {folders.cache()} (it is mounted with noexec): "
@@ -167,7 +177,7 @@ def _compiled_here(progress: Progress) -> Path:
             if not _intact(file):
                 try:
                     compile_library(command, file, progress=progress)
-                except RuntimeError as error:
+                except RuntimeError as error:  # not where it was ended, or the disk was full: that passes
                     keep(refused, str(error), _AGAIN_DAYS)
                     raise
                 keep(file.with_suffix(".check"), content_check(file.read_bytes()))
