@@ -11,6 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -58,7 +59,7 @@ class TraceWriter:
         _check_target(path)
 
     def write(self, event: RunEvent) -> None:
-        """Append one event. Raises RunFailed where the disk is full or gone."""
+        """Append one event; it is the last where this raises RunFailed, as the disk is full or gone."""
         self._append(self._seal.event(event))
 
     def close(self) -> None:
@@ -76,7 +77,18 @@ class TraceWriter:
         except FileExistsError:
             raise UsageProblem(f"{self._path} exists", "name another file") from None
         except OSError as error:
-            raise RunFailed(f"the trace cannot be written to {self._path}: {error.strerror}") from None
+            self._give_up()
+            raise RunFailed(f"the trace cannot be written to {self._path}: {error.strerror}",
+                            "make room, or name another file") from None
+
+    def _give_up(self) -> None:
+        """Close the file, which would be tried again at the end; one with nothing in it is no trace, and removed."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            with suppress(OSError):
+                if os.path.isfile(self._path) and not self._path.stat().st_size:
+                    self._path.unlink()
 
     def __enter__(self) -> TraceWriter:
         return self

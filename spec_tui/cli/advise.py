@@ -25,7 +25,7 @@ from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.cli.advise_server import advise_server
 from spec_tui.cli.export import write_document
-from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, narrate
+from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, do_all, narrate
 from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOrServerOptions, OutputFormat
 from spec_tui.cli.prompts import LARGEST
 from spec_tui.cli.run import load_decoder
@@ -108,11 +108,11 @@ def advise(
     gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
     interrupted = _follow(adviser)
     done = Advice(adviser, decoder.ready, models.load, left_out, (*asked.notes, *notes), machine)
-    print(WRITERS["json" if format is Format.json else "table"](report(done)), flush=True)
-    if html is not None:
-        write_document(html, WRITERS["html"](report(done)), True, "name another file")
-    if save:
-        _save(done)
+    do_all(
+        lambda: print(WRITERS["json" if format is Format.json else "table"](report(done)), flush=True),
+        lambda: html and write_document(html, WRITERS["html"](report(done)), True, "name another file"),
+        lambda: save and _save(done),
+    )
     if interrupted:
         return INTERRUPTED
     return FAILED if done.bugs else 0

@@ -15,11 +15,11 @@ from engines.bench.entrants import able, facts, fitting
 from engines.bench.hf_generate import generate_lanes
 from engines.bench.prompt_files import open_prompts
 from engines.bench.suite import Suite
-from engines.errors import ModelUnavailable, SpecError, UsageProblem
+from engines.errors import ModelUnavailable, UsageProblem
 from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
 from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named, tell_addresses
-from spec_tui.cli.failures import narrate
+from spec_tui.cli.failures import do_all, narrate
 from spec_tui.cli.option_groups import GenerationOptions, ModelOptions
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.bench_report import SCHEMA, Benchmark, plots, report
@@ -123,17 +123,19 @@ def _run(
     follow(runner, asked, results, RaceProgress(asked, PAUSE))
     starts = (run.state.started for run in results.runs.values() if run.state.started)
     done = Benchmark(results, asked, facts(runner.host, starts), left_out)
-    problem = None
-    if folder is not None and results.complete:
-        try:
+    code = 0
+
+    def write() -> None:
+        if folder is not None and results.complete:
             narrate(f"wrote {', '.join(folder.write(report(done), *plots(done)))} into {one_line(str(folder.path))}")
-        except SpecError as error:  # the numbers are worth having without files
-            problem = error
-    if text := WRITERS[format](report(done)):
-        print(text, flush=True)
-    code = ended(results, asked, results.own_bugs)
-    if problem is not None:
-        raise problem
+
+    def tell() -> None:
+        nonlocal code
+        if text := WRITERS[format](report(done)):
+            print(text, flush=True)
+        code = ended(results, asked, results.own_bugs)
+
+    do_all(write, tell)
     return code
 
 

@@ -26,7 +26,7 @@ from engines.race.runner import Racer, race
 from engines.report.events import Auditing, Loading, Preparing, Ready
 from engines.report.wording import counted
 from engines.wire import Event
-from spec_tui.cli.failures import FAILED, INTERRUPTED, LEFT_OUT, Interrupt, narrate
+from spec_tui.cli.failures import FAILED, INTERRUPTED, LEFT_OUT, Interrupt, do_all, narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.cli.prompts import confirmed
 from spec_tui.cli.run import load_decoder, tell_address
@@ -154,11 +154,20 @@ def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable
         _forecast(able, racer)
         result = RaceResult(keep_runs=folder is not None)
         follow(racer, able, result, RaceProgress(able))
-    if folder is not None:
-        folder.write(result)
-        narrate(f"{len(result.complete)} traces are in {traces}")
-    show(result, able)
-    return ended(result, able, result.bugs) or LEFT_OUT * (able is not asked)
+    code = 0
+
+    def tell() -> None:
+        nonlocal code
+        show(result, able)
+        code = ended(result, able, result.bugs) or LEFT_OUT * (able is not asked)
+
+    def keep() -> None:
+        if folder is not None:
+            folder.write(result)
+            narrate(f"{len(result.complete)} traces are in {traces}")
+
+    do_all(tell, keep)
+    return code
 
 
 def runnable(asked: Race, ready: Ready) -> Race:

@@ -101,6 +101,22 @@ def _of_parser(error: Exception) -> str:
     return ", not ".join([f"{name} {ours}", *given])
 
 
+def do_all(*steps: Callable[[], object]) -> None:
+    """Do them all, whatever fails of them: what was measured is not lost where a file cannot be written, nor a file
+    where stdout cannot. Raises the first SpecError or OSError of theirs at the end; the others are told."""
+    failed = None
+    for step in steps:
+        try:
+            step()
+        except (SpecError, OSError) as error:
+            if failed is None:
+                failed = error
+            elif isinstance(error, SpecError):
+                _tell(error.message, error.hint)
+    if failed is not None:
+        raise failed
+
+
 def forget_stdout() -> None:
     """Point stdout at nothing, so that the interpreter does not complain of the closed pipe at its end."""
     nothing = os.open(os.devnull, os.O_WRONLY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +20,7 @@ from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
 from spec_tui.cli.bench import PAUSE
 from spec_tui.cli.compare import RaceFormat, RaceProgress, ended, follow
-from spec_tui.cli.failures import INTERRUPTED, LEFT_OUT, narrate
+from spec_tui.cli.failures import INTERRUPTED, LEFT_OUT, do_all, narrate
 from spec_tui.cli.option_groups import Alone, ModelOptions, Only
 from spec_tui.cli.output import console, table
 from spec_tui.cli.run import load_decoder
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from engines.reproduce.entry import PaperEntry, Setting
     from engines.reproduce.reproduction import Reproduction
     from engines.runtime import Runtime
+    from spec_tui.export.plots import Plot
+    from spec_tui.export.report import Report
+    from spec_tui.export.results_folder import ResultsFolder
 
 _FILES, _PLOTS = {"csv": "cells.csv", "md": "tables.md"}, ("table.svg",)
 
@@ -109,13 +112,24 @@ def reproduce(
             continue
         if any(setting.results.complete for setting in run.done.runs) or codes[-1] != INTERRUPTED:
             codes[-1] = max(codes[-1], run.measure())
-            if (folder := folders.get(name)) is not None:
-                written = folder.write(report(run.done), plot(run.done))
-                narrate(f"wrote {', '.join(written)} into {one_line(str(folder.path))}")
-            print(WRITERS[format](report(run.done)), end=end, flush=True)
+            found = report(run.done)
+            try:
+                do_all(partial(print, WRITERS[format](found), end=end, flush=True),
+                       partial(_keep, folders.get(name), found, plot(run.done)))
+            except SpecError as error:
+                if len(runnable) == 1:
+                    raise
+                narrate(f"spec-tui: {name}: {error.message}\n  {error.hint}")
+                codes[-1] = codes[-1] or error.exit_code
         if codes[-1] == INTERRUPTED:
             break
     return max(codes)
+
+
+def _keep(folder: ResultsFolder | None, found: Report, drawn: Plot | None) -> None:
+    """Write a report to its folder, where one is asked for. Raises RunFailed."""
+    if folder is not None:
+        narrate(f"wrote {', '.join(folder.write(found, drawn))} into {one_line(str(folder.path))}")
 
 
 def _model(entry: PaperEntry) -> str:

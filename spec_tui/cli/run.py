@@ -79,7 +79,7 @@ def run(
         methods.find(engine).parse(options)  # wrong ones are told before anything is loaded
     request = replace(generation.request(prompt.read(), engine, options), detail=detail)
     load, request, kept = begin_with(models.load, request)
-    writer = TraceWriter(trace) if trace is not None else None
+    writer = _Trace(trace)
     decoder = load_decoder(load)
     if kept is not None:
         say(f"note: {one_line(kept.words)}")
@@ -120,15 +120,37 @@ def tell_address(address: str) -> None:
     say(f"note: prompts go to {one_line(address)}")
 
 
-def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, output: Output, audit: bool, *,
+class _Trace:
+    """The trace that was asked for, or none. What it cannot write is told after the answer, which goes on."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._writer = TraceWriter(path) if path is not None else None
+        self.problem: SpecError | None = None
+
+    def write(self, event: Event) -> None:
+        self._try(lambda writer: writer.write(event))
+
+    def close(self) -> None:
+        self._try(TraceWriter.close)
+
+    def _try(self, step: Callable[[TraceWriter], None]) -> None:
+        if self._writer is not None and self.problem is None:
+            try:
+                step(self._writer)
+            except SpecError as error:
+                self.problem = error
+
+
+def _decode(decoder: Decoder, request: Request, trace: _Trace, output: Output, audit: bool, *,
             strict: bool) -> int:
+    """Run it, and write what comes. Returns the exit code. Raises SpecError: the run failed, or, when all else is said,
+    there is no trace of it."""
     run, cut = RunState(), None
     try:
         with Interrupt() as interrupted:
             found = _events(decoder, request, output, audit, interrupted, lambda: run.answer)
             for event in interrupted.over(found):
-                if trace is not None:
-                    trace.write(event)
+                trace.write(event)
                 run = fold(run, event)
                 if isinstance(event, Started):
                     _remark(event, request)
@@ -144,14 +166,15 @@ def _decode(decoder: Decoder, request: Request, trace: TraceWriter | None, outpu
         raise
     finally:
         if cut is not None and run.finished is None and run.failed is None:
-            if trace is not None and run.started is not None:
+            if run.started is not None:
                 trace.write(cut)
             run = fold(run, cut)
-        if trace is not None:
-            trace.close()
+        trace.close()
     output.finish(run, audit)
     if run.audited is not None and run.audited.verdict == "tie" and not strict:
         say(f"note: {STRICT}")
+    if trace.problem is not None:
+        raise trace.problem
     if (run.finished is not None and run.finished.reason == "cancelled") or (audit and run.audited is None):
         return INTERRUPTED
     return FAILED if run.audited is not None and run.audited.verdict == "BUG" else 0

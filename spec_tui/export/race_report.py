@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engines.errors import UsageProblem
-from engines.folders import unused, writable_folder
+from engines.errors import RunFailed, UsageProblem
+from engines.folders import unused, writable_folder, write_whole
 from engines.race.interval import METHOD
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun, RaceResult, started_here
 from engines.report import encoding
 from engines.report.metrics import run_object
-from engines.report.traces import TraceWriter
+from engines.report.traces import TraceWriter, written
 from spec_tui.export.about import origin
 from spec_tui.export.report import WRITERS, Report, TextBlock
 from spec_tui.present.race_text import COLUMNS, MEMORY, figure_rows, notes
@@ -189,11 +189,15 @@ class TraceFolder:
             TraceWriter(self._path(LaneRun(lane, 0, 0)))
 
     def write(self, result: RaceResult) -> None:
-        """Write what is complete. Raises RunFailed where the disk is full."""
+        """Write what is complete, each trace whole or not at all. Raises RunFailed where the disk refuses, and
+        UsageProblem where another file is in the way."""
         for run in result.complete:
-            with TraceWriter(self._path(run)) as trace:
-                for event in run.state.events:
-                    trace.write(event)
+            TraceWriter(self._path(run))  # looks what is there
+            try:
+                write_whole(self._path(run), written(run.state.events))
+            except OSError as error:
+                raise RunFailed(f"the traces in {self._folder} could not be written: {error.strerror}",
+                                "make room, or name another folder") from None
 
     def _path(self, run: LaneRun) -> Path:
         return self._folder / trace_name(self._lanes[run.lane], run)
@@ -207,11 +211,11 @@ def export(result: RaceResult, asked: Race, parent: Path | None = None) -> Path:
         SpecError: the disk is full in the middle of a trace, or the session has no access to this machine.
     """
     HostAccess.here().need("saving files")
-    folder, written = unused(parent or writable_folder(), "spec-tui-race"), report(result, asked)
+    folder, found = unused(parent or writable_folder(), "spec-tui-race"), report(result, asked)
     folder.mkdir(parents=True)
     try:
         for name in _FORMATS:
-            (folder / f"race.{name}").write_text(WRITERS[name](written) + "\n", encoding="utf-8")
+            (folder / f"race.{name}").write_text(WRITERS[name](found) + "\n", encoding="utf-8")
         TraceFolder(folder / "traces", asked).write(result)
     except BaseException:  # half a race is no race
         shutil.rmtree(folder, ignore_errors=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from engines.errors import RunFailed, UsageProblem
+from engines.folders import write_whole
 from spec_tui.export.plots import Plot, draw
 from spec_tui.export.report import WRITERS, Report
 
@@ -43,14 +44,15 @@ class ResultsFolder:
         disk is full or gone."""
         drawn = {name: plot for name, plot in zip(self._plots, plots) if plot is not None}
         try:
+            for form, name in self._names.items():
+                write_whole(self.path / name, f"{WRITERS[form](report)}\n".encode())
             for name in self._plots:
                 (self.path / name).unlink(missing_ok=True)  # an earlier report's may have no counterpart now
-            for form, name in self._names.items():
-                (self.path / name).write_text(WRITERS[form](report) + "\n", "utf-8", newline="\n")
             for name, plot in drawn.items():
                 draw(plot, self.path / name)
         except OSError as error:
-            raise RunFailed(f"{self.path} cannot be written: {error.strerror}", "name another folder") from None
+            raise RunFailed(f"{self.path} cannot be written: {error.strerror}",
+                            "make room, or name another folder") from None
         return [*self._names.values(), *drawn]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from engines.advice.trial_lanes import candidates
 from engines.bench.suite import parse
 from engines.methods.spec import MethodSpec
 from engines.race.lanes import parse_lanes
+from spec_tui.cli import advise
 from tests.session.fake_runtime import FakeRuntime
 
 QUICK = ("--max-new-tokens", "4", "--minutes", "0.001")
@@ -37,6 +39,17 @@ def test_a_verdict_and_what_to_paste(cli, tmp_path):
     found = json.loads(again.out)
     assert again.code == 0 and found["schema"] == "spec-tui advice 1" and found["asked"]["prompts"] == 2
     assert found["rounds"][0]["lanes"][0]["lane"] == "autoregressive" and "eagle" in found["left_out"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_page_that_cannot_be_written_costs_neither_the_verdict_nor_what_is_kept(cli, tmp_path):
+    (tmp_path / "report.html").symlink_to("/dev/full")
+    write_document, page = advise.write_document, tmp_path / "other.html"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(advise, "write_document", lambda path, *rest: write_document(tmp_path / "report.html", *rest))
+        done = cli("advise", "--html", str(page), "--save", *QUICK)
+    assert done.code == 1 and "too little time for a verdict" in done.out.replace("\n", " ")
+    assert "report.html cannot be written: No space left on device" in done.err and "nothing is kept" in done.err
 
 
 @pytest.mark.parametrize("arguments, words", [

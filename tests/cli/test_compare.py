@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
 import re
 import signal
+import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -17,8 +20,10 @@ from engines.race.race_events import LaneFinished
 from engines.race.result import RaceResult
 from engines.report.events import Ready, Round
 from engines.wire import read_trace
+from spec_tui.cli import call
 from spec_tui.session import loader
 from tests.cli.test_run import STATS
+from tests.session import fake_runtime
 from tests.session.fake_runtime import FakeRuntime
 
 LANES = ("--engines", "autoregressive,pld,rest:c=16", "--max-new-tokens", "3")
@@ -247,6 +252,27 @@ def test_traces_of_every_run(cli, tmp_path):
     done = cli(*ask)
     assert done.code == 2 and "not a trace" in done.err and (folder / files[0]).read_text() == "a diary"
     assert cli(*ask[:-2], str(folder / files[1]), "--audit").code == 2
+
+
+def test_a_race_whose_traces_cannot_be_written_is_shown_all_the_same(cli, tmp_path, monkeypatch):
+    def full(file, data, replace=True):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("spec_tui.export.race_report.write_whole", full)
+    done = cli("compare", "hello", *LANES, "--repeats", "1", "--trace-dir", str(tmp_path))
+    assert done.code == 1 and "tokens/s" in done.out
+    assert f"the traces in {tmp_path} could not be written: No space left on device" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_what_cannot_be_shown_is_written_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(loader, "load_here", fake_runtime.load)
+    monkeypatch.setattr("spec_tui.cli.failures.forget_stdout", lambda: None)  # it is the test's
+    with suppress(OSError), open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        code = call(["compare", "hello", *LANES, "--repeats", "1", "--trace-dir", str(tmp_path)])
+    assert code == 1 and len(list(tmp_path.iterdir())) == 3
 
 
 def interrupt_after(monkeypatch, runs: int, times: int = 1) -> None:

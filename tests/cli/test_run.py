@@ -291,7 +291,19 @@ def test_only_traces_are_overwritten(cli, tmp_path):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk(cli):
     done = cli("run", "hello", "--trace", "/dev/full")
-    assert done.code == 1 and "No space left" in done.err
+    assert done.code == 1 and "No space left" in done.err and done.out == cli("run", "hello").out
+
+
+def test_a_trace_of_which_nothing_can_be_written_leaves_no_file(cli, tmp_path):
+    resource, done = pytest.importorskip("resource"), cli("run", "hello")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        refused = cli("run", "hello", "--trace", str(tmp_path / "t.jsonl"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert refused.code == 1 and refused.out == done.out and "t.jsonl: File too large" in refused.err
+    assert not list(tmp_path.iterdir())
 
 
 def interrupt_after(monkeypatch, rounds: int, times: int = 1) -> None:
