@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,18 @@ class DatastoreProblem(SpecError):
 
     exit_code = 3
     kind = "datastore"
+
+
+def way_out(error: OSError, otherwise: str) -> str:
+    """What the user can do where a file that may be sound could not be read: the permission or the limit that is in the
+    way, in words; ``otherwise`` where it is none of these."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "raise the limit of open files: ulimit -n 1024"
+    if error.errno == errno.ENOMEM:
+        return "close other programs, or raise the limit of memory: ulimit -v"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "allow this user to read it"
+    return "check the disk that it is on" if error.errno in (errno.EIO, getattr(errno, "ESTALE", None)) else otherwise
 
 
 @contextmanager

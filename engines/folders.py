@@ -76,6 +76,28 @@ def open_input(path: Path) -> IO[bytes]:
         raise
 
 
+def open_file(path: Path) -> IO[bytes]:
+    """Open a file that a program wrote, ours or another, where what is in its place may be anything: to open a pipe may
+    wait for ever. Raises OSError, also where it is none."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        mode = os.fstat(handle).st_mode
+        if not stat.S_ISREG(mode):
+            number = errno.EISDIR if stat.S_ISDIR(mode) else errno.ESPIPE
+            why = os.strerror(number) if stat.S_ISDIR(mode) else "it is a pipe or a device, not a file"
+            raise OSError(number, why, str(path))
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a file that ``open_file`` opens. Raises OSError."""
+    with open_file(path) as stream:
+        return stream.read()
+
+
 def read_input(path: Path, most: int, what: str) -> tuple[bytes, str]:
     """The content of a text file that somebody named, and its text, without a byte order mark.
 
@@ -128,7 +150,7 @@ def json_lines(text: str, where: Any, problem: str, hint: str, kind: type = obje
 def checksum(path: Path, progress: Callable[[int], None] = lambda read: None) -> str:
     """SHA-256 of a file, hexadecimal. ``progress`` gets the bytes read so far. Raises OSError."""
     digest, read = hashlib.sha256(), 0
-    with open(path, "rb") as stream:
+    with open_file(path) as stream:
         while block := stream.read(_BLOCK):
             digest.update(block)
             read += len(block)
@@ -234,8 +256,7 @@ def setting_file(name: str) -> Path:
 def kept_setting(name: str) -> dict[str, Any]:
     """What such a file holds; empty where it is not there, or damaged."""
     try:
-        file = setting_file(name)
-        found = json.loads(file.read_bytes()) if os.path.isfile(file) else None  # to open a pipe may wait for ever
+        found = json.loads(read_file(setting_file(name)))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

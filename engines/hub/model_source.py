@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from engines.errors import ModelUnavailable, UsageProblem, first_line
+from engines.errors import ModelUnavailable, UsageProblem, first_line, way_out
 from engines.folders import check_reachable
 from engines.hub import download as transfer
 from engines.hub import gguf_file, gguf_folder
@@ -207,7 +207,8 @@ def _in_gguf(name: str, path: Path, terms: TrustPolicy) -> ModelSource:
             raise ModelUnavailable(f"{name} is {kind.what}", kind.help) from None
         raise ModelUnavailable(first_line(error), "its download is incomplete, or it is damaged") from None
     except OSError as error:
-        raise ModelUnavailable(f"{name} cannot be read: {error.strerror or error}", "check the file") from None
+        raise ModelUnavailable(f"{name} cannot be read: {error.strerror or error}",
+                               way_out(error, "check the file")) from None
     return ModelSource(name=name, folder=folder, terms=terms, gguf=file,
                        choice=FileChoice(small, tuple(part.name for part, _ in file.parts), False))
 
@@ -273,7 +274,8 @@ def _folder(name: str) -> Path | None:
         try:
             kind = file_kind(path)
         except OSError as error:
-            raise ModelUnavailable(f"{name} cannot be read: {error.strerror or error}", "check the file") from None
+            raise ModelUnavailable(f"{name} cannot be read: {error.strerror or error}",
+                                   way_out(error, "check the file")) from None
         raise ModelUnavailable(f"{name} is {kind.what}", kind.help)
     check_name(name)
     if looks_local:
@@ -301,7 +303,9 @@ def _complete(name: str, folder: Path, terms: TrustPolicy) -> ModelSource:
         if not any(_matches(n, _TOKENIZER) for n in names):
             lacking.append("a tokenizer")
     except (OSError, ValueError) as error:
-        raise ModelUnavailable(f"{name} cannot be read: {first_line(error)}", "download it again") from None
+        hint = "download it again"
+        hint = way_out(error, hint) if isinstance(error, OSError) else hint
+        raise ModelUnavailable(f"{name} cannot be read: {first_line(error)}", hint) from None
     if lacking:
         raise ModelUnavailable(f"{name} lacks {lacking[0]}", "its download is incomplete")
     return ModelSource(name, folder, terms, choice)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import TypeVar
 
-from engines.errors import SpecError
+from engines.errors import SpecError, way_out
 from spec_tui.present.text import one_line, sanitise, wrap
 
 T = TypeVar("T")
@@ -83,6 +83,8 @@ def _other(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         _tell(f"the output cannot be written: {error.strerror}", "make room, or write elsewhere")
         forget_stdout()
+    elif isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        _tell(f"a file cannot be opened: {error.strerror}", way_out(error, ""))
     else:
         _tell(f"unexpected error: {type(error).__name__}: {error}", _bug_report())
     return FAILED

@@ -194,6 +194,14 @@ def test_a_cache_folder_that_is_none_is_not_the_models_fault(cli, monkeypatch):
     assert done.code == 2 and "names no folder: ~nouser/x" in done.err
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="counts open files as Linux does")
+def test_a_limit_of_open_files_is_named_and_no_bug():
+    done = subprocess.run(["sh", "-c", f"ulimit -n 12; exec {shlex.join([*REAL, 'doctor'])}"], capture_output=True,
+                          text=True)
+    assert done.returncode == 1 and "raise the limit of open files: ulimit -n" in done.stderr
+    assert "bug" not in done.stderr
+
+
 @pytest.fixture
 def locked(tmp_path):
     """A folder that this user may not search, and what begins a command that has no more rights than its user."""

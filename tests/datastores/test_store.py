@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import shutil
@@ -160,6 +161,44 @@ def test_damage_is_named(home, damage, complaint):
     assert complaint in catalog.listing()[0].problem
     catalog.remove("mine")
     assert catalog.listing() == []
+
+
+@pytest.mark.parametrize("number, hint", [
+    (errno.EACCES, "allow this user to read it"), (errno.EMFILE, "ulimit -n"), (errno.EIO, "check the disk"),
+])
+def test_what_could_not_be_opened_is_not_called_damaged(home, monkeypatch, number, hint):
+    def refused(path):
+        raise OSError(number, os.strerror(number), str(path))
+
+    folder = build("mine")
+    store = open_store("mine")
+    for place in ("datastore", "manifest"):
+        monkeypatch.setattr(f"engines.datastores.storage.{place}.open_file", refused)
+    monkeypatch.setattr("engines.folders.open_file", refused)
+    for use in (lambda: store.bytes("numbers.bin"), lambda: manifest.read_manifest(folder), store.verify):
+        with pytest.raises(DatastoreProblem, match=f"cannot be read \\({os.strerror(number)}\\)") as caught:
+            use()
+        assert hint in caught.value.hint and "build" not in caught.value.hint
+
+
+def test_a_damaged_datastore_that_ships_is_not_to_be_built_again(home, monkeypatch):
+    folder = build("mine")
+    monkeypatch.setattr(manifest, "sample_datastores", lambda: folder.parent)
+    (folder / "numbers.bin").write_bytes(b"1234")
+    with pytest.raises(DatastoreProblem, match="has 4 bytes") as caught:
+        open_store("mine")
+    assert caught.value.hint == "reinstall spec-tui, which it ships with"
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(home):
+    for file in ("numbers.bin", "manifest.json"):
+        folder = build("mine")
+        (folder / file).unlink()
+        os.mkfifo(folder / file)
+        with pytest.raises(DatastoreProblem, match=r"pipe or a device|is missing"):
+            open_store("mine")
+        assert file in catalog.listing()[0].problem
+        catalog.remove("mine")
 
 
 def test_verify_finds_what_sizes_don_t_show(home):

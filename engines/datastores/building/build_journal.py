@@ -22,7 +22,7 @@ from typing import IO, Any
 from engines.datastores.storage import catalog
 from engines.datastores.storage.manifest import FILE, File, Manifest, sync, write_manifest
 from engines.errors import UsageProblem
-from engines.folders import checksum
+from engines.folders import checksum, read_file
 
 _JOURNAL = "journal"
 _DISK = {errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, getattr(errno, "EDQUOT", 0)}
@@ -168,7 +168,7 @@ def _read_journal(folder: Path) -> dict[str, Any]:
     try:
         if any(os.path.islink(path) for path in (folder, *folder.rglob("*"))):
             return {}
-        digest, _, text = (folder / _JOURNAL).read_text("utf-8").partition("\n")
+        digest, _, text = read_file(folder / _JOURNAL).decode().partition("\n")
         if digest != _digest(text):
             return {}
         journal = json.loads(text)

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from engines.datastores.search.ann import Index
+from engines.folders import read_file
 
 _FLAT = 20_000  # keys up to which all hashes are scored, without a tree
 _ASSETS = "scann_assets.pbtxt"
@@ -86,7 +87,7 @@ class Scann(LibraryIndex):
     def _open(self, folder: Path) -> int:
         from scann.scann_ops.py.scann_ops_pybind import scann_pybind
 
-        assets = (folder / _ASSETS).read_text("utf-8")
+        assets = read_file(folder / _ASSETS).decode()
         if _ASSET.sub("", assets):  # what is named there is opened: nothing outside the folder
             raise ValueError(f"{_ASSETS} is not as ScaNN writes it")
         self._searcher = scann_pybind.ScannNumpy(str(folder), assets)

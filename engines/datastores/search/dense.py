@@ -88,7 +88,7 @@ class DenseStore:
         self._text = self.tokens.view(self.tokens.dtype.newbyteorder("="))
         self._positions = self.positions.view("<u4")  # negative ones of a damaged array are beyond the end
         if not fits or {self.keys.shape[1], self.held_out.shape[1]} != {width}:
-            raise damaged(store.name, "the arrays of its dense part don't fit together")
+            raise damaged(store.folder, "the arrays of its dense part don't fit together")
         self._native: NativeNear | None = None
         self.index: Index
         end = self.documents.first(fraction)
@@ -198,7 +198,7 @@ def _parameters(store: Store) -> tuple[Recipe, IndexDescription]:
         record = store.manifest.parameters["dense"]
         return encoding.build(Recipe, record), encoding.build(IndexDescription, record["index"])
     except (KeyError, TypeError, ValueError, UsageProblem):
-        raise damaged(store.name, "its manifest does not say how its dense part was made") from None
+        raise damaged(store.folder, "its manifest does not say how its dense part was made") from None
 
 
 def _reduction(store: Store, recipe: Recipe) -> Reduction:
@@ -209,9 +209,9 @@ def _reduction(store: Store, recipe: Recipe) -> Reduction:
     if recipe.dims:
         shapes |= {"components": (width, dims), "explained": (dims,)}
     if {name: array.shape for name, array in arrays.items()} != shapes:
-        raise damaged(store.name, "the arrays of its PCA don't fit together")
+        raise damaged(store.folder, "the arrays of its PCA don't fit together")
     if not (arrays["deviation"] > 0).all():
-        raise damaged(store.name, "the arrays of its PCA hold impossible values")
+        raise damaged(store.folder, "the arrays of its PCA hold impossible values")
     return Reduction.of(recipe, arrays)
 
 

@@ -38,7 +38,7 @@ class SparseStore:
         tokens, order = store.array("tokens", dtype), store.array("suffixes", "<i4")
         self.documents = Documents(store)
         if len(order) != facts.tokens or len(tokens) != facts.tokens + facts.documents or not len(order):
-            raise damaged(store.name, "its arrays don't fit together")
+            raise damaged(store.folder, "its arrays don't fit together")
         self._width = tokens.dtype.itemsize
         self._text = store.bytes("tokens.bin")
         self._tokens = tokens.view(tokens.dtype.newbyteorder("="))

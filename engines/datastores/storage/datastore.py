@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
+import stat
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from engines.datastores.storage.manifest import File, Manifest, ModelIdentity, damaged, read_manifest
+from engines.datastores.storage.manifest import File, Manifest, ModelIdentity, damaged, read_manifest, unreadable
 from engines.errors import DatastoreProblem
-from engines.folders import checksum
+from engines.folders import checksum, open_file
 
 
 class Store:
@@ -30,15 +30,16 @@ class Store:
         self._maps: dict[str, mmap.mmap | bytes] = {}
 
     def _check(self, file: File) -> None:
-        path = self.folder / file.path
         try:
-            size = path.stat().st_size if os.path.isfile(path) else None
-        except OSError:
-            size = None
-        if size is None:
-            raise damaged(self.name, f"its file {file.path} is missing")
-        if size != file.size:
-            raise damaged(self.name, f"its file {file.path} has {size:,} bytes instead of {file.size:,}")
+            about = (self.folder / file.path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            about = None
+        except OSError as error:
+            raise unreadable(self.folder, file.path, error) from None
+        if about is None or not stat.S_ISREG(about.st_mode):
+            raise damaged(self.folder, f"its file {file.path} is missing")
+        if (size := about.st_size) != file.size:
+            raise damaged(self.folder, f"its file {file.path} has {size:,} bytes instead of {file.size:,}")
 
     def check_tokenizer(self, fingerprint: str) -> None:
         """Raises DatastoreProblem if the token ids of this datastore mean something else to the tokenizer."""
@@ -70,7 +71,7 @@ class Store:
         be read."""
         file = self.manifest.file(f"{name}.bin")
         if file is None or file.dtype is None or len(file.shape) != ndim or dtype not in (None, file.dtype):
-            raise damaged(self.name, f"it has no array {name!r} as this program needs it")
+            raise damaged(self.folder, f"it has no array {name!r} as this program needs it")
         return np.frombuffer(self.bytes(file.path), file.dtype).reshape(file.shape)
 
     def bytes(self, path: str) -> mmap.mmap | bytes:
@@ -78,31 +79,39 @@ class Store:
         if path not in self._maps:
             file = self.manifest.file(path)
             if file is None:
-                raise damaged(self.name, f"it has no file {path!r}")
+                raise damaged(self.folder, f"it has no file {path!r}")
             try:
-                with open(self.folder / path, "rb") as stream:
+                with open_file(self.folder / path) as stream:
                     content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if file.size else b""
-            except (OSError, ValueError) as error:
-                raise damaged(self.name, f"its file {path} cannot be read ({error})") from None
+            except OSError as error:
+                raise unreadable(self.folder, path, error) from None
+            except ValueError as error:  # it has become empty
+                raise damaged(self.folder, f"its file {path} cannot be read ({error})") from None
             if len(content) != file.size:
-                raise damaged(self.name, f"its file {path} has changed")
+                raise damaged(self.folder, f"its file {path} has changed")
             self._maps[path] = content
         return self._maps[path]
 
     def verify(self, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
         """Read every file and compare its checksum. ``progress`` gets the bytes done and their total; what it raises
-        leaves this method. Raises DatastoreProblem: files are damaged; the message names them all."""
-        done, total, bad = 0, self.manifest.size, []
+        leaves this method. Raises DatastoreProblem: files are damaged; the message names them all; or, where none is,
+        one could not be read."""
+        done, total, bad, unread = 0, self.manifest.size, [], None
         for file in self.manifest.files:
             try:
                 found = checksum(self.folder / file.path, lambda read, before=done: progress(before + read, total))
-            except OSError:
-                found = "unreadable"
+            except FileNotFoundError:
+                found = "missing"
+            except OSError as error:
+                unread = unread or unreadable(self.folder, file.path, error)
+                found = file.sha256
             done += file.size
             if found != file.sha256:
                 bad.append(file.path)
         if bad:
-            raise damaged(self.name, f"damaged: {', '.join(bad)}")
+            raise damaged(self.folder, f"damaged: {', '.join(bad)}")
+        if unread is not None:
+            raise unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +150,7 @@ class Documents:
         self._names, self._name_ends = store.array("names", "|u1"), store.array("name_ends", "<i8")
         shape = (store.manifest.documents, 2)
         if len(begins) != shape[0] or self._places.shape != shape or not len(begins):
-            raise damaged(store.name, "its table of documents doesn't fit")
+            raise damaged(store.folder, "its table of documents doesn't fit")
         self._vocab_size = store.manifest.vocab_size
         # Python's integers: one by one they cost a fraction of numpy's.
         self._begins, self._lines = (

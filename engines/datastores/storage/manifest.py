@@ -19,7 +19,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from engines.errors import DatastoreProblem
+from engines.errors import DatastoreProblem, way_out
+from engines.folders import open_file, sample_datastores
 from engines.report import encoding
 
 FILE = "manifest.json"
@@ -140,18 +141,18 @@ def read_manifest(folder: Path) -> Manifest:
     format."""
     name = folder.name
     try:
-        with open(folder / FILE, "rb") as stream:
+        with open_file(folder / FILE) as stream:
             content = stream.read(_LARGEST + 1)
         record = json.loads(content.decode("utf-8")) if len(content) <= _LARGEST else None
     except FileNotFoundError:
         raise DatastoreProblem(f"{name} is no datastore: it has no {FILE}",
                                "build it with: spec-tui datastore build") from None
     except OSError as error:
-        raise damaged(name, f"{FILE} cannot be read ({error.strerror})") from None
+        raise unreadable(folder, FILE, error) from None
     except (ValueError, RecursionError) as error:
-        raise damaged(name, f"{FILE} is damaged ({type(error).__name__})") from None
+        raise damaged(folder, f"{FILE} is damaged ({type(error).__name__})") from None
     if not isinstance(record, dict):
-        raise damaged(name, f"{FILE} is damaged (no JSON object of at most {_LARGEST >> 20} MB)")
+        raise damaged(folder, f"{FILE} is damaged (no JSON object of at most {_LARGEST >> 20} MB)")
     version = record.pop("format", None)
     if isinstance(version, int) and version > FORMAT:
         raise DatastoreProblem(f"datastore {name} has format {version}, this program reads up to {FORMAT}",
@@ -162,12 +163,20 @@ def read_manifest(folder: Path) -> Manifest:
             raise ValueError("its checksum does not fit")
         return encoding.build(Manifest, record)
     except (ValueError, RecursionError) as error:
-        raise damaged(name, f"{FILE} is damaged ({error})") from None
+        raise damaged(folder, f"{FILE} is damaged ({error})") from None
 
 
-def damaged(name: str, problem: str) -> DatastoreProblem:
+def damaged(folder: Path, problem: str) -> DatastoreProblem:
     """The error for a datastore that is not as it was built."""
-    return DatastoreProblem(f"datastore {name}: {problem}", "remove it and build it again")
+    ships = folder.parent == sample_datastores()
+    return DatastoreProblem(f"datastore {folder.name}: {problem}",
+                            "reinstall spec-tui, which it ships with" if ships else "remove it and build it again")
+
+
+def unreadable(folder: Path, path: str, error: OSError) -> DatastoreProblem:
+    """The error for a file of a datastore that could not be opened or read, though it may be as it was built."""
+    found = damaged(folder, f"its file {path} cannot be read ({error.strerror or error})")
+    return DatastoreProblem(found.message, way_out(error, found.hint))
 
 
 def sync(path: Path) -> None:
