@@ -83,7 +83,7 @@ def kept(file: Path) -> Any:
     """What ``keep`` kept; None where there is nothing, it is damaged at any byte, or its time is over (also by a clock
     that was wrong)."""
     try:
-        found = json.loads(file.read_bytes())
+        found = json.loads(folders.read_file(file))
         value, until = found["value"], found["until"]
         if found["check"] != content_check(_spelled(value, until)):
             return None

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from engines.errors import UsageProblem
-from engines.folders import open_input
+from engines.folders import open_input, read_file
 from engines.heads.hidden_state_cache import Text
 from engines.request import Request
 from engines.tokenization import encode
@@ -60,7 +60,7 @@ def _kept(file: Path) -> dict[str, list[int]]:
 
 def _drop_unfinished_line(file: Path) -> None:
     """Cut off what a killed process left of a line."""
-    content = file.read_bytes() if os.path.exists(file) else b""
+    content = read_file(file) if os.path.exists(file) else b""
     if (end := content.rfind(b"\n") + 1) < len(content):
         os.truncate(file, end)
 

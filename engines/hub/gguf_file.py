@@ -17,6 +17,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engines.folders import open_file
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -248,7 +250,7 @@ def _header(path: Path) -> GgufFile:
 
 @lru_cache(maxsize=8)  # loading a model asks for its file three times
 def _read(path: Path, *identity: int) -> GgufFile:
-    with open(path, "rb") as stream:
+    with open_file(path) as stream:
         if stream.read(len(MAGIC)) != MAGIC:
             raise ValueError(f"{path.name} is not a GGUF file")
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -275,9 +277,7 @@ def begins(file: Path) -> bool:
 
 def _first_bytes(file: Path) -> bytes | None:
     try:
-        if not os.path.isfile(file):  # a pipe or a device would never end
-            return None
-        with open(file, "rb") as stream:
+        with open_file(file) as stream:
             return stream.read(len(MAGIC))
     except (OSError, ValueError):  # unreadable, no name at all
         return None

@@ -74,7 +74,8 @@ def _intact(folder: Path) -> bool:
 
 def _checks(folder: Path) -> dict[str, str]:
     """A check of each file's content, by name. Raises OSError."""
-    return {file.name: content_check(file.read_bytes()) for file in sorted(folder.iterdir()) if file.name != CHECKS}
+    files = sorted(file for file in folder.iterdir() if file.name != CHECKS)
+    return {file.name: content_check(folders.read_file(file)) for file in files}
 
 
 def _write(file: GgufFile, config: dict[str, Any], folder: Path) -> None:

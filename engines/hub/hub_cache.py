@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from engines.folders import listed
+from engines.folders import listed, read_file
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -31,7 +31,7 @@ def snapshot(name: str, revision: str | None = None) -> Path | None:
     home, commit = repository(name), revision or "main"
     if not _COMMIT.fullmatch(commit):
         try:
-            commit = (home / "refs" / commit).read_text().strip()
+            commit = read_file(home / "refs" / commit).decode().strip()
         except (OSError, ValueError):
             return None
     found = home / "snapshots" / commit

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engines.errors import ModelUnavailable
+from engines.folders import open_file
 from engines.hub.untrusted_json import object_in, read_object
 
 _WHOLE = "give the folder that it is in, with config.json and the tokenizer"
@@ -66,9 +67,9 @@ _ENDINGS = {
 
 def file_kind(path: Path) -> Kind:
     """What a file is that is no GGUF file, by its first bytes, else its name. Raises OSError."""
-    if not os.path.isfile(path):  # to open a pipe may wait for ever
+    if not os.path.isfile(path):
         return Kind("a pipe or a device, not a model", UNKNOWN.help)
-    with open(path, "rb") as stream:
+    with open_file(path) as stream:
         begin = stream.read(512)
     if path.suffix.lower() == ".llamafile":
         return _ENDINGS[".llamafile"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from engines.folders import open_file
 
 LARGEST = 200 << 20
 """Bytes of JSON that are read at once; the largest tokenizers take a fifth of that."""
@@ -18,10 +20,13 @@ def read_object(file: Path) -> dict[str, Any]:
         OSError: unreadable.
         ValueError: no JSON, no object, too large or nested too deep; the message names the file.
     """
-    if os.path.exists(file) and not os.path.isfile(file):  # to open a pipe may wait for ever
-        raise ValueError(f"{file.name} is damaged: it is a pipe or a device, not a file")
-    with open(file, "rb") as stream:
-        return parse_object(stream.read(LARGEST + 1), file.name)
+    try:
+        with open_file(file) as stream:
+            return parse_object(stream.read(LARGEST + 1), file.name)
+    except OSError as error:
+        if error.errno == errno.ESPIPE:
+            raise ValueError(f"{file.name} is damaged: {error.strerror}") from None
+        raise
 
 
 def parse_object(content: bytes, name: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 
 from engines import machine
 from engines.errors import SpecError, first_line
+from engines.folders import read_file
 from engines.hub.kept_weights import kept_bytes
 from engines.hub.local_models import Candidate, candidates
 from engines.hub.model_checks import read_config
@@ -194,7 +195,7 @@ def _licence(source: ModelSource) -> str | None:
         said = source.gguf.metadata.get("general.license")
         return said if isinstance(said, str) and said else None
     try:
-        card = (source.folder / "README.md").read_text("utf-8")
+        card = read_file(source.folder / "README.md").decode()
         front = re.match(r"---\s*\n(.*?)^---", card, re.DOTALL | re.MULTILINE)
     except (OSError, ValueError):
         return None

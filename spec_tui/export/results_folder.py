@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import write_whole
+from engines.folders import read_file, write_whole
 from spec_tui.export.plots import Plot, draw
 from spec_tui.export.report import WRITERS, Report
 
@@ -58,7 +58,7 @@ class ResultsFolder:
 
 def _is_of(results: Path, schema: str) -> bool:
     try:
-        found = json.loads(results.read_text("utf-8"))
+        found = json.loads(read_file(results))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and str(found.get("schema", "")).startswith(schema.rpartition(" ")[0])

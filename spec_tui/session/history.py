@@ -85,7 +85,7 @@ class Entry:
         found = []
         for file in [file for file in self._files() if not is_baseline(file.stem)][:most]:
             try:
-                with open(file, "rb") as lines:
+                with folders.open_file(file) as lines:
                     started = from_json(lines.readline(_LONGEST))
             except (OSError, ValueError):
                 continue
@@ -201,7 +201,7 @@ def _read(folder: Path) -> Entry:
     """The entry in a folder, as far as its description can be read. Raises OSError: there is no folder."""
     entry = Entry(folder, folder.name, changed=folder.stat().st_mtime)
     try:
-        with open(os.open(folder / _ABOUT, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        with folders.open_file(folder / _ABOUT) as file:
             words = json.loads(file.read(_MOST))
         entry.title, entry.about = str(words["title"]), str(words["about"])
         entry.changed, entry.count = float(words["changed"]), int(words["count"])

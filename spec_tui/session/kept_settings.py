@@ -60,7 +60,7 @@ class KeptSettings:
 def find(load: LoadRequest) -> KeptSettings | None:
     """What is kept for the model that would be loaded; None where that is nothing."""
     try:
-        kept = msgspec.json.decode(_file(load).read_bytes(), type=KeptSettings)
+        kept = msgspec.json.decode(folders.read_file(_file(load)), type=KeptSettings)
         methods.find(kept.engine).parse(kept.options)
     except (OSError, ValueError, UsageProblem):
         return None

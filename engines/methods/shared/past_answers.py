@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import struct
 import sys
 import zlib
@@ -60,11 +59,8 @@ class PastAnswers:
         """What was added since the last call, by whichever process, the oldest first; and whether all that came before
         no longer counts: the file was removed, replaced or shortened."""
         try:
-            with open(os.open(self.file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)),
-                      "rb") as file:
+            with folders.open_file(self.file) as file:
                 about = os.fstat(file.fileno())
-                if not stat.S_ISREG(about.st_mode):
-                    raise OSError("not a file")
                 before = self._read
                 same = before is not None and before[:2] == (about.st_dev, about.st_ino) and before[2] <= about.st_size
                 begin = max(before[2] if same else 0, about.st_size - _LARGEST)
@@ -142,7 +138,7 @@ def _size(file: Path) -> int:
 
 def _content(file: Path) -> bytes:
     try:
-        return file.read_bytes() if os.path.isfile(file) and _size(file) <= 2 * _LARGEST else b""
+        return folders.read_file(file) if _size(file) <= 2 * _LARGEST else b""
     except OSError:
         return b""
 

@@ -187,7 +187,7 @@ def _in_cache(file: Path, progress: Progress) -> Path:
 def _intact(file: Path) -> bool:
     """Whether the library is there as it was written: to load another one may end the process."""
     with suppress(OSError):
-        return kept(file.with_suffix(".check")) == content_check(file.read_bytes())
+        return kept(file.with_suffix(".check")) == content_check(folders.read_file(file))
     return False
 
 
