@@ -7,7 +7,7 @@ longer than everything else that a round does outside its forwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engines.errors import finite
 
@@ -18,8 +18,8 @@ COUNT = 3
 """How many of the likeliest tokens of a row are known."""
 
 
-class Favourites(NamedTuple):
-    """Of each row of logits [rows, vocabulary].
+class Favourites:
+    """Of each row of logits [rows, vocabulary]; a subclass holds the numbers.
 
     Attributes:
         ids: int64 [rows * COUNT]: the likeliest tokens, the best first, the lower id first among equals; -1 where there

@@ -283,7 +283,8 @@ def test_a_forward_notes_the_favourites_of_its_rows(name, changes):
         model.drop()
         found = noted(logits)
         later, _ = native_code.summarise([*logits.numpy()], [0] * len(logits))
-        assert [list(one) for one in found] == [list(one) for one in later]
+        for name in ("ids", "probs", "leads"):
+            assert [*getattr(found, name)] == [*getattr(later, name)], name
         assert [found.best(row)[0] for row in range(len(logits))] == logits.argmax(-1).tolist()
     last = model.extend(TEXT[20:24])
     assert noted(last).best(0)[0] == last.argmax()

@@ -51,7 +51,7 @@ struct Rows {
   const uint8_t* skipped;  // for each sublayer (attention and MLP of each layer), or null
   const float* features;   // [count][width] of a draft head, or null
   float* const* watched;   // copies of the stream [count][width] before the first sublayer and after each; or null
-  Summary summary;         // of the logits; its ids are null where nobody asks
+  void* summary;           // what the logits say (``Summary``), or null
 };
 
 // An array that is not initialised, since it is written before it is read.
@@ -91,7 +91,7 @@ struct Buffers {
         partials(rows.count * m.heads * chunks),
         columns(rows.masks ? rows.mask_kinds * rows.count * (rows.first_column + rows.count) : 0),
         visible(rows.mask_kinds * rows.count),
-        summariser(rows.summary.ids ? rows.count - rows.first_logits : 0, m.head->out, rows.summary.k) {
+        summariser(rows.summary ? rows.count - rows.first_logits : 0, m.head->out) {
     for (int64_t i = 0; i < m.layer_count; i++)
       for (const Weight* w : {&m.layers[i].qkv, &m.layers[i].output, &m.layers[i].gate_up, &m.layers[i].down})
         quantised.reserve(*w, rows.count);
@@ -229,9 +229,10 @@ class ForwardPass {
         if (m.logit_scale != 1) multiply_by(m.logit_scale, logits, m.head->out);
         if (m.logit_cap) soft_cap(m.logit_cap, logits, m.head->out);
       });
-    if (!rows.summary.ids) return;
+    if (!rows.summary) return;
     for_each(b.summariser.items(), [&](int64_t i) { b.summariser.read(i, rows.logits); });
-    for_each(count, [&](int64_t i) { b.summariser.join(i, rows.summary); });
+    const Summary summary(rows.summary, count);
+    for_each(count, [&](int64_t i) { b.summariser.join(i, summary, i); });
   }
 
   // Which columns each row sees, for each kind of mask.
@@ -422,14 +423,14 @@ void native_repack(
 // Summaries of rows of logits [size], and token_probabilities [count]: those of the given tokens. Runs on one thread:
 // while another program uses a core, waiting for a second thread takes longer.
 void native_summaries(const float* const* rows, int64_t count, int64_t size, const int64_t* tokens,
-                      const Summary* summary, double* token_probabilities) {
+                      void* place, double* token_probabilities) {
+  const Summary summary(place, count);
+  Summariser summariser(1, size);
   for (int64_t i = 0; i < count; i++) {
-    const int64_t at = i * summary->k;
-    Summariser summariser(1, size, summary->k);
     for (int64_t item = 0; item < summariser.items(); item++) summariser.read(item, rows[i]);
-    summariser.join(0, {summary->k, summary->ids + at, summary->probabilities + at, summary->margins + i});
-    const float largest = rows[i][summary->ids[at]];
-    token_probabilities[i] = std::exp(double(rows[i][tokens[i]] - largest)) * summary->probabilities[at];
+    summariser.join(0, summary, i);
+    const float largest = rows[i][summary.ids[i * favourites]];
+    token_probabilities[i] = std::exp(double(rows[i][tokens[i]] - largest)) * summary.probabilities[i * favourites];
   }
 }
 

@@ -78,12 +78,6 @@ class NativeModel(_Filled):
                 *((name, _ANY) for name in ("fc", "embedding_norm", "feature_norm")), ("normed_residual", _COUNT)]
 
 
-class NativeSummary(_Filled):
-    """``Summary`` of summaries.h."""
-
-    _fields_ = [("count", _COUNT), ("ids", _ANY), ("probs", _ANY), ("leads", _ANY)]
-
-
 class NativeRows(_Filled):
     """``Rows`` of forward.cpp."""
 
@@ -91,7 +85,7 @@ class NativeRows(_Filled):
                 *((name, _ANY) for name in ("tokens", "positions", "cos", "sin", "stream", "hidden", "logits")),
                 ("first_hidden", _COUNT), ("first_logits", _COUNT), ("cache", _ANY), ("capacity", _COUNT),
                 ("masks", _ANY), ("mask_kinds", _COUNT), ("skipped", _ANY), ("features", _ANY), ("watched", _ANY),
-                ("summary", NativeSummary)]
+                ("summary", _ANY)]
 
 
 def library(progress: Progress = lambda share: None) -> ctypes.CDLL:
@@ -111,19 +105,20 @@ def forward(model: NativeModel, tokens: Sequence[int], positions: Sequence[int],
     library().native_forward(ctypes.byref(model), ctypes.byref(call), torch.get_num_threads())
 
 
-def room_for_favourites(rows: int) -> tuple[Favourites, NativeSummary]:
-    """Of so many rows, and how native code fills it."""
+@cache
+def favourites_of(rows: int) -> type[Favourites]:
+    """``Summary`` of summaries.h: the favourites of so many rows, for native code to fill in."""
     size = rows * COUNT
-    found = Favourites((_COUNT * size)(), (ctypes.c_double * size)(), (ctypes.c_float * rows)())
-    return found, NativeSummary(count=COUNT, **found._asdict())
+    numbers = [("ids", _COUNT * size), ("probs", ctypes.c_double * size), ("leads", ctypes.c_float * rows)]
+    return type("NativeFavourites", (ctypes.Structure, Favourites), {"_fields_": numbers})
 
 
 def summarise(rows: Sequence[np.ndarray], tokens: Sequence[int]) -> tuple[Favourites, Sequence[float]]:
     """The favourites of rows of logits [vocabulary] each, float32, and the probability of one token in each."""
-    found, place = room_for_favourites(len(rows))
+    found = favourites_of(len(rows))()
     pointers = (_ANY * len(rows))(*[row.__array_interface__["data"][0] for row in rows])
     asked, probs = (_COUNT * len(rows))(*tokens), (ctypes.c_double * len(rows))()
-    library().native_summaries(pointers, len(rows), len(rows[0]), asked, ctypes.byref(place), probs)
+    library().native_summaries(pointers, len(rows), len(rows[0]), asked, ctypes.byref(found), probs)
     return found, probs
 
 

@@ -90,7 +90,7 @@ class NativeForward(LeanForward):
         if observer is not None:
             hidden = self.like.new_empty(count - first_hidden, self.width)
         logits = self.like.new_empty(count - first_logits, self.outputs)
-        found, summary = native_code.room_for_favourites(len(logits))
+        found = native_code.favourites_of(count - first_logits)()
         states = self._watched(count)
         watched = (ctypes.c_void_p * (2 * len(self.layers) + 1))() if states else None
         for place, stream_there in states.items():
@@ -100,7 +100,7 @@ class NativeForward(LeanForward):
             hidden=hidden, logits=logits, first_hidden=first_hidden, first_logits=first_logits,
             cache=cache.store(self.kv_heads, self.head_dim, self.like), capacity=cache.capacity,
             masks=self._masks(mask), mask_kinds=len(self._kinds), skipped=self._skipped(), watched=watched,
-            summary=summary)
+            summary=found)
         self._tell(states)
         if observer is not None:
             observer.see_last(hidden)

@@ -7,29 +7,35 @@
 
 #include "vectors.h"
 
-// What rows of logits say: ids and probabilities [rows][k] of the most likely tokens, the first ones among equals, id -1
-// for no more; margins [rows]: the largest logit minus the second. A row with a nan has probabilities of nan.
+constexpr int64_t favourites = 3;  // how many of the most likely tokens of a row are found
+
+// What rows of logits say, one array after the other: ids and probabilities [rows][favourites] of the most likely
+// tokens, the first ones among equals, id -1 for no more; margins [rows]: the largest logit minus the second. A row with
+// a nan has probabilities of nan.
 struct Summary {
-  int64_t k;
   int64_t* ids;
   double* probabilities;
   float* margins;
+
+  Summary(void* place, int64_t rows)
+      : ids((int64_t*)place), probabilities((double*)(ids + rows * favourites)),
+        margins((float*)(probabilities + rows * favourites)) {}
 };
 
-// Inserts a value into the k largest so far, after those that equal it.
-inline void insert(int64_t id, float value, int64_t k, int64_t* ids, float* values) {
-  if (!(value > values[k - 1])) return;
-  int64_t at = k - 1;
+// Inserts a value into the largest so far, after those that equal it.
+inline void insert(int64_t id, float value, int64_t* ids, float* values) {
+  if (!(value > values[favourites - 1])) return;
+  int64_t at = favourites - 1;
   for (; at > 0 && value > values[at - 1]; at--) values[at] = values[at - 1], ids[at] = ids[at - 1];
   values[at] = value, ids[at] = id;
 }
 
-// The k largest of some logits [size] above minus infinity, the first ones among equals: their token ids, or -1, and
-// their values. Returns the sum of e^(logit - max), made in a fixed order; nan where a logit is nan.
-inline double top_k(const float* logits, int64_t size, int64_t k, int64_t* ids, float* values) {
+// The largest of some logits [size] above minus infinity, the first ones among equals: their token ids, or -1, and their
+// values. Returns the sum of e^(logit - max), made in a fixed order; nan where a logit is nan.
+inline double find_largest(const float* logits, int64_t size, int64_t* ids, float* values) {
   constexpr int64_t step = 8 * lanes;
-  std::fill(ids, ids + k, -1);
-  std::fill(values, values + k, -INFINITY);
+  std::fill_n(ids, favourites, -1);
+  std::fill_n(values, favourites, -INFINITY);
   Floats sums[4] = {};
   Ints nans = {};
   int64_t i = 0;
@@ -41,9 +47,9 @@ inline double top_k(const float* logits, int64_t size, int64_t k, int64_t* ids, 
       nans |= other != other;
       max = blend(other > max, other, max);
     }
-    if (max_lane(max) > values[k - 1]) {
+    if (max_lane(max) > values[favourites - 1]) {
       const float before = values[0];
-      for (int64_t j = i; j < i + step; j++) insert(j, logits[j], k, ids, values);
+      for (int64_t j = i; j < i + step; j++) insert(j, logits[j], ids, values);
       if (values[0] > before)  // the sums are relative to the largest logit so far
         for (Floats& partial : sums) partial *= std::exp(before - values[0]);
     }
@@ -53,7 +59,7 @@ inline double top_k(const float* logits, int64_t size, int64_t k, int64_t* ids, 
   const float before = values[0];
   const int64_t rest = i;
   bool nan = sum(nans) != 0;
-  for (; i < size; i++) insert(i, logits[i], k, ids, values), nan |= std::isnan(logits[i]);
+  for (; i < size; i++) insert(i, logits[i], ids, values), nan |= std::isnan(logits[i]);
   if (nan) return NAN;
   if (ids[0] < 0) return 0;
   double total = sum(sums[0] + sums[1] + (sums[2] + sums[3])) * std::exp(before - values[0]);
@@ -64,9 +70,8 @@ inline double top_k(const float* logits, int64_t size, int64_t k, int64_t* ids, 
 // Summarises rows of logits [size], block by block, so that threads can share a row, and the order of all sums is fixed.
 class Summariser {
  public:
-  Summariser(int64_t rows, int64_t size, int64_t k)
-      : rows(rows), size(size), k(k), blocks((size + block - 1) / block), totals(rows * blocks),
-        ids(rows * blocks * k), values(rows * blocks * k) {}
+  Summariser(int64_t rows, int64_t size)
+      : rows(rows), size(size), blocks((size + block - 1) / block), found(rows * blocks) {}
 
   // How many blocks there are. All rows' first ones come first, since that is how threads share out products.
   int64_t items() const { return rows * blocks; }
@@ -74,28 +79,33 @@ class Summariser {
   void read(int64_t item, const float* logits) {
     const int64_t begin = item / rows * block;
     const float* from = logits + item % rows * size + begin;
-    totals[item] = top_k(from, std::min(block, size - begin), k, &ids[item * k], &values[item * k]);
+    found[item].total = find_largest(from, std::min(block, size - begin), found[item].ids, found[item].values);
   }
 
-  // Joins the blocks of a row.
-  void join(int64_t row, const Summary& out) const {
-    std::vector<float> best(k, -INFINITY);
-    int64_t* found = out.ids + row * k;
-    std::fill(found, found + k, -1);
+  // Joins the blocks of a row, as row `to` of a summary.
+  void join(int64_t row, const Summary& summary, int64_t to) const {
+    int64_t* ids = summary.ids + to * favourites;
+    float best[favourites];
+    std::fill_n(best, favourites, -INFINITY);
+    std::fill_n(ids, favourites, -1);
     for (int64_t item = row; item < items(); item += rows)
-      for (int64_t i = item * k; i < (item + 1) * k; i++)
-        if (ids[i] >= 0) insert(item / rows * block + ids[i], values[i], k, found, best.data());
+      for (int64_t i = 0; i < favourites; i++)
+        if (found[item].ids[i] >= 0) insert(item / rows * block + found[item].ids[i], found[item].values[i], ids, best);
     double total = 0;
     for (int64_t item = row; item < items(); item += rows)
-      if (totals[item] != 0) total += totals[item] * std::exp(double(values[item * k] - best[0]));
-    for (int64_t i = 0; i < k; i++) out.probabilities[row * k + i] = std::exp(double(best[i] - best[0])) / total;
-    out.margins[row] = size > 1 ? best[0] - best[1] : 0;
+      if (found[item].total != 0) total += found[item].total * std::exp(double(found[item].values[0] - best[0]));
+    for (int64_t i = 0; i < favourites; i++)
+      summary.probabilities[to * favourites + i] = std::exp(double(best[i] - best[0])) / total;
+    summary.margins[to] = size > 1 ? best[0] - best[1] : 0;
   }
 
  private:
   static constexpr int64_t block = 1 << 14;
-  const int64_t rows, size, k, blocks;
-  std::vector<double> totals;
-  std::vector<int64_t> ids;
-  std::vector<float> values;
+  struct Block {
+    int64_t ids[favourites];
+    float values[favourites];
+    double total;
+  };
+  const int64_t rows, size, blocks;
+  std::vector<Block> found;
 };
