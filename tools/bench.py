@@ -50,6 +50,8 @@ from benches.shapes import bench_context, bench_qwen
 from benches.terminal import Terminal
 from benches.waiting import bench_waiting
 
+from spec_tui.session.environment import begin_in_huge_pages
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users start what Python has compiled before
 
@@ -245,4 +247,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    begin_in_huge_pages()
     main()

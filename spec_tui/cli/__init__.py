@@ -12,13 +12,17 @@ from typing import NoReturn
 from engines.errors import UsageProblem
 from spec_tui.cli.failures import exit_code
 from spec_tui.cli.starting import starting
+from spec_tui.session.environment import begin_in_huge_pages
 from spec_tui.tui.terminal_restore import LEAVING
 
+_DECODE = ("run", "compare", "bench", "reproduce", "advise", "sweep", "price")  # commands, in this process
 _DIGITS = 4  # of the largest size of a terminal
 
 
 def main() -> NoReturn:
     """Run the command line of this process; exits with its code."""
+    if sys.argv[1:2] and sys.argv[1] in _DECODE:
+        begin_in_huge_pages()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (for the process's life)

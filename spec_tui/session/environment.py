@@ -1,4 +1,4 @@
-"""The environment the engines' libraries see: quiet, offline-minded, polite to other processes."""
+"""The environment the engines' libraries see: quiet, offline-minded, polite to other processes, in huge pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import os
 import sys
 
 _ALWAYS = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "DO_NOT_TRACK": "1"}
+_HUGE_PAGES = "GLIBC_TUNABLES"  # read by glibc alone, and only when a process begins
 _UNLESS_SET = {
+    # A pass reads so much that the addresses of 4-kB pages, the interpreter's own too, are looked up anew in each.
+    _HUGE_PAGES: "glibc.malloc.hugetlb=1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_VERBOSITY": "error",  # an unreachable hub is our message, not one for each of its retries
     "TRANSFORMERS_VERBOSITY": "error",
@@ -18,6 +21,13 @@ def prepare_this_process() -> None:
     """Give this process the engines' environment; the user's own settings win, except that telemetry is always off.
     Has an effect only before torch and transformers are imported."""
     os.environ.update({**_UNLESS_SET, **os.environ, **_ALWAYS})
+
+
+def begin_in_huge_pages() -> None:
+    """Begin this process anew where glibc was not told what to do about huge pages; elsewhere nothing happens. What was
+    read from standard input would be lost."""
+    if sys.platform == "linux" and _HUGE_PAGES not in os.environ:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**_UNLESS_SET, **os.environ})
 
 
 def working_folder() -> str:
