@@ -307,7 +307,7 @@ def test_models_that_are_none(real, tmp_path):
 
 def test_a_prompt_longer_than_the_context(real):
     code, out, err = real("word " * 2000)
-    assert (code, out) == (2, "") and "the model's context holds 1024" in err
+    assert (code, out) == (2, "") and "the model's context holds 1,024" in err
 
 
 def test_a_missing_device(real):
