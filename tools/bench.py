@@ -132,7 +132,7 @@ def run_of(runtime, prompt: str, engine: str, options: dict):
     from engines import Request, measure
 
     runtime.forget()
-    return measure(runtime.run(Request((("user", prompt),), engine, options, max_new_tokens=200)))
+    return measure(runtime.run(Request((("user", prompt),), engine, options, max_new_tokens=200, keeps=False)))
 
 
 def bench_race(repeats: int) -> list[Row]:
