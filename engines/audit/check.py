@@ -62,10 +62,11 @@ def audit(
     more = min(len(answer.prompt) - 1, max(0, _MEASURED - len(answer.tokens)))
     rows = len(answer.tokens) + more
     judge = _Judge(answer, target.vocab_size)
-    total = work(target, len(read), rows) + rows + len(read)
+    alike = answer.lossless is not False and bool(answer.computed_by) and answer.computed_by == target.computed_by
+    total = work(target, len(read), rows) + rows + len(read) * alike
     work_done, cache = AuditProgress(total, cancelled, progress), growing_cache()
     try:
-        exact = _exactly(target, answer, work_done)
+        exact = _exactly(target, answer, work_done) if alike else None
         for table in in_one_pass(target, read, rows, cache, work_done):
             for row in _penalised(answer, read, rows, len(judge.rows), table):
                 judge.add(len(judge.rows) - more, row)
@@ -89,12 +90,9 @@ def audit(
     )
 
 
-def _exactly(target: CausalModel, answer: Answer, progress: AuditProgress) -> list[bool] | None:
-    """Of each token whether the forward that wrote it, reading the answer without drafts, has another one there, or
-    another probability than the one recorded; None where that forward is not here, or its bits depend on how it is fed.
-    Raises AuditStopped."""
-    if not answer.computed_by or answer.computed_by != target.computed_by:
-        return None
+def _exactly(target: CausalModel, answer: Answer, progress: AuditProgress) -> list[bool]:
+    """For each token: whether the forward that wrote it, reading the answer without drafts, chooses another one there,
+    or gives it another probability than the one recorded. Raises AuditStopped."""
     judge, prompt = _Judge(answer, target.vocab_size), list(answer.prompt)
     read, rows = prompt + list(answer.tokens[:-1]), len(answer.tokens)
     with target.aside():

@@ -131,8 +131,8 @@ class Exact(Law):
         return noise if noise is None else noise[:count] if tokens is None else noise[tokens]
 
     def _choose(self, logits: torch.Tensor, index: int, position: int, verdict: Verdict) -> int:
-        """The token of largest score at a position, by a row of the logits, which is noted unless its favourites are;
-        above temperature 0 the token's noise and lead are noted too."""
+        """The token of largest score at a position, by a row of the logits. The verdict keeps the row, unless the
+        forward noted its favourites, and above temperature 0 the token's noise and lead."""
         if self.sampling.greedy and (found := noted(logits)) is not None:
             return found.best(index)[0]
         row, noise = self.sampling.row(to_numpy(logits)[index]), self.noise(position)

@@ -597,7 +597,8 @@ class Audited:
         leads: the target's two best scores apart; None where nothing is compared.
         seconds: what the audit took.
         exact: whether the forward that wrote the answer, each token read without drafts, chooses all of its tokens, to
-            the last bit; None where it computes otherwise now, or its bits depend on how tokens are fed.
+            the last bit; None where it computes otherwise now, where its bits depend on how tokens are fed, and under
+            laws that are lossy by design.
     """
 
     verdict: Finding

@@ -15,7 +15,7 @@ from spec_tui.cli.starting import starting
 from spec_tui.session.environment import begin_in_huge_pages
 from spec_tui.tui.terminal_restore import LEAVING
 
-_DECODE = ("run", "compare", "bench", "reproduce", "advise", "sweep", "price")  # commands, in this process
+_DECODE = ("run", "compare", "bench", "reproduce", "advise", "sweep", "price")  # commands that decode in this process
 _DIGITS = 4  # of the largest size of a terminal
 
 

@@ -24,6 +24,7 @@ def badge(found: Audited) -> tuple[str, str]:
 
 _EXACT = "without drafts, the code that wrote the answer chooses each of its tokens too, to the last bit"
 _INEXACT = "without drafts, the code that wrote the answer chooses another token here, to the last bit"
+_OTHER_PROB = "without drafts, the code that wrote the answer gives it another one, to the last bit"
 STRICT = "started with --strict, every engine writes one text"
 
 
@@ -53,14 +54,14 @@ def _meaning(found: Audited, bias: float | None) -> str:
         cannot = f"; {found.differences} of {among} are ones that the target cannot draw"
         return said + (cannot if found.differences else "")
     if drawn(found):
-        return (f"the target cannot have drawn this token with this probability; {_number(found.gap)} away, "
-                f"{rounding}")
+        why = _OTHER_PROB if _inexact(found, found.at) else f"{_number(found.gap)} away, {rounding}"
+        return f"the target cannot have drawn this token with this probability; {why}"
     choice = f"the target's choice there is {visible(found.choices[found.at].piece)}"
     if found.verdict == "tie":
         more = f", {found.ties} ties in {among}" if found.ties > 1 else ""
         exact = f"; {_EXACT}" if found.exact else ""
         return f"{choice}, as good within rounding, which explains {_number(found.tolerance)}{more}{exact}"
-    if found.exact is False and found.gap <= found.tolerance:
+    if _inexact(found, found.at):
         return f"{choice}; {_INEXACT}"
     why = "; another program's arithmetic differs by more, or its drafts do" if found.verdict == "differs" else ""
     return f"{choice}, {_number(found.gap)} ahead, {rounding}; {found.differences} of {among} differ{why}"
@@ -77,7 +78,13 @@ def near_tie(run: RunState, at: int) -> bool | None:
 
 def _wrong(found: Audited, index: int) -> bool:
     """Whether nothing explains the token at a place of the answer."""
-    return found.gaps[index] > found.tolerance or (found.exact is False and index == found.at)
+    return found.gaps[index] > found.tolerance or _inexact(found, index)
+
+
+def _inexact(found: Audited, index: int) -> bool:
+    """Whether that token is within the tolerance, but is not what the code that wrote the answer makes without
+    drafts."""
+    return found.exact is False and index == found.at and found.gaps[index] <= found.tolerance
 
 
 def parting(run: RunState, at: int, strict: bool | None) -> str:
@@ -108,12 +115,12 @@ def of_token(found: Audited, index: int, token: int) -> list[tuple[str, str]]:
     gap, choice, lead = found.gaps[index], found.choices[index], found.leads[index]
     explained, only = _number(found.tolerance), "only " if _wrong(found, index) else ""
     target = f"{visible(choice.piece)} ({choice.prob:.3f})"
+    if _inexact(found, index):
+        return [("audit", f"✗ {_OTHER_PROB if drawn(found) else _INEXACT}")]
     if drawn(found):
         return [("audit", f"✗ the target cannot draw it with this probability: {_number(gap)} away, rounding explains "
                           f"{explained}"
                  if only else "the target can draw this token, with this probability")]
-    if found.exact is False and index == found.at and gap <= found.tolerance:
-        return [("audit", f"✗ {_INEXACT}")]
     if token == choice.token:
         ahead = "" if lead is None else f", {_number(lead)} ahead of the next"
         return [("audit", f"✓ the target's own choice{ahead}")]

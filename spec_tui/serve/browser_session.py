@@ -118,6 +118,8 @@ class BrowserSession:
         if before is not None:
             await before.leave(ELSEWHERE)
         await self._begun.wait()
+        if self._process is None:
+            await browser.leave(LOST)
         await self._tell({"type": "attach", "width": width, "height": height})
 
     def detach(self, browser: Browser) -> None:

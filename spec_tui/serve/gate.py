@@ -7,6 +7,7 @@ import hmac
 import ipaddress
 import secrets
 import socket
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from urllib.parse import urlsplit
@@ -90,11 +91,11 @@ def _names_here() -> frozenset[str]:
 
 def _name(url: str) -> str | None:
     """The host in a URL, in small letters; None where there is none."""
-    try:
+    with suppress(ValueError):
         found = urlsplit(url)
-        return found.hostname if found.port is None or found.port >= 0 else None  # the port raises where it is none
-    except ValueError:
-        return None
+        _ = found.port  # raises where it is not one
+        return found.hostname
+    return None
 
 
 def _is_number(name: str) -> bool:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -289,7 +288,8 @@ class SessionServer:
 
 
 class _ToLog(logging.Handler):
-    """Writes what aiohttp says of requests to the log file; by itself it says it on the terminal of whoever serves."""
+    """Writes what aiohttp and asyncio say of connections to the log file; by themselves they say it on the terminal of
+    whoever serves."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if (log := open_log("serve")) is not None:
@@ -308,10 +308,10 @@ async def run_server(
         pages: as of ``SessionServer``.
     """
     server = SessionServer(policy, gate, limits, pages=pages)
-    log = logging.Logger("requests")
-    for speaker in (log, own := logging.getLogger("asyncio")):
+    log, loops_log = logging.Logger("requests"), logging.getLogger("asyncio")
+    for speaker in (log, loops_log):
         speaker.addHandler(_ToLog())
-    own.propagate = False
+    loops_log.propagate = False
     runner = web.AppRunner(
         server.application(), access_log=None, logger=log, handle_signals=False, shutdown_timeout=2.0)
     await runner.setup()
@@ -364,8 +364,7 @@ def _size(given: Any) -> tuple[int, int]:
 
 def _cookie(request: web.Request, secret: str) -> str:
     """The cookie that stands for a secret of the address."""
-    port = urlsplit(f"//{request.headers.get('Host', '')}").port
-    return f"spec-tui-{port}" + f"-{secret}" * (secret != "token")
+    return f"spec-tui-{request.url.port}" + f"-{secret}" * (secret != "token")
 
 
 def _own(name: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 _ALWAYS = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "DO_NOT_TRACK": "1"}
 _HUGE_PAGES = "GLIBC_TUNABLES"  # read by glibc alone, and only when a process begins
@@ -24,9 +25,11 @@ def prepare_this_process() -> None:
 
 
 def begin_in_huge_pages() -> None:
-    """Begin this process anew where glibc was not told what to do about huge pages; elsewhere nothing happens. What was
-    read from standard input would be lost."""
-    if sys.platform == "linux" and _HUGE_PAGES not in os.environ:
+    """Begin this process anew with huge pages, where nobody has set glibc's variable. What was read from standard input
+    would be lost. Where that is not possible the process goes on as it is."""
+    if sys.platform != "linux" or _HUGE_PAGES in os.environ or not sys.executable:
+        return
+    with suppress(OSError):
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**_UNLESS_SET, **os.environ})
 
 

@@ -102,6 +102,12 @@ def test_what_native_code_wrote_is_its_own_to_the_last_bit(sample_eight_bits, kw
     assert runtime.target.tokens == before, "its cache is as it was"
 
 
+def test_what_a_lossy_law_changes_is_no_fault_of_the_code(sample_eight_bits):
+    answer = write(sample_eight_bits, law="typical", temperature=0.9, seed=2)
+    found = sample_eight_bits.audit(answer)
+    assert (found.verdict, found.exact) == ("lossy", None)
+
+
 def second_choice(runtime: Runtime, answer: Answer, at: int) -> int:
     """Of the model itself, without noise; where that is the answer's token, the third one."""
     with runtime.target.aside():

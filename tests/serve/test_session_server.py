@@ -153,15 +153,26 @@ async def test_a_page_that_is_loaded_twice_quickly_is_one_session_that_ends_with
             await asyncio.sleep(0.01)
 
 
-async def test_a_page_that_is_left_while_its_session_starts_leaves_none(start, monkeypatch):
+async def test_a_session_that_cannot_be_started_takes_no_place(start, monkeypatch):
+    def refuse(folder):
+        raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(browser_session, "furnish", refuse)
     sessions, client = await start()
     assert "could not be started" in await reason(await connect(client))
     assert not sessions.sessions
 
 
-def refuse(folder):
-    raise OSError(28, "No space left on device")
+async def test_a_page_that_is_loaded_again_is_told_where_its_session_cannot_start(start, monkeypatch):
+    async def refuse(*args, **how):
+        await asyncio.sleep(0.2)
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(browser_session.asyncio, "create_subprocess_exec", refuse)
+    sessions, client = await start()
+    await connect(client)
+    assert "ended unexpectedly" in await reason(await connect(client))
+    assert not sessions.sessions
 
 
 @pytest.mark.parametrize("ended_by", ["memory", "server"])
@@ -208,7 +219,8 @@ async def test_who_is_let_in(start):
     assert right.status == 303 and "HttpOnly" in cookie and "SameSite=Lax" in cookie
     page = await client.get("/")
     assert page.status == 200 and "default-src 'none'" in page.headers["Content-Security-Policy"]
-    assert (await client.get("/", headers={"Host": "example.org"})).status == 421
+    for host in ("example.org", "127.0.0.1:99999999", "127.0.0.1:abc"):
+        assert (await client.get("/", headers={"Host": host})).status == 421
     for headers in ({}, {"Origin": "http://example.org"}):
         assert (await client.get(f"/session/{NAMES[0]}", headers=headers)).status == 403
     for path in ("/file/..%2f..%2fserver.py", "/file/server.py", "/session/../x", "/static/js/textual.js", "/x"):

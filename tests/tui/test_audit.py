@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engines.report.answer import Answer
 from engines.report.events import Audited, Failed, Prefilling
 from spec_tui.present import audit_text as verdict
 from spec_tui.tui.screens.inspector import Inspector
-from tests.tui.fakes import ANSWER, FakeClient, pieces
+from tests.tui.fakes import ANSWER, FakeClient, finding, pieces
 
 
 def style_of(session, text: str) -> str:
@@ -52,6 +53,18 @@ async def test_a_bug_is_jumped_to_and_explained(session):
         assert "2.3; rounding explains only 0.0031" in text
         await s.pilot.press("left")
         assert "✓ the target's own choice, 1.5 ahead" in str(s.app.screen.query_one("#text").content)
+
+
+def test_a_gap_within_the_tolerance_is_explained_by_what_the_code_writes_without_drafts():
+    answer = Answer("m", "float32", (1, 2), (3, 4, 5), probs=(0.5, 0.5, 0.5))
+    found = replace(finding(answer, "BUG", 1, 0.001), exact=False)
+    assert found.gap <= found.tolerance and "without drafts, the code that wrote" in verdict.sentence(found)
+    assert verdict.of_token(found, 1, 4)[0][1].startswith("✗ without drafts")
+    assert not verdict.of_token(found, 0, found.choices[0].token)[0][1].startswith("✗")
+    drawn = replace(found, leads=(None, None, None))
+    assert "gives it another one" in verdict.sentence(drawn) and "gives it another one" in verdict.of_token(
+        drawn, 1, 4)[0][1]
+    assert "to the last bit" in verdict.sentence(replace(finding(answer, "tie", 1, 0.001), exact=True))
 
 
 async def test_a_tie_tells_its_gap_and_leaves_the_view_alone(session):

@@ -304,7 +304,8 @@ def test_the_view_fits_every_size(size, assumed):
         panel.assumed = assumed
         rows = flat(panel.rows(*size))
         assert len(rows) <= size[1] and all(cells(row) <= size[0] for row in rows)
-        assert any("t(n)" in row or row.startswith("forecast speed-up") for row in rows)
+        small = size == (56, 14)  # where the table leaves no room for a plot
+        assert any("t(n)" in row or (small and row.startswith("forecast speed-up")) for row in rows)
 
 
 def table_of(panel: PricePanel, width: int = 116) -> dict[str, list[str]]:

@@ -125,7 +125,7 @@ class DReSD(Drafter):
         from engines.datastores.search.continuations import Continuations, Match, in_order
         from engines.datastores.search.trie import heaviest
 
-        tokens = np.array([one.tokens for one in found] or [[]], np.int32)[: len(found)]
+        tokens = np.array([one.tokens for one in found] or [[]], np.int32)[: len(found)]  # two dimensions in any case
         weights = [one.count * math.exp(_SHARPNESS * (one.score - found[0].score)) for one in found]
         order = in_order(tokens)
         positions = np.array([one.position for one in found], np.int64)[order]
