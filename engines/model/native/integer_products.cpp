@@ -18,16 +18,25 @@ constexpr WeightType packing_of(WeightType type) {
 
 constexpr bool unpacked_first(WeightType type) { return packing_of(type) == q8_0 && type != q8_0; }
 
+// Cache lines of 32 inputs of a panel, scales included.
+constexpr int lines_of_group(WeightType type) {
+  const int bytes = block_bytes(type) / (layout_of(type).block / group);
+  return (bytes + 63) / 64;
+}
+
 // The properties of a type that its kernel depends on.
-template <int block_, int sub_block_, WeightType packing_, class Dot_>
+template <int block_, int sub_block_, WeightType packing_, bool unpacked_, class Dot_>
 struct KernelTraits {
   static constexpr int block = block_, sub_block = sub_block_ ? sub_block_ : block_, sub_blocks = slice / sub_block;
   static constexpr WeightType packing = packing_;
+  // Cache lines of a group of 32 inputs that are prefetched in addition to one for each word of quants.
+  static constexpr int more_lines = unpacked_ ? 0 : std::max(0, lines_of_group(packing) - 8);
   using Dot = Dot_;
 };
 template <WeightType type>
 using TraitsOf =
-    KernelTraits<layout_of(type).block, layout_of(type).sub_block, packing_of(type), ByteDotUpTo<max_quant(type)>>;
+    KernelTraits<layout_of(type).block, layout_of(type).sub_block, packing_of(type), unpacked_first(type),
+                 ByteDotUpTo<max_quant(type)>>;
 
 // A slice of a panel, ready to be multiplied.
 template <class Traits>
@@ -48,13 +57,17 @@ struct Slice {
   }
 };
 
-// Prefetches the following weights a little at a time, since only few requests can be in flight.
+// Prefetches the following weights evenly, since only few requests can be in flight.
 struct Prefetcher {
   const uint8_t* at;
-  int64_t step;  // bytes
+  int64_t step;  // bytes, at most a cache line
 
-  void advance() { prefetch_after(at, step), at += step; }
+  void advance() { prefetch_after(at, 1), at += step; }
 };
+
+// How often the prefetcher advances while a group is unpacked.
+template <WeightType type>
+constexpr int unpacking_steps = unpacked_first(type) ? vectors * 4 : 0;
 
 template <WeightType type>
 void unpack_to_bytes(const uint8_t* from, int blocks, Prefetcher& prefetcher, Slice<TraitsOf<type>>& to) {
@@ -66,9 +79,9 @@ void unpack_to_bytes(const uint8_t* from, int blocks, Prefetcher& prefetcher, Sl
       uint8_t* out = (uint8_t*)to.quants_of(vector).words + b * to.quants_stride;
 #pragma GCC unroll 8
       for (int g = 0; g < block / group; g++) {
-        prefetcher.advance();
 #pragma GCC unroll 8
         for (int v = 0; v < 8; v++, out += 64) {
+          if (v % 2 == 0) prefetcher.advance();
           const Ints word = quants.at(g, v);
           std::memcpy(out, &word, sizeof word);
         }
@@ -99,6 +112,8 @@ void prepare(const uint8_t* from, int blocks, Prefetcher& prefetcher, Slice<Trai
 // Vectors of outputs that are multiplied together, so that each loaded activation serves all of them.
 constexpr int tile_vectors = registers == 32 && vectors == 2 ? 2 : 1;
 
+constexpr int kernel_rows = 8;  // at most
+
 // Loops over the rows and vectors of a tile. They are unrolled, or the accumulators would not stay in registers.
 #define FOR_ROWS(r) _Pragma("GCC unroll 8") for (int r = 0; r < R; r++)
 #define FOR_VECTORS(n) _Pragma("GCC unroll 2") for (int n = 0; n < tile_vectors; n++)
@@ -106,42 +121,43 @@ constexpr int tile_vectors = registers == 32 && vectors == 2 ? 2 : 1;
 // Dot products of R rows with a sub-block. quants(n, v) is word v of vector n. Calls add(n, r, dot) for each vector and
 // row, several times if sums of 16 bits would overflow.
 template <class Traits, int R, class QuantsAt, class Add>
-inline void multiply(const int8_t* activations, QuantsAt quants, Add add) {
+inline void multiply(const int8_t* activations, Prefetcher& prefetcher, QuantsAt quants, Add add) {
   using Dot = typename Traits::Dot;
   constexpr int words = Traits::sub_block / 4, run = std::min(words, Dot::max_words);
   Dot dots[tile_vectors][R];
 #pragma GCC unroll 8
   for (int v = 0; v < words; v++) {
+    prefetcher.advance();
     Ints weights[tile_vectors];
     FOR_VECTORS(n) weights[n] = quants(n, v);
     FOR_ROWS(r) {
-      const Ints activation = broadcast_word(activations + (v * R + r) * 4);
+      const Ints activation = broadcast_word(activations + r * group + v * 4);
       FOR_VECTORS(n) dots[n][r].add(weights[n], activation);
     }
     if ((v + 1) % run == 0) FOR_ROWS(r) FOR_VECTORS(n) add(n, r, dots[n][r]), dots[n][r] = {};
   }
 }
 
-// Adds the products of a tile of R rows and a slice that consists of blocks of 32 to the accumulators [vectors][R].
+// Adds the products of R rows and a slice that consists of blocks of 32 to the accumulators [vectors][R].
 template <class Traits, int R>
 void add_blocks(const Slice<Traits>& w, const QuantisedTile& x, int64_t input, Prefetcher& prefetcher,
                 Floats* accumulators) {
   using Dot = typename Traits::Dot;
 #pragma GCC unroll 1
   for (int vector = 0; vector < vectors; vector += tile_vectors, accumulators += tile_vectors * R) {
-    const int8_t* activations = x.quants + input * R;
-    const float* x_scale = x.scales + input / group * R;
-    const float* x_sum = (w.mins ? x.float16_sums : x.sums) + input / group * R;
+    const int8_t* activations = x.quants + input * x.rows;
+    const float* x_scale = x.scales + input / group * x.rows;
+    const float* x_sum = (w.mins ? x.float16_sums : x.sums) + input / group * x.rows;
     const uint8_t* scales = w.scales + 2 * lanes * vector;
     Quants<Traits::packing> quants[tile_vectors];
     FOR_VECTORS(n) quants[n] = w.quants_of(vector + n);
     Floats total[tile_vectors][R];
     FOR_ROWS(r) FOR_VECTORS(n) total[n][r] = accumulators[n * R + r];
 #pragma GCC unroll 1
-    for (int b = 0; b < w.blocks; b++, activations += group * R, x_scale += R, x_sum += R, scales += w.scales_stride) {
-      prefetcher.advance();
+    for (int b = 0; b < w.blocks; b++) {
+      for (int line = 0; line < Traits::more_lines; line++) prefetcher.advance();
       Ints dots[tile_vectors][R] = {};
-      multiply<Traits, R>(activations, [&](int n, int v) { return quants[n].at(0, v); },
+      multiply<Traits, R>(activations, prefetcher, [&](int n, int v) { return quants[n].at(0, v); },
                           [&](int n, int r, const Dot& dot) { dots[n][r] += dot.sum(); });
       Floats scale[tile_vectors], min[tile_vectors];
       FOR_VECTORS(n) {
@@ -154,6 +170,7 @@ void add_blocks(const Slice<Traits>& w, const QuantisedTile& x, int64_t input, P
         FOR_VECTORS(n) total[n][r] = multiply_add(to_floats(dots[n][r]), scale[n] * row_scale, total[n][r]);
         FOR_VECTORS(n) total[n][r] = multiply_add(min[n], row_sum, total[n][r]);
       }
+      activations += group * x.rows, x_scale += x.rows, x_sum += x.rows, scales += w.scales_stride;
     }
     FOR_ROWS(r) FOR_VECTORS(n) accumulators[n * R + r] = total[n][r];
   }
@@ -170,33 +187,35 @@ void add_super_block(const Slice<Traits>& w, const QuantisedTile& x, int64_t inp
   constexpr int in_group = group / Traits::sub_block;
 #pragma GCC unroll 1
   for (int vector = 0; vector < vectors; vector += tile_vectors, accumulators += tile_vectors * R) {
-    const int8_t* activations = x.quants + input * R;
+    const int8_t* activations = x.quants + input * x.rows;
     Quants<Traits::packing> quants[tile_vectors];
     FOR_VECTORS(n) quants[n] = w.quants_of(vector + n);
     typename Dot::Total dots[tile_vectors][R] = {};
 #pragma GCC unroll 1
     for (uint64_t p = 0; p < slice / group / period; p++)
 #pragma GCC unroll 2
-      for (uint64_t in_period = 0; in_period < period; in_period++) {
+      for (uint64_t in_period = 0; in_period < period; in_period++, activations += group * x.rows) {
         const uint64_t g = p * period + in_period;
-        prefetcher.advance();
+        for (int line = 0; line < Traits::more_lines; line++) prefetcher.advance();
 #pragma GCC unroll 2
-        for (int sub = 0; sub < in_group; sub++, activations += Traits::sub_block * R) {
+        for (int sub = 0; sub < in_group; sub++) {
           typename Dot::Scale sub_scale[tile_vectors];
           FOR_VECTORS(n) sub_scale[n] = w.sub_scales[g * in_group + sub][vector + n];
           multiply<Traits, R>(
-              activations, [&](int n, int v) { return quants[n].at(g, sub * (Traits::sub_block / 4) + v); },
+              activations + sub * Traits::sub_block, prefetcher,
+              [&](int n, int v) { return quants[n].at(g, sub * (Traits::sub_block / 4) + v); },
               [&](int n, int r, const Dot& dot) { dot.add_scaled_to(dots[n][r], sub_scale[n]); });
         }
       }
-    const int16_t* sums = Traits::sub_block == 16 ? x.sums_of_16 + input / 16 * R : x.sums_of_32 + input / 32 * R;
+    const int16_t* sums = Traits::sub_block == 16 ? x.sums_of_16 : x.sums_of_32;
+    sums += input / Traits::sub_block * x.rows;
     Ints corrections[tile_vectors][R] = {};
-    for (int pair = 0; pair < Traits::sub_blocks / 2; pair++, sums += 2 * R)
+    for (int pair = 0; pair < Traits::sub_blocks / 2; pair++, sums += 2 * x.rows)
       FOR_VECTORS(n) {
         const Ints mins = w.sub_mins[pair][vector + n];
         FOR_ROWS(r) corrections[n][r] = add_dot_pairs(corrections[n][r], mins, sums + 2 * r);
       }
-    const float* x_scale = x.scales + input / slice * R;
+    const float* x_scale = x.scales + input / slice * x.rows;
     const uint8_t* scales = w.scales + 2 * lanes * vector;
     FOR_VECTORS(n) {
       const Floats scale = load_float16(scales + 2 * lanes * n), min = load_float16(scales + 2 * panel + 2 * lanes * n);
@@ -226,31 +245,40 @@ void multiply_panels(int64_t count, const Weight& w, const QuantisedRows& x, int
   using Traits = TraitsOf<type>;
   constexpr Kernel<Traits> kernels[] = {nullptr, kernel<Traits, 1>(), kernel<Traits, 2>(), kernel<Traits, 3>(),
       kernel<Traits, 4>(), nullptr, kernel<Traits, 6>(), nullptr, kernel<Traits, 8>()};
-  struct TileWork {
-    RowTile rows;
+  // Rows that a kernel multiplies together; `width` is what it is compiled for, which may be one more.
+  struct Part {
+    int64_t first, rows;
+    int width;
     QuantisedTile x;
-    Floats accumulators[vectors * tile_rows];
+    Floats accumulators[vectors * kernel_rows];
   };
-  const int64_t tiles = RowTile::tiles(count), size = block_bytes(type);
-  std::vector<TileWork> work(tiles);
-  for (int64_t i = 0; i < tiles; i++) work[i].rows = RowTile::at(count, i), work[i].x = x.tile(w, i);
+  std::vector<Part> parts;
+  for (int64_t tile = 0; tile < RowTile::tiles(count); tile++) {
+    const auto [first, rows] = RowTile::at(count, tile);
+    const int64_t n = (rows + kernel_rows - 1) / kernel_rows;
+    for (int64_t i = 0; i < n; i++) {
+      const int64_t from = rows * i / n, size = rows * (i + 1) / n - from;
+      const int width = size <= 4 ? size : (size + 1) / 2 * 2;
+      parts.push_back({first + from, size, width, x.tile(w, count, tile).from(from)});
+    }
+  }
   // How often the prefetcher advances in a block.
-  const int64_t steps =
-      (tiles * (vectors / tile_vectors) + (unpacked_first(type) ? vectors : 0)) * (Traits::block / group);
+  const int64_t size = block_bytes(type), passes = parts.size() * (vectors / tile_vectors);
+  const int64_t steps = (passes * (8 + Traits::more_lines) + unpacking_steps<type>) * (Traits::block / group);
   Slice<Traits> prepared;
   for (; from < end; from++) {
     const uint8_t* at = w.panels + from * panel_bytes(w);
-    for (TileWork& tile : work) std::fill_n(tile.accumulators, vectors * tile.rows.width, Floats{});
+    for (Part& part : parts) std::fill_n(part.accumulators, vectors * part.width, Floats{});
     for (int64_t input = 0; input < w.in; input += slice, at += prepared.blocks * size) {
       Prefetcher prefetcher{at, (size + steps - 1) / steps};
       prepare<type>(at, std::min<int64_t>(slice, w.in - input) / Traits::block, prefetcher, prepared);
-      for (TileWork& tile : work) kernels[tile.rows.width](prepared, tile.x, input, prefetcher, tile.accumulators);
+      for (Part& part : parts) kernels[part.width](prepared, part.x, input, prefetcher, part.accumulators);
     }
-    for (const TileWork& tile : work)
-      for (int r = 0; r < tile.rows.rows; r++)
+    for (const Part& part : parts)
+      for (int r = 0; r < part.rows; r++)
         for (int vector = 0; vector < vectors; vector++)
-          store_outputs(w, to, tile.rows.first + r, from * panel + vector * lanes,
-                        tile.accumulators[vector * tile.rows.width + r]);
+          store_outputs(w, to, part.first + r, from * panel + vector * lanes,
+                        part.accumulators[vector * part.width + r]);
   }
 }
 
