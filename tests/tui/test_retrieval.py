@@ -236,14 +236,15 @@ async def test_page_down_reads_on_in_what_is_said_of_the_marked_line(session, mo
         while not s.app.screen.query(Description):
             await s.pilot.pause(0.01)
         panel = s.app.screen.query_one(Description)
-        marked = s.app.screen.query_one("OptionList").highlighted
+        rows = s.app.screen.query_one("OptionList")
         for _ in range(50):  # its own words may come late, and take the place of these
             panel.text.update("a long story\n" * 40)
             await s.pilot.pause(0.05)
+            marked = rows.highlighted
             await s.pilot.press("pagedown")
             if panel.scroll_y > 0:
                 break
-        assert panel.scroll_y > 0 and s.app.screen.query_one("OptionList").highlighted == marked
+        assert panel.scroll_y > 0 and rows.highlighted == marked
         await s.pilot.press("pageup")
         assert panel.scroll_y == 0
 
