@@ -226,8 +226,11 @@ def _is_simple(node: nodes.Node) -> bool:
     return isinstance(node, _SIMPLE)
 
 
+_PARTS = re.compile("(?:<0x[C-F][0-9A-F]>)(?:<0x[89AB][0-9A-F]>){1,3}")  # labels of a character's bytes
+
+
 class Detokenizer:
-    """A tokenizer's way back: ``stream()`` for an answer, ``piece()`` for a label."""
+    """A tokenizer's way back: ``stream()`` for an answer, ``piece()`` for a label, ``text()`` for a passage."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -239,6 +242,10 @@ class Detokenizer:
         self._data: _Once | None = None
         self.piece = _Once(self._label).__getitem__  # asked for every drafted token: no function of ours in between
         """The token's own text: special tokens by name, half a character as ``<0xE4>``, unknown ids as ``<id 9>``."""
+
+    def text(self, tokens: Iterable[int]) -> str:
+        """The labels of tokens that follow each other; bytes that make a character together are shown as that."""
+        return _PARTS.sub(_whole, "".join(map(self.piece, tokens)))
 
     def stream(self) -> ByteStream | SlowStream:
         """A fresh decoder of one answer; ``step(token)`` returns the text it completes."""
@@ -273,6 +280,13 @@ class Detokenizer:
             return data.decode()
         except UnicodeDecodeError:
             return "".join(chr(b) if b < 0x80 else f"<0x{b:02X}>" for b in data)
+
+
+def _whole(parts: re.Match[str]) -> str:
+    try:
+        return bytes.fromhex(parts[0].replace("<0x", "").replace(">", "")).decode()
+    except UnicodeDecodeError:
+        return parts[0]
 
 
 class _Once(dict):

@@ -91,4 +91,4 @@ def described_origins(
 
 
 def _text(words: Detokenizer | None, tokens: Sequence[int]) -> str:
-    return "".join(map(words.piece, tokens)) if words is not None else ""
+    return words.text(tokens) if words is not None else ""

@@ -255,6 +255,15 @@ def test_labels_of_tokens(tokenizer):
     assert words.piece(9999) == "<id 9999>"
 
 
+def test_a_passage_shows_whole_characters_and_what_was_cut_of_them(tokenizer):
+    words, end = Detokenizer(tokenizer), tokenizer.eos_token_id
+    text = "Grüße, 世界! 🙂 <0xC3> \ufffd"
+    ids = tokenizer(text)["input_ids"]
+    assert words.text(ids) == text
+    (first, second), world = tokenizer("ä")["input_ids"], tokenizer("世")["input_ids"]
+    assert words.text([second, *world, end, first, *world, first]) == "<0xA4>世<|end|><0xC3>世<0xC3>"
+
+
 def test_byte_fallback_vocabularies_stream_whatever_the_model_writes():
     """Complete text, a lone byte, a letter: what Llama-2's and Mistral's tokenizers meet at high temperature."""
     from tokenizers import Tokenizer, decoders, models

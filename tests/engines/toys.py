@@ -95,6 +95,9 @@ class Words:
     def piece(self, token: int) -> str:
         return str(token)
 
+    def text(self, tokens) -> str:
+        return "".join(map(self.piece, tokens))
+
 
 def outcome(context, prompt_length, tree, path, emitted, draft_seconds=0.0, verify_seconds=0.0) -> Outcome:
     """What a drafter is told of a round, or of the prefill."""
