@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import messages
-from textual.drivers.web_driver import WebDriver
+from textual.drivers import web_driver
+
+from spec_tui.tui.terminal_input import take_any_text
+
+take_any_text(web_driver)
 
 
-class BrowserDriver(WebDriver):
+class BrowserDriver(web_driver.WebDriver):
     """Beside what Textual's does: a browser that connects again gets its terminal's modes and the whole picture
     ("attach"); without a server the application ends. Files are not handed out, links are not opened."""
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import fields
-from functools import partial
 from typing import ClassVar
 
 from textual.app import ComposeResult, SystemCommand
@@ -28,6 +27,7 @@ from spec_tui.tui.actions import HasActions
 from spec_tui.tui.border import HasBorder
 from spec_tui.tui.chat_actions import APPLICATION
 from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.terminal_input import take_any_text
 from spec_tui.tui.terminal_restore import leave_on_signals
 
 
@@ -219,7 +219,10 @@ def run_app(
 
     gc.disable()  # until the first screen is painted (``_settle_memory``)
     check_theme(theme)
-    _take_any_byte()
+    with suppress(ImportError):  # Windows has another one
+        from textual.drivers import linux_driver
+
+        take_any_text(linux_driver)
     client = ProcessClient()
     app = SpecTui(
         client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter,
@@ -230,14 +233,3 @@ def run_app(
         return app.return_code or 0
     finally:
         client.close()
-
-
-def _take_any_byte() -> None:
-    """Bytes that are not UTF-8 (a pasted Latin-1 text) become replacement marks: Textual's key reader would end the
-    application with them."""
-    try:
-        from textual.drivers import linux_driver
-    except ImportError:  # Windows
-        return
-    decoder = getincrementaldecoder("utf-8")
-    linux_driver.getincrementaldecoder = lambda name: partial(decoder, errors="replace")
