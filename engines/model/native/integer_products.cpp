@@ -6,6 +6,10 @@ namespace {
 
 constexpr int slice = 256;  // inputs of a panel that are multiplied by all rows before the next ones
 
+// Vectors of outputs that are multiplied together, so that each loaded activation serves all of them.
+constexpr int tile_vectors = registers == 32 && vectors == 2 ? 2 : 1;
+constexpr int passes = vectors / tile_vectors;  // over the quants of a panel
+
 // The type whose packing the kernel reads; q8_0 stands for bytes.
 constexpr WeightType packing_of(WeightType type) {
   switch (type) {
@@ -29,8 +33,10 @@ template <int block_, int sub_block_, WeightType packing_, bool unpacked_, class
 struct KernelTraits {
   static constexpr int block = block_, sub_block = sub_block_ ? sub_block_ : block_, sub_blocks = slice / sub_block;
   static constexpr WeightType packing = packing_;
-  // Cache lines of a group of 32 inputs that are prefetched in addition to one for each word of quants.
-  static constexpr int more_lines = unpacked_ ? 0 : std::max(0, lines_of_group(packing) - 8);
+  // How often the prefetcher advances in a pass over a group: with every so many words, and for the lines left over.
+  static constexpr int left_over = unpacked_ ? 0 : (std::max(0, lines_of_group(packing) - 8) + passes - 1) / passes;
+  static constexpr int words = std::min(sub_block, group) / 4;
+  static constexpr int advances = group / 4 / words * ((words + passes - 1) / passes) + left_over;
   using Dot = Dot_;
 };
 template <WeightType type>
@@ -65,10 +71,6 @@ struct Prefetcher {
   void advance() { prefetch_after(at, 1), at += step; }
 };
 
-// How often the prefetcher advances while a group is unpacked.
-template <WeightType type>
-constexpr int unpacking_steps = unpacked_first(type) ? vectors * 4 : 0;
-
 template <WeightType type>
 void unpack_to_bytes(const uint8_t* from, int blocks, Prefetcher& prefetcher, Slice<TraitsOf<type>>& to) {
   constexpr int block = layout_of(type).block;
@@ -81,7 +83,7 @@ void unpack_to_bytes(const uint8_t* from, int blocks, Prefetcher& prefetcher, Sl
       for (int g = 0; g < block / group; g++) {
 #pragma GCC unroll 8
         for (int v = 0; v < 8; v++, out += 64) {
-          if (v % 2 == 0) prefetcher.advance();
+          if (v % vectors == 0) prefetcher.advance();
           const Ints word = quants.at(g, v);
           std::memcpy(out, &word, sizeof word);
         }
@@ -109,9 +111,6 @@ void prepare(const uint8_t* from, int blocks, Prefetcher& prefetcher, Slice<Trai
     }
 }
 
-// Vectors of outputs that are multiplied together, so that each loaded activation serves all of them.
-constexpr int tile_vectors = registers == 32 && vectors == 2 ? 2 : 1;
-
 constexpr int kernel_rows = 8;  // at most
 
 // Loops over the rows and vectors of a tile. They are unrolled, or the accumulators would not stay in registers.
@@ -127,7 +126,7 @@ inline void multiply(const int8_t* activations, Prefetcher& prefetcher, QuantsAt
   Dot dots[tile_vectors][R];
 #pragma GCC unroll 8
   for (int v = 0; v < words; v++) {
-    prefetcher.advance();
+    if (v % passes == 0) prefetcher.advance();
     Ints weights[tile_vectors];
     FOR_VECTORS(n) weights[n] = quants(n, v);
     FOR_ROWS(r) {
@@ -155,7 +154,7 @@ void add_blocks(const Slice<Traits>& w, const QuantisedTile& x, int64_t input, P
     FOR_ROWS(r) FOR_VECTORS(n) total[n][r] = accumulators[n * R + r];
 #pragma GCC unroll 1
     for (int b = 0; b < w.blocks; b++) {
-      for (int line = 0; line < Traits::more_lines; line++) prefetcher.advance();
+      for (int line = 0; line < Traits::left_over; line++) prefetcher.advance();
       Ints dots[tile_vectors][R] = {};
       multiply<Traits, R>(activations, prefetcher, [&](int n, int v) { return quants[n].at(0, v); },
                           [&](int n, int r, const Dot& dot) { dots[n][r] += dot.sum(); });
@@ -196,7 +195,7 @@ void add_super_block(const Slice<Traits>& w, const QuantisedTile& x, int64_t inp
 #pragma GCC unroll 2
       for (uint64_t in_period = 0; in_period < period; in_period++, activations += group * x.rows) {
         const uint64_t g = p * period + in_period;
-        for (int line = 0; line < Traits::more_lines; line++) prefetcher.advance();
+        for (int line = 0; line < Traits::left_over; line++) prefetcher.advance();
 #pragma GCC unroll 2
         for (int sub = 0; sub < in_group; sub++) {
           typename Dot::Scale sub_scale[tile_vectors];
@@ -263,8 +262,8 @@ void multiply_panels(int64_t count, const Weight& w, const QuantisedRows& x, int
     }
   }
   // How often the prefetcher advances in a block.
-  const int64_t size = block_bytes(type), passes = parts.size() * (vectors / tile_vectors);
-  const int64_t steps = (passes * (8 + Traits::more_lines) + unpacking_steps<type>) * (Traits::block / group);
+  const int64_t advances = parts.size() * passes * Traits::advances + (unpacked_first(type) ? 8 : 0);
+  const int64_t size = block_bytes(type), steps = advances * (Traits::block / group);
   Slice<Traits> prepared;
   for (; from < end; from++) {
     const uint8_t* at = w.panels + from * panel_bytes(w);
