@@ -229,13 +229,14 @@ class SessionServer:
         if (session := self.sessions.get(name)) is not None:
             await session.attach(browser, *size)
             return session
-        if len(self.sessions) >= self.limits.sessions:
-            await browser.leave(self.limits.full)
-            return None
-        self._made += 1
         policy = self.policy
         if self.room is not None:
             policy = msgspec.structs.replace(policy, role="teacher" if leads else "student")
+        # students take no teacher's place
+        if sum(other.role == policy.role for other in self.sessions.values()) >= self.limits.sessions:
+            await browser.leave(self.limits.full)
+            return None
+        self._made += 1
         session = BrowserSession(policy, self._folder / str(self._made), self._over, self._command, self._take_event)
         self.sessions[name] = session
         try:

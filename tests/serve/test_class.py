@@ -150,13 +150,19 @@ async def test_students_follow_vote_and_see_the_round():
         await pilots[0].press("right", "right")
         await together.settled(pilots)
         assert [app.screen.progress.at for app in together.apps] == [2, 2, 2] and "What agrees stays" in text(ann)
+        await pilots[0].press("V")
+        assert "still to come" in screen_text(teacher) and together.room.stage == "page", "this page shows the result"
+        await pilots[0].press("left")
         await pilots[2].press("left")
         await together.settled(pilots)
-        assert ben.screen.progress.at == 1 and ann.screen.progress.at == 2, "reading elsewhere moves nobody else"
+        await pilots[2].press("left")
+        await together.settled(pilots)
+        assert ben.screen.progress.at == 0 and ann.screen.progress.at == 1, "reading elsewhere moves nobody else"
+        assert all(app.screen.player.hides for app in together.apps), "nobody sees the result before the vote"
         await pilots[0].press("V")
         await together.settled(pilots)
         most = max(depths(ann.screen.drafted.draft.parents))
-        assert ben.screen.progress.at == 2 and f"Press 0 to {most}" in text(ann) and "Press 0" not in text(teacher)
+        assert ben.screen.progress.at == 1 and f"Press 0 to {most}" in text(ann) and "Press 0" not in text(teacher)
         accepted = len(ann.screen.drafted.path)
         assert all(app.screen.player.place.phase == "tree" and app.screen.player.hides for app in together.apps)
         await pilots[1].press("full_stop", "right", "left", "full_stop")
@@ -164,7 +170,7 @@ async def test_students_follow_vote_and_see_the_round():
         place = ann.screen.player.place
         for widget, x in ((Timeline, 1), (Timeline, 20), (PhaseBar, 50)):
             await pilots[1].click(widget, offset=(x, 0))
-        assert ann.screen.player.place == place and place.phase == "tree" and ann.screen.progress.at == 2, (
+        assert ann.screen.player.place == place and place.phase == "tree" and ann.screen.progress.at == 1, (
             "nobody looks behind the vote")
         await pilots[1].press("9", str(accepted))
         await together.settled(pilots)
@@ -180,7 +186,20 @@ async def test_students_follow_vote_and_see_the_round():
         assert f"You said {accepted}" in text(ann) and "You said 0" in text(ben)
         await pilots[0].press("right")
         await together.settled(pilots)
-        assert all(app.screen.progress.at == 3 and "voted" not in text(app) for app in together.apps)
+        assert all(app.screen.progress.at == 2 and "voted" not in text(app) for app in together.apps)
+
+
+async def test_a_teacher_who_comes_back_finds_the_class_where_it_is():
+    together = Together("draft", 1)
+    together.room.heard(0, True, packet(type="page", at=1, stage="vote", most=3))
+    async with AsyncExitStack() as stack:
+        pilots = [await stack.enter_async_context(app.run_test(size=(100, 30))) for app in together.apps]
+        await together.settled(pilots)
+        assert [app.screen.progress.at for app in together.apps] == [1, 1]
+        assert "V shows the round" in text(together.apps[0]) and together.room.stage == "vote"
+        await pilots[0].press("right")
+        await together.settled(pilots)
+        assert [app.screen.progress.at for app in together.apps] == [2, 2]
 
 
 def test_the_driver_passes_news_to_the_screens_and_what_a_session_says_to_the_server(monkeypatch):
@@ -241,7 +260,8 @@ async def test_the_teachers_address_leads_and_only_that():
 
         ann, ben = await joined("a"), await joined("b")
         await client.get("/", params={"lead": gate.lead})  # from here on this browser has the cookie
-        teacher = await joined("c")
+        sessions.limits = Limits(sessions=2)
+        teacher = await joined("c")  # students take no teacher's place
 
         async def says(socket, **said) -> None:
             await socket.send_str(json.dumps(["stdin", json.dumps(said)]))

@@ -12,6 +12,7 @@ from spec_tui.present.step.phases import Phase, StepPosition, event_of, followin
 SPEEDS = (1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
 PACE = 1.6  # seconds that a phase stays at speed 1
 MOST = 9  # the largest guess, a digit
+BEFORE: tuple[Phase, ...] = ("context", "draft", "tree")  # the phases that don't show what becomes of a draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,12 @@ class StepPlayer:
         event = event_of(self.run, self.place.round)
         if not self.guessing or event is None or not event.draft.tokens:
             return False
-        return self.place.phase in ("context", "draft", "tree") and not self.guessed(self.place.round)
+        return self.place.phase in BEFORE and not self.guessed(self.place.round)
 
     @property
     def hides(self) -> bool:
         """Whether what became of this round's draft must not be seen yet."""
-        return self.guessing and self.place.phase in ("context", "draft", "tree")
+        return self.guessing and self.place.phase in BEFORE
 
     def guessed(self, number: int) -> Guess | None:
         return next((guess for guess in self.guesses if guess.round == number), None)

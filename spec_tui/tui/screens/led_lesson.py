@@ -16,7 +16,7 @@ from spec_tui.learn.class_room import MOST
 from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.present.rows import Row, bar, rows_of
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
-from spec_tui.present.step.player import StepPlayer
+from spec_tui.present.step.player import BEFORE, StepPlayer
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.lessons import LessonExplaining, LessonScreen, LessonText
 from spec_tui.tui.widgets.step_panels import BLANK
@@ -79,7 +79,7 @@ class Ballot:
         if self.came is not None:
             return told + (f" You said {self.mine}." if self.mine is not None else "")
         if not self.votes:
-            return told
+            return f"{told} V shows the round."
         return f"{told} Press {between(0, most)}." if self.mine is None else f"{told} Another digit changes your vote."
 
 
@@ -125,6 +125,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         self.stage, self.led, self.mine = "page", 0, None
         self.counts: tuple[int, ...] = ()
         self.here = 0
+        self._came = not leads  # a teacher who comes back goes where the class is; after that the class goes along
 
     def teaching(self) -> ComposeResult:
         yield ClassText(id="lesson")
@@ -135,10 +136,11 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
 
     @property
     def drafted(self) -> Round | None:
-        """The round of the page where its draft can be voted on."""
+        """The round of the page where its draft can be voted on: the page does not show yet what becomes of it."""
         view = self.progress.view()
         event = event_of(view.run, view.place.round)
-        return event if view.figure is None and not view.options and event and event.draft.tokens else None
+        votes = view.figure is None and not view.options and view.place.phase in BEFORE
+        return event if votes and event and event.draft.tokens else None
 
     @property
     def free(self) -> bool:
@@ -146,7 +148,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
 
     @property
     def hiding(self) -> bool:
-        return super().hiding or self.stage == "vote"
+        return super().hiding or self.stage == "vote" or (self.stage == "page" and self.drafted is not None)
 
     def draw(self) -> None:
         self.query_one(ClassText).ballot = self._ballot()
@@ -165,9 +167,10 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
     def on_class_news(self, event: ClassNews) -> None:
         told = event.told
         self.counts, self.here = tuple(told["counts"]), told["here"]
-        if self.leads:
+        if self._came and self.leads:
             self.draw()
         else:
+            self._came = True
             self._goes_to(told["at"], told["stage"])
 
     def _goes_to(self, at: int, stage: str) -> None:
@@ -210,13 +213,14 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         self.player.place = StepPosition(self.progress.view().place.round, "tree")
 
     def _lead(self, most: int) -> None:
+        self._came = True
         self.tell({"type": "page", "at": self.led, "stage": self.stage, "most": most})
 
     def action_vote(self) -> None:
         """Begin a vote, or end it and show the round."""
         if self.drafted is None:
             self.say("Nothing to vote on: this page asks a question." if self.progress.view().options else
-                     "Nothing to vote on: this page shows no draft.")
+                     "Nothing to vote on: this page shows no draft whose end is still to come.")
             return
         most, was = min(MOST, max(depths(self.drafted.draft.parents))), self.stage
         self.stage = "shown" if was == "vote" else "vote"
