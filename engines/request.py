@@ -43,7 +43,7 @@ class Request:
     options: dict[str, Any] = field(default_factory=dict)
     law: str = option(laws.DEFAULT, "Verification law: how drafted tokens are accepted. Those that change the text, "
                       f"LOSSY: {', '.join(law.name for law in laws.LAWS.values() if not law.lossless)}.",
-                      metavar="|".join(laws.LAWS))
+                      metavar="|".join(laws.LAWS), choices=tuple(laws.LAWS))
     temperature: float = option(0.0, "Sampling temperature; 0 is greedy.", metavar="T")
     top_p: float = option(
         1.0, "Sample from the most probable tokens that together have this probability.", metavar="P")

@@ -58,7 +58,7 @@ def _done(arguments: list[str]) -> int:
         os.getcwd()
     except FileNotFoundError:  # libraries end the process where they look for it
         raise UsageProblem("the current folder no longer exists", "go to another one: cd ~") from None
-    if not arguments:  # without the parser, so that the first screen is painted soon
+    if not arguments and "_SPEC_TUI_COMPLETE" not in os.environ:  # without the parser, to paint the first screen soon
         with starting():
             from spec_tui.cli.application import open_application
             from spec_tui.session.engine_commands import LoadRequest

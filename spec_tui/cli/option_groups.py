@@ -46,6 +46,20 @@ def complete_datastore(incomplete: str) -> list[str]:
     return [entry.name for entry in catalog.listing() if entry.name.startswith(incomplete) and not entry.unfinished]
 
 
+def complete_engine(incomplete: str) -> list[str]:
+    """Engines that begin so, for the shell."""
+    from engines import methods
+
+    return [spec.id for host in ("", LLAMA_CPP.host) for spec in methods.specs(host) if spec.id.startswith(incomplete)]
+
+
+def complete_theme(incomplete: str) -> list[str]:
+    """Themes that begin so, for the shell."""
+    from spec_tui.tui.app import themes
+
+    return [name for name in themes() if name.startswith(incomplete)]
+
+
 def complete_trace(incomplete: str) -> list[str]:
     """Names of shipped traces that begin so, for the shell."""
     from spec_tui.session.sample_traces import names
@@ -64,7 +78,7 @@ OutputFormat = Annotated[Format, Option("--format", help="text for people, json 
 EngineSettings = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set an option of the engine. Repeatable.")
 ]
-Theme = Annotated[str | None, Option(metavar="NAME", help="Colour theme.")]
+Theme = Annotated[str | None, Option(metavar="NAME", autocompletion=complete_theme, help="Colour theme.")]
 Presenter = Annotated[bool, Option("--presenter", help="Presenter mode: large, for a projector; implies --rejected.")]
 Rejected = Annotated[bool, Option("--rejected", help="Keep rejected draft tokens in the text, struck through.")]
 

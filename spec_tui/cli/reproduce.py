@@ -54,8 +54,16 @@ _OF_TABLES = Only(lambda given: not given["list_"] or given["format"] is RaceFor
                   "tables; the list is written as text or json")
 
 
+def complete_entry(incomplete: str) -> list[str]:
+    """Entries that begin so, for the shell."""
+    from engines.reproduce.entry import shipped
+
+    return [name for name in shipped() if name.startswith(incomplete)]
+
+
 def reproduce(
-    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help=_NAMES)] = None,
+    names: Annotated[list[str] | None, Argument(
+        metavar="[NAME]...", help=_NAMES, autocompletion=complete_entry)] = None,
     list_: Annotated[bool, Option("--list", help=_LIST), Alone(frozenset({"format"}))] = False,
     all_: Annotated[bool, Option("--all", help="Run all entries that can be run.")] = False,
     quick: Annotated[bool, Option("--quick", help=_QUICK)] = False,

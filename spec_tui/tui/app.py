@@ -203,11 +203,15 @@ def _settle_memory() -> None:
 
 def check_theme(name: str | None) -> None:
     """Raises UsageProblem with the themes there are, if this is none of them."""
+    if name is not None and name not in themes():
+        raise UsageProblem(f"there is no theme {name!r}", "themes are: " + ", ".join(themes()))
+
+
+def themes() -> tuple[str, ...]:
+    """The names of our themes, then of Textual's."""
     from textual.theme import BUILTIN_THEMES
 
-    known = [*(theme.name for theme in THEMES), *BUILTIN_THEMES]
-    if name is not None and name not in known:
-        raise UsageProblem(f"there is no theme {name!r}", "themes are: " + ", ".join(known))
+    return (*(theme.name for theme in THEMES), *BUILTIN_THEMES)
 
 
 def run_app(

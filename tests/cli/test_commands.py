@@ -287,3 +287,16 @@ def test_the_choices_of_quantize_are_the_engines():
     option = next(option for option in get_command(app).params if option.name == "quantize")
     offered = [item.value for item in option.shell_complete(None, "")]
     assert offered == [*CHOICES] and all(choice in option.help for choice in CHOICES)
+
+
+@pytest.mark.parametrize("typed, offered", [
+    ("spec-tui repl", "replay"), ("spec-tui --engine hyb", "hybrid"), ("spec-tui run --law rej", "rejection"),
+    ("spec-tui --theme spec-d", "spec-dark"), ("spec-tui reproduce ", "rest-speed"), ("spec-tui learn ad", "admg"),
+])
+def test_the_shell_completes_what_is_typed(typed, offered):
+    """As the script for bash asks: by a call without arguments."""
+    words = str(len(typed.split()) - (not typed.endswith(" ")))
+    asked = {"_SPEC_TUI_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": words}
+    done = subprocess.run([sys.executable, "-m", "spec_tui"], env={**os.environ, **asked}, capture_output=True, text=True,
+                          timeout=60)
+    assert offered in done.stdout.split() and not done.stderr
