@@ -352,6 +352,11 @@ def model_label(name: str) -> str:
     return "/".join(folder.parts[-2:]) if folder.is_absolute() else name
 
 
+def same_model(name: str, other: str) -> bool:
+    """Whether these name one model; traces have the labels of folders, without this machine's paths."""
+    return model_label(name) == model_label(other)
+
+
 def _samples(kind: str) -> Path | None:
     """A folder of what ships, installed or in the repository."""
     places = (_HERE / "_samples" / kind, _HERE.parent / f"sample_{kind}")

@@ -19,7 +19,7 @@ from engines.audit.reference_forward import AuditProgress, AuditStopped, in_one_
 from engines.audit.tie_distance import ScoredRow
 from engines.core.sampling import Sampling, softmax, to_numpy
 from engines.errors import UsageProblem, finite
-from engines.folders import model_label
+from engines.folders import model_label, same_model
 from engines.laws import spec_of
 from engines.libraries.hf import growing_cache
 from engines.model.causal_model import CausalModel
@@ -119,7 +119,7 @@ def _penalised(answer: Answer, read: Sequence[int], rows: int, first: int, table
 def _check(target: CausalModel, answer: Answer) -> None:
     if not answer.tokens or not answer.prompt:
         raise UsageProblem("the answer is empty, so there is nothing to audit", "ask for at least one token")
-    if (answer.model, answer.dtype) != (target.name, target.precision):
+    if not same_model(answer.model, target.name) or answer.dtype != target.precision:
         raise UsageProblem(f"the answer was written by {model_label(answer.model)} in {answer.dtype}",
                            f"load that model; this one is {model_label(target.name)} in {target.precision}")
     length = len(answer.prompt) + len(answer.tokens)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations_with_replacement
 
 from engines.errors import SpecError
+from engines.folders import same_model
 from engines.laws import spec_of
 from engines.race.race_events import Compared, LaneEvents, RaceEvent
 from engines.report.answer import Answer
@@ -84,7 +85,7 @@ def _may_differ(answer: Answer) -> bool:
 def _of_other_weights(first: Answer, second: Answer) -> bool:
     """Whether both were computed in this program, by weights or in a dtype that the other's were not."""
     known = first.lossless is not None and second.lossless is not None
-    return known and (first.model, first.dtype) != (second.model, second.dtype)
+    return known and not (same_model(first.model, second.model) and first.dtype == second.dtype)
 
 
 def _keys(pair: Compared) -> tuple[Key, Key]:

@@ -13,7 +13,7 @@ from typing import Literal
 from engines import methods
 from engines.datastores.datastore_events import DatastoreList
 from engines.errors import SpecError
-from engines.folders import model_label
+from engines.folders import model_label, same_model
 from engines.hub.known_models import choose, known_name
 from engines.machine import processors
 from engines.race.result import Disturbance
@@ -232,7 +232,7 @@ class ChatSession:
     def foreign(self, run: RunState) -> str:
         """Why an answer cannot be made again here: another model wrote it; "" where it can."""
         wrote, ready = run.started, self.ready
-        if wrote is None or ready is None or (wrote.model, wrote.dtype) == (ready.model, ready.dtype):
+        if wrote is None or ready is None or (same_model(wrote.model, ready.model) and wrote.dtype == ready.dtype):
             return ""
         return f"{model_label(wrote.model)} ({wrote.dtype}) wrote this answer: load that model to run it again."
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines import methods
 from engines.errors import SpecError, UsageProblem
-from engines.folders import model_label
+from engines.folders import model_label, same_model
 from engines.race.forecast import LETTERS, expected_seconds, has_llama_cpp
 from engines.race.lanes import Lane, Race, labels
 from engines.race.race_events import Compared, LaneStarted
@@ -175,7 +175,7 @@ class RaceController:
         self.follow_model()
         if self.can_race and self.race is not None and not self.race.origin:
             runs, ready = self.race.result.complete, self.session.ready
-            if not runs or ready is None or runs[0].state.started.model != ready.model:
+            if not runs or ready is None or not same_model(runs[0].state.started.model, ready.model):
                 self.race = self.replay = self.differing = None
         if self.race is None and self.can_race and self.session.last is not None:
             self.setup = replace(self.setup, prompt=self.session.last.prompt)

@@ -17,6 +17,7 @@ from engines import Answer, Request, RunFailed, UsageProblem, load
 from engines.audit import reference_forward as plain
 from engines.audit.tie_distance import ScoredRow
 from engines.core.sampling import Sampling
+from engines.folders import model_label
 from engines.model.loading import wrap
 from engines.model.native.native_check import unavailable
 from engines.model.sublayers import layer_lists
@@ -118,6 +119,14 @@ def second_choice(runtime: Runtime, answer: Answer, at: int) -> int:
 @pytest.fixture(scope="module")
 def sample_eight_bits():
     return load("sample", quantize="int4", arithmetic="int8")
+
+
+def test_an_answer_is_audited_by_the_folder_that_its_trace_names(sample_eight_bits):
+    answer = write(sample_eight_bits, new=4)
+    saved = replace(answer, model=model_label(answer.model))
+    assert saved.model != answer.model and sample_eight_bits.audit(saved).checked == 4
+    with pytest.raises(UsageProblem, match="written by models/other"):
+        sample_eight_bits.audit(replace(saved, model="models/other"))
 
 
 @pytest.mark.parametrize("kw", SAMPLINGS, ids=str)

@@ -78,6 +78,18 @@ async def test_the_first_list_of_conversations_describes_the_first_one_in_full(s
         assert about.region.height >= len(str(about.render()).splitlines()) == 7
 
 
+async def test_a_saved_answer_of_a_folder_is_that_folders(session, store):
+    """Traces name a folder by its last two parts."""
+    async with session(store=store) as s:
+        await s.ask("one")
+        run, ready = s.chat.session.last.run, s.chat.session.ready
+        run = replace(run, started=replace(run.started, model="models/other"))
+        s.chat.session.ready = replace(ready, model="/home/me/models/other")
+        assert s.chat.session.foreign(run) == ""
+        s.chat.session.ready = replace(ready, model="/home/me/old/other")
+        assert "models/other" in s.chat.session.foreign(run)
+
+
 async def test_an_answer_of_another_model_is_named_and_not_compared(session, store):
     """Neither by a baseline, nor by making it again, nor by a branch."""
     async with session(store=store) as s:

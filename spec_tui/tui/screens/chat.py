@@ -11,6 +11,7 @@ from textual.widgets import Static, TextArea
 
 from engines.cost.curve import CostCurve
 from engines.errors import SpecError, UsageProblem
+from engines.folders import same_model
 from engines.methods import drafts_itself, find
 from engines.report.run_state import RunState
 from engines.report.wording import counted
@@ -291,7 +292,7 @@ class ChatScreen(HasActions, Backdrop):
         session = self.session
         run, index = self.shown_run()
         baseline, limit = session.baseline(run), session.ready.context_limit if session.ready else None
-        if run.started is not None and session.ready is not None and run.started.model != session.ready.model:
+        if run.started and session.ready and not same_model(run.started.model, session.ready.model):
             limit = None  # another model wrote it
         title = "measuring the baseline" if session.measures == "baseline" else ""
         outlook = price.at_load(run, session.ready, session.settings.chosen(session.ready))
