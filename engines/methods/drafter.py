@@ -11,6 +11,7 @@ from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.cost.budget import RESTING
 from engines.errors import UsageProblem
+from engines.methods.foreign import is_foreign, proposal
 from engines.methods.passages import described, is_described
 from engines.model.feature_request import FeatureRequest
 from engines.report.events import HeadReads, Layers
@@ -98,6 +99,11 @@ class Drafter:
     layers: Layers | None = None
     reads: HeadReads | None = None
     draws_chains: bool = False
+    _foreign: bool = False
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls._foreign = is_foreign(cls)
 
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources
@@ -127,7 +133,10 @@ class Drafter:
     def draft(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         """What a round verifies: the proposal, or nothing in a round of rest."""
         rests = self.budget is not None and self.budget.rests()
-        tree = DraftTree(budget=RESTING) if rests else self.propose(context, limits)
+        if rests:
+            tree = DraftTree(budget=RESTING)
+        else:
+            tree = proposal(self.propose, context, limits) if self._foreign else self.propose(context, limits)
         return tree if is_described(tree) else described(tree, self.resources.words, self.resources.detail)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:

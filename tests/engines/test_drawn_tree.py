@@ -124,7 +124,7 @@ def test_some_of_drawn_siblings_cannot_be_cut_away():
 
 def test_a_drafter_that_draws_more_than_there_is_room_for_fails_with_a_sentence():
     law = Rejection(Sampling(1.0), 0, SeededRng(1))
-    tree = DraftTree([0] * 600, [-1] * 600, [None] * 600, [0] * 600, dists={-1: np.full(3, 1 / 3)})
+    tree = DraftTree([0] * 600, [-1] * 600, [None] * 600, [0] * 600, [None], dists={-1: np.full(3, 1 / 3)})
     with pytest.raises(RunFailed, match="that were drawn can only be left out together"):
         answer(ToyModel(3), Scripted(lambda context, room: tree), law, CONTEXT[:1], 5)
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
+import torch
 from textual.widgets import OptionList, Static
 
 from engines import methods
+from engines.core.outcome import DraftLimits
+from engines.core.tree import DraftTree
+from engines.methods.drafter import Drafter, Resources
+from engines.report.events import Origin
 from engines.request import Request
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.app import SpecTui
@@ -129,3 +136,42 @@ async def test_the_application_has_it_with_options_tree_and_explanation(installe
                 break
             await pilot.press("full_stop")
         assert "simply said again, 3 times over" in shown(app.screen)
+
+
+class Strange(Drafter):
+    """Proposes what its test says."""
+
+    def __init__(self, resources, propose):
+        super().__init__(resources)
+        self._propose = propose
+
+    def propose(self, context, limits):
+        return self._propose(context)
+
+
+ORIGIN = Origin("draft", place=np.int64(3))
+
+
+@pytest.mark.parametrize("propose", [
+    lambda context: DraftTree.chain([np.int64(context[-1])], ORIGIN, [np.float32(0.5)]),
+    lambda context: DraftTree.chain([torch.tensor(context[-1])], ORIGIN, [torch.tensor(0.5)]),
+    lambda context: DraftTree.chain(np.array(context[-1:]), ORIGIN, np.array([0.5])),
+])
+def test_numbers_of_numpy_and_torch_are_taken(propose):
+    tree = Strange(Resources(law=None, vocab_size=9), propose).draft([1, 2], DraftLimits(4, 8))
+    assert [type(n) for n in (*tree.tokens, *tree.parents, *tree.origin)] == [int] * 3 and tree.tokens == [2]
+    assert type(tree.probs[0]) is float and type(tree.origins[0].place) is int
+    tree.check(9)
+
+
+@pytest.mark.parametrize("propose, said", [
+    (lambda context: DraftTree.chain([2.5], ORIGIN), "float"),
+    (lambda context: DraftTree.chain([2], ORIGIN, [7.5]), "probability"),
+    (lambda context: DraftTree.chain([2], ORIGIN, [math.nan]), "probability"),
+    (lambda context: DraftTree([2], [-1], [None], [1], [ORIGIN]), "origin"),
+    (lambda context: context.append(2) or DraftTree(), "context"),
+    (lambda context: context.clear() or DraftTree(), "context"),
+])
+def test_what_would_break_a_run_later_is_told_at_once(propose, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        Strange(Resources(law=None, vocab_size=9), propose).draft([1, 2], DraftLimits(4, 8))
