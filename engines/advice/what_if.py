@@ -76,18 +76,19 @@ def _drafting(
         return None
     if not m.draft_forwards:
         return machine.requests * m.draft_seconds
+    lookups = machine.requests * m.lookup_seconds  # they take as long as here
     setting = screening.lanes[lane]
     used = methods.find(setting.engine).used(setting.options, methods.available(ready.draft_model, ready.heads))
     if methods.DRAFT_MODEL in used and not setting.draft_model:
         there = CostCurve(ready.draft_price) if machine.here and ready.draft_price else None
         own = machine.draft_table or machine.pass_cost(ready.draft_parameters) or there
         if own is not None:
-            return m.draft_forwards * own.of_requests(machine.requests).at(1)
+            return m.draft_forwards * own.of_requests(machine.requests).at(1) + lookups
     here = _here(ready)
     if here is None or not m.verify_seconds:
         return None
     slower = price.of_requests(machine.requests).at(1) / here.at(1)
-    return m.draft_seconds * (m.priced_by(here) / m.verify_seconds) * slower
+    return (m.draft_seconds - m.lookup_seconds) * (m.priced_by(here) / m.verify_seconds) * slower + lookups
 
 
 def _here(ready: Ready) -> CostCurve | None:

@@ -12,11 +12,11 @@ from spec_tui.cli.prompts import confirmed
 
 
 def forget(yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False) -> int:
-    """Remove the past answers that the engine suffix keeps on this machine to draft from, for all models.
+    """Remove the past answers that the engines suffix and hybrid keep on this machine to draft from, for all models.
 
     It says how many there are and where, and asks first unless you give --yes. Conversations are stored separately and
-    stay. With history=0 the engine does not use past answers; SPEC_TUI_HISTORY=off keeps neither answers nor
-    conversations.
+    stay. With history=0 the engine suffix does not use past answers; SPEC_TUI_HISTORY=off keeps neither answers
+    nor conversations.
     """
     from engines.hub.download_progress import in_bytes
     from engines.methods.shared import past_answers

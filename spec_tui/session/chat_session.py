@@ -465,8 +465,13 @@ class ChatSession:
     def _listed(self, event: DatastoreList) -> None:
         if self.ready is not None:
             self.ready = replace(self.ready, datastores=event.datastores)
-            left = tuple(name for name in self.settings.datastores if name != event.removed)
-            self.settings = replace(self.settings, datastores=left)
+            self._choose_fitting()
+
+    def _choose_fitting(self) -> None:
+        """Choose no datastore any more that is gone, or that does not fit the model."""
+        fitting = {info.name for info in self.ready.datastores}
+        left = tuple(name for name in self.settings.datastores if name in fitting)
+        self.settings = replace(self.settings, datastores=left)
 
     def _became_ready(self, event: Ready) -> SessionChange:
         keep_head(self.load_request)
@@ -474,9 +479,7 @@ class ChatSession:
         if self._before is not None:
             self._before = None
             choose(known_name(self.load_request.model or ""))  # it also answers the next time
-            fitting = {info.name for info in event.datastores}
-            left = tuple(name for name in self.settings.datastores if name in fitting)
-            self.settings = replace(self.settings, datastores=left)
+            self._choose_fitting()
         self.settings = replace(self.settings, model=event.model)
         if self.queued is not None:
             prompt, self.queued = self.queued, None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from engines import UsageProblem
-from engines.advice.what_if import modelled, stops_after
+from engines.advice.what_if import _drafting, modelled, stops_after
 from engines.cost.curve import CostCurve
 from engines.cost.other_machine import parse
+from engines.report.metrics import Metrics
 from spec_tui.export.advice_report import as_object
 from tests.advice.made import ALONE, Costs, PacedRacer, ran
 from tests.advice.test_verdict import READY, report, told
@@ -49,6 +51,19 @@ def test_where_rows_are_free_tokens_per_step_decide_and_where_they_cost_nothing_
     shown = told(asked)
     assert "MODELLED, not measured" in shown and "reading the KV cache left" in shown
     assert as_object(asked)["modelled"]["lanes"]["pld"]["speed_up"] == pytest.approx(tokens, rel=0.01)
+
+
+def test_lookups_take_as_long_as_here_beside_passes_of_a_draft_model():
+    m = Metrics(draft_seconds=1.0, verify_seconds=2.0, lookup_seconds=0.4, draft_forwards=10, rows={1: 20})
+    lanes = SimpleNamespace(lanes=[SimpleNamespace(engine="draft", options={}, draft_model="")])
+    twice = CostCurve(tuple((rows, 2 * seconds) for rows, seconds in PRICE))
+    told = json.dumps({"price": [[n, 2 * seconds] for n, seconds in PRICE], "draft_price": [[1, 0.01]]})
+    machine = parse("there", lambda name: told)
+    ready = replace(READY, price=PRICE, draft_model="draft")
+    assert _drafting(m, lanes, 0, machine, ready, twice) == pytest.approx(0.4 + 10 * 0.01)
+    head = replace(ready, draft_model=None)
+    here = m.priced_by(CostCurve(PRICE)) / 2.0
+    assert _drafting(m, lanes, 0, machine, head, twice) == pytest.approx(0.4 + 0.6 * here * 2)
 
 
 def test_a_machine_by_its_numbers():

@@ -297,6 +297,6 @@ def test_the_shell_completes_what_is_typed(typed, offered):
     """As the script for bash asks: by a call without arguments."""
     words = str(len(typed.split()) - (not typed.endswith(" ")))
     asked = {"_SPEC_TUI_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": words}
-    done = subprocess.run([sys.executable, "-m", "spec_tui"], env={**os.environ, **asked}, capture_output=True, text=True,
-                          timeout=60)
+    command = [sys.executable, "-m", "spec_tui"]
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, timeout=60)
     assert offered in done.stdout.split() and not done.stderr

@@ -99,6 +99,11 @@ def test_a_query_of_the_loop_finds_its_own_key_first(tiny, sampled):
     assert asked > 3 * len(found)
 
 
+def test_answers_for_a_datastore_are_no_past_answers():
+    spec = order.BuildSpec("mine", (order.ANSWERS,), prompts="file")
+    assert spec.request("x").keeps is False
+
+
 def test_answers_can_be_stored_with_their_prompts(tiny):
     """Then a document is what the model read and wrote, in one; the keys of the answer's tokens are the same."""
     alone, whole = (

@@ -159,7 +159,7 @@ class BuildSpec:
         turns = ((("system", self.system),) if self.system else ()) + (("user", prompt),)
         return Request(
             turns, self.engine, temperature=self.temperature, top_p=self.top_p, seed=number,
-            max_new_tokens=self.max_new_tokens,
+            max_new_tokens=self.max_new_tokens, keeps=False,
         )
 
 

@@ -280,8 +280,8 @@ class DataScreen(DescribedModal[ChatSettings]):
                 if isinstance(ended, Built) and ended.name in set(stores(seen[0])) - set(stores(self._seen[0])):
                     self._reported = None  # it is known to the engine only now: say once more how it is chosen
             self._seen = seen
-            self.chosen = [n for n in self.chosen if n != getattr(ended, "removed", "")]
             self._list()
+            self.chosen = [name for name in self.chosen if name in self.rows]
         if ended is not None and ended is not self._reported:
             self._reported = ended
             self._report_end(ended)
