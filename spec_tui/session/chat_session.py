@@ -39,7 +39,7 @@ from spec_tui.present.speed_caveats import Caveat, speed_caveats
 from spec_tui.present.text import one_line
 from spec_tui.session.client import ENGINE, NOT_RUNNING, EngineClient
 from spec_tui.session.datastore_jobs import DatastoreJobs
-from spec_tui.session.engine_commands import Audit, BuildDatastore, Load, LoadRequest, MeasurePrice, Run
+from spec_tui.session.engine_commands import Audit, BuildDatastore, Load, LoadRequest, MeasurePrice, Run, StartRace
 from spec_tui.session.history import Entry, History, is_baseline, numbered
 from spec_tui.session.jobs import Jobs, SessionChange
 from spec_tui.session.kept_settings import KeptSettings, keep_head, with_head
@@ -54,6 +54,7 @@ PURPOSES: dict[Purpose, str] = {
     "baseline": "the baseline", "layers": "the layers", "every row": "every row of the answer",
     "branch": "the branch",
 }
+_TO_END = 2.0  # seconds in which a race under way is to end when the application does
 _ROUGH = 0.5  # seconds: systems count the time of cores in steps of some 10 ms
 REFUSED = "This is a replay: no model is loaded."
 
@@ -362,7 +363,10 @@ class ChatSession:
             self.unsaved = f"{error.message}; {error.hint}"
 
     def leave(self) -> None:
-        """The application ends: keep the answer under way as if esc had stopped it."""
+        """The application ends: keep the answer or race under way as if esc had stopped it."""
+        job = self.jobs.at_work
+        if job is not None and isinstance(job.command, StartRace) and not job.command.race.live:
+            self.jobs.end(job, _TO_END)
         turn = self.last
         if turn is not None and turn.run.running and turn.run.text:
             ids = tuple(token.emitted.token for token in turn.run.tokens)

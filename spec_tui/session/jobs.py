@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import Any, Literal
 
 from engines.datastores.datastore_events import Building
@@ -16,6 +17,7 @@ SessionChange = Literal[
     "progress", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline", "audited", "unaudited",
     "priced", "stocked", "layers"]
 """What an event changed in a session, for the screen that draws it."""
+_LOOKS = 0.02  # seconds between two looks for what has arrived
 Progress = Loading | Prefilling | Auditing | Pricing | Building
 
 
@@ -79,6 +81,14 @@ class Jobs:
         """Stop a job that nobody waits for any more."""
         if self._jobs.pop(job.id, None) is not None:
             self._client.cancel(job.id)
+
+    def end(self, job: Job, seconds: float) -> None:
+        """Stop a job, and hand out what comes until it ends, at most so long: what it has done so far is not lost."""
+        self.stop(job)
+        until = monotonic() + seconds
+        while job.id in self._jobs and self._client.alive and monotonic() < until:
+            self.dispatch()
+            sleep(_LOOKS)
 
     def dispatch(self) -> set[SessionChange]:
         """Hand out what has arrived; what happened."""

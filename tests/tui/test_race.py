@@ -657,6 +657,19 @@ async def test_a_race_is_kept_and_can_be_shown_and_run_again(tmp_path):
         assert len(store.entries("races")) == 2 and not r.controller.race.origin
 
 
+async def test_who_quits_in_the_middle_of_a_race_keeps_its_complete_runs(tmp_path, monkeypatch):
+    from spec_tui.session.history import History
+
+    async with racing(repeats=3) as r:
+        r.app.session.store = store = History(tmp_path)
+        await r.press("enter")
+        r.client.race_to(LaneStarted, 7)
+        stop = r.client.cancel
+        monkeypatch.setattr(r.client, "cancel", lambda *job, **how: (stop(*job, **how), r.client.race_on()))
+    (entry,) = store.entries("races")
+    assert entry.count == 6
+
+
 async def test_a_live_race_and_one_without_an_end_are_not_kept(tmp_path):
     from spec_tui.session.history import History
 
