@@ -67,7 +67,8 @@ class Option:
             raise self._bad(value, "is not one of its values")
         below = self.low is not None and not parsed >= self.low  # "not >=" also catches nan
         if below or (self.high is not None and not parsed <= self.high):
-            raise self._bad(value)
+            hidden = self.high is not None and self.high > _BOUNDLESS and not below  # ``range`` does not state it
+            raise self._bad(value, f"is above {self.high}" if hidden else "is out of range")
         return parsed
 
     def _chosen(self, word: str) -> bool:
@@ -87,7 +88,7 @@ class Option:
             return int(value)
         return type(self.default)(value)
 
-    def _bad(self, value: Any, why: str = "is out of range") -> UsageProblem:
+    def _bad(self, value: Any, why: str) -> UsageProblem:
         default = f"{self.default:g}" if isinstance(self.default, float) else self.default
         return UsageProblem(f"option {self.name}={value} {why}", f"{self.name} takes {self.range} (default {default})")
 

@@ -45,8 +45,10 @@ class CommandResult:
 
 
 def is_command(text: str) -> bool:
-    """A line that starts with a slash and a letter, alone in the box. ``//`` sends a text that starts with a slash."""
-    return text.startswith("/") and not text.startswith("//") and "\n" not in text.strip()
+    """A text that starts with a slash and a letter, in one line unless it is a system prompt. ``//`` sends a text that
+    starts with a slash."""
+    several = "\n" in text.strip() and not text.startswith("/system ")
+    return text.startswith("/") and not text.startswith("//") and not several
 
 
 def execute(line: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
@@ -118,9 +120,12 @@ def _action_string(action: Action, argument: str) -> str:
     """The action with what was typed after its command. Raises UsageProblem where that is none of its choices."""
     if argument in action.choices:
         return f"{action.run}('{argument}')"
-    if action.choices and (argument or action.command not in _ALONE):
+    if action.choices and action.command not in _ALONE:
         raise UsageProblem(f"there is no {action.command} {argument!r}",
                            f"{action.command}s are: " + ", ".join(action.choices))
+    if action.choices and argument:
+        raise UsageProblem(f"/{action.command} does not take {argument!r}",
+                           "it takes nothing, or " + " or ".join(action.choices))
     if argument:
         raise UsageProblem(f"/{action.command} takes no argument", f"type only /{action.command}")
     return action.run
@@ -138,6 +143,8 @@ def _set(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandR
     if not equals:
         names = ", ".join(o.name for o in methods.find(engine).options) or "none"
         raise UsageProblem("write /set OPTION=VALUE", f"options of {engine}: {names}")
+    if command := next((typed for typed, key in _SAMPLING.items() if name in (typed, key)), ""):
+        raise UsageProblem(f"{name} is no option of an engine", f"/{command} {value} sets it")
     new = settings.with_option(engine, name, value)
     return CommandResult(new, f"{name} is {new.options(engine)[name]}")
 

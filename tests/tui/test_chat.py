@@ -16,6 +16,8 @@ from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.session import chat_session
 from spec_tui.session.kept_settings import keep_view, kept_view
+from spec_tui.session.settings import ChatSettings
+from spec_tui.tui import slash
 from spec_tui.tui.screens.chat import PACE, SHARED, ChatScreen
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.explain import ExplainScreen
@@ -27,6 +29,26 @@ from spec_tui.tui.screens.showcase import ShowcaseScreen
 from spec_tui.tui.widgets.field import Field
 from tests.tiers import SMALL_FIRST
 from tests.tui.fakes import ANSWER, READY, FakeClient
+
+
+def test_a_system_prompt_may_have_several_lines():
+    assert slash.is_command("/system You are a poet.\nAnswer in rhymes.") and not slash.is_command("/engine\npld")
+    settings = slash.execute("/system You are a poet.\nAnswer in rhymes.", ChatSettings(), READY).settings
+    assert settings.system == "You are a poet.\nAnswer in rhymes."
+
+
+async def test_ctrl_z_brings_back_what_an_example_replaced(session):
+    async with session() as s:
+        await s.pilot.press(*"draft", "ctrl+o", "space")
+        assert s.chat.prompt.text != "draft"
+        await s.pilot.press("ctrl+z")
+        assert s.chat.prompt.text == "draft"
+
+
+async def test_a_prompt_that_is_taken_back_replaces_none_that_is_typed(session):
+    async with session(client=FakeClient(auto=False)) as s:
+        await s.pilot.press(*"one", "enter", *"two", "escape")
+        assert s.chat.prompt.text == "two"
 
 
 async def test_send_stream_finish(session):
@@ -156,6 +178,8 @@ async def test_options_change_between_turns(session):
         ("/nonsense", "F1 lists them"), ("/engin pld", "did you mean /engine?"),
         ("/temp hot", "0..100"),
         ("/top-p 0", "above 0"),
+        ("/forget foo", "it takes nothing, or all"), ("/seed 99999999999999999999999", "is above 9223372036854775807"),
+        ("/set temperature=1", "/temp 1 sets it"),
         ("/view sideways", "views are: outcome"),
     ],
 )

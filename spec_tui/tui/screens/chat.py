@@ -230,9 +230,7 @@ class ChatScreen(HasActions, Backdrop):
         if "baseline" in happened and self.transcript.blocks and self.session.turns:
             self._message = words.same_text(self.session)
             self._close(len(self.session.turns) - 1)
-        text = self.session.take_restored()
-        if text and not self.prompt.text.strip():
-            self.prompt.put(text)
+        self._put_back(self.session.take_restored())
         if "finished" in happened and len(self.session.turns) - 1 in self.session.same_text:  # recorded with a baseline
             self._close(len(self.session.turns) - 1)
         if happened & {"dead", "failed", "broke", "finished"}:
@@ -425,11 +423,16 @@ class ChatScreen(HasActions, Backdrop):
     def action_stop(self) -> None:
         self.session.cancel()
         if text := self.session.take_restored():
-            self.prompt.put(text)
+            self._put_back(text)
             self._message = ""
         else:
             self._message = words.stopping(self.session)
         self._draw_status()
+
+    def _put_back(self, prompt: str) -> None:
+        """Show a prompt that was not answered, unless another is typed already; up brings it back."""
+        if prompt and not self.prompt.text.strip():
+            self.prompt.put(prompt)
 
     @property
     def in_text(self) -> bool:
@@ -602,7 +605,7 @@ class ChatScreen(HasActions, Backdrop):
 
     def presented(self, on: bool) -> None:
         """Presenting begins or ends, here or on a screen above."""
-        self.say("P ends presenting" if on else "")
+        self.say(("P ends presenting" if self.in_text else "esc, then P, ends presenting") if on else "")
 
     def action_details(self) -> None:
         """Everything the panels know, or the first look."""

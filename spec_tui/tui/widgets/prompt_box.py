@@ -123,8 +123,8 @@ class PromptBox(HasActions, TextArea):
             self.cursor_blink, self._blinks = self._blinks, None
 
     def put(self, text: str) -> None:
-        """Show this text, cursor at its end."""
-        self.text = sanitise(text).replace("\r", "")
+        """Show this text, cursor at its end; ctrl+z brings back what was there."""
+        self.replace(sanitise(text).replace("\r", ""), (0, 0), self.document.end, maintain_selection_offset=False)
         self.move_cursor(self.document.end)
 
     def taken(self, sent: str) -> None:
