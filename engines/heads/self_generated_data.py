@@ -21,6 +21,15 @@ _LARGEST = 512 << 20  # bytes of a file of answers
 _SHORTEST = 8  # tokens of an answer that is trained on
 
 
+class _KeptAnswer(msgspec.Struct):
+    """A line of the file of answers."""
+
+    prompt: str
+    tokens: list[int]
+    target: str
+    max_new_tokens: int
+
+
 def generate_answers(
     model: Any, prompts: Sequence[str], file: Path, engine: str, max_new_tokens: int,
     progress: Callable[[int, int], None],
@@ -28,10 +37,9 @@ def generate_answers(
     """Greedy answers of an engine of ``model``, a ``Runtime``, to prompts. Those that the file holds are not made
     again; each is added to it when it is there. Raises UsageProblem: a prompt that cannot be asked, a file that cannot
     be written."""
-    texts = []
+    texts, made_with = [], {"target": model.target.fingerprint, "max_new_tokens": max_new_tokens}
     try:
-        _drop_unfinished_line(file)
-        kept = _kept(file) if os.path.exists(file) else {}
+        kept = kept_answers(model, file, max_new_tokens)
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as out:
             for number, prompt in enumerate(prompts):
@@ -39,7 +47,7 @@ def generate_answers(
                 if prompt not in kept:
                     *_, finished = model.run(request)
                     kept[prompt] = list(finished.tokens)
-                    out.write(json.dumps({"prompt": prompt, "tokens": kept[prompt]}) + "\n")
+                    out.write(json.dumps({"prompt": prompt, "tokens": kept[prompt], **made_with}) + "\n")
                     out.flush()
                 asked = encode(model.tokenizer, request, model.target.vocab_size)[0]
                 texts.append(Text((*asked, *kept[prompt]), len(asked), True))
@@ -49,18 +57,24 @@ def generate_answers(
     return [text for text in texts if len(text.tokens) - text.start >= _SHORTEST]
 
 
-def _kept(file: Path) -> dict[str, list[int]]:
-    """The tokens of the answers that were made before, by their prompts. Raises UsageProblem."""
+def kept_answers(model: Any, file: Path, max_new_tokens: int) -> dict[str, list[int]]:
+    """The tokens of the answers that a file holds of this target at this length, by their prompts. Raises OSError;
+    UsageProblem: the file is damaged."""
+    if not os.path.exists(file):
+        return {}
+    _drop_unfinished_line(file)
     try:
-        return {row["prompt"]: msgspec.convert(row["tokens"], list[int]) for row in _rows(file)}
-    except (KeyError, TypeError, ValueError):
-        raise UsageProblem(f"{file} is damaged: a line has no prompt or no tokens",
+        rows = [msgspec.convert(row, _KeptAnswer) for row in _rows(file)]
+    except ValueError:
+        raise UsageProblem(f"{file} is damaged: a line is not an answer to a prompt",
                            "remove it: its answers are made again") from None
+    made_with = model.target.fingerprint, max_new_tokens
+    return {row.prompt: row.tokens for row in rows if (row.target, row.max_new_tokens) == made_with}
 
 
 def _drop_unfinished_line(file: Path) -> None:
     """Cut off what a killed process left of a line."""
-    content = read_file(file) if os.path.exists(file) else b""
+    content = read_file(file)
     if (end := content.rfind(b"\n") + 1) < len(content):
         os.truncate(file, end)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 from contextlib import AbstractContextManager
@@ -330,8 +329,11 @@ class _Answers:
 
     @property
     def made(self) -> int:
-        """Answers that were made before, in the folder of the training."""
-        return sum(1 for _ in self.file.open("rb")) if os.path.exists(self.file) else 0
+        """How many prompts this model has answered, in the folder of the training."""
+        from engines.heads.self_generated_data import kept_answers
+
+        kept = kept_answers(self.runtime, self.file, self.length)
+        return sum(prompt in kept for prompt in self.prompts)
 
     def texts(self, display: TrainingDisplay, most: int | None = None) -> list[Text]:
         """All of them, or those that are given and the answers to the first prompts."""

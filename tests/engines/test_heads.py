@@ -20,7 +20,7 @@ from engines.heads.draft_head import DraftHead
 from engines.heads.head_config import EAGLE, EAGLE3
 from engines.heads.hidden_state_cache import HiddenStateCache, Text
 from engines.heads.make_head import HeadSpec, make_head
-from engines.heads.self_generated_data import generate_answers
+from engines.heads.self_generated_data import generate_answers, kept_answers
 from engines.heads.training import HeadRecipe, simulated, split
 from engines.libraries import tensor_files
 from tests.conftest import make_llama
@@ -278,6 +278,19 @@ def test_answers_go_on_after_a_kill_in_the_middle_of_a_line(tiny, tmp_path, monk
         file.write_text(line + "\n")
         with pytest.raises(UsageProblem, match=r"answers\.jsonl is damaged"):
             generate_answers(tiny, asked, file, "autoregressive", 12, lambda done, total: None)
+
+
+def test_kept_answers_of_another_model_or_length_are_not_trained_on(tiny, tmp_path, monkeypatch):
+    file = tmp_path / "answers.jsonl"
+
+    def answered(length):
+        text, = generate_answers(tiny, ["abc"], file, "autoregressive", length, lambda done, total: None)
+        return len(text.tokens) - text.start
+
+    assert (answered(12), answered(20)) == (12, 20)
+    monkeypatch.setattr(tiny.target, "fingerprint", "another")
+    assert not kept_answers(tiny, file, 12) and answered(12) == 12
+    assert [json.loads(line)["target"] for line in file.read_text().splitlines()][-1] == "another"
 
 
 def test_too_few_texts_are_refused(texts, target, tmp_path):
