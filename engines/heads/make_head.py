@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,7 @@ def recipe_for(family: str, heads: int, **given: Any) -> HeadRecipe:
 class TrainingEstimate:
     """Attributes:
     tokens: of all texts.
-    bytes: that the target's states take on disk until the folder is removed.
+    bytes: that the target's states take on disk until the head is written.
     parameters: of the head, those shared with the target left out.
     reading: seconds that the target takes to read all texts.
     each_pass: seconds of training on all of them once, every step unrolled.
@@ -139,7 +140,8 @@ def make_head(
     reading: Callable[[int, int], None], training: Callable[[TrainingProgress], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> TrainingProgress | None:
-    """Train a head and write it to the folder ``out``. ``work`` holds what a stopped training goes on from.
+    """Train a head and write it to the folder ``out``. ``work``, a folder for this training alone, holds what it goes
+    on from when it was stopped; it is removed when the head is written.
 
     Args:
         model: the target's name, for the file.
@@ -149,10 +151,11 @@ def make_head(
         How the training ended; None where ``stop`` said so before.
 
     Raises:
-        UsageProblem: too few texts, layers that the target does not have, a ``work`` folder of something else.
+        UsageProblem: too few texts, layers that the target does not have, a ``work`` folder of a training on other
+            texts or with other options.
     """
     config = config_for(target, spec)
-    cache = HiddenStateCache(work / "taps", target, config.layers, texts)
+    cache = HiddenStateCache(work, target, config.layers, texts)
     if not cache.fill(reading, stop):
         return None
     read, parts = cache.read(), parts_of(target)
@@ -174,6 +177,7 @@ def make_head(
             "expected_tokens_a_round": round(progress.best or 0.0, 3), "recipe": asdict(spec.recipe),
         },
     ), model, spec.dtype)
+    rmtree(work, ignore_errors=True)
     return progress
 
 

@@ -7,6 +7,7 @@ one with the longest simulated acceptance on texts held out.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from abc import abstractmethod
@@ -25,13 +26,14 @@ from torch.nn.utils.rnn import pad_sequence
 from engines.errors import UsageProblem, first_line
 from engines.folders import write_json
 from engines.heads.hidden_state_cache import TappedText
-from engines.hub.untrusted_json import read_object
+from engines.hub.untrusted_json import object_in, read_object
 from engines.libraries import tensor_files
 
 _DECAY = 0.8  # of the loss, a step
 _WARM_UP = 20  # updates
 _CLIP = 1.0
 HELD_OUT = 16  # one text of so many is not trained on
+_ANEW = "the training begins anew, with the same answers"
 _JUDGED = 24  # of those at most so many, the greedy ones first, say which checkpoint is the best
 
 
@@ -135,6 +137,8 @@ class HeadTrainer:
         texts: all of them; some are held out.
         ids: the target's tokens that the head can draft, ascending.
         folder: where checkpoints are written and looked for.
+
+    Raises UsageProblem: too few texts; the folder holds a training that was begun with other options, or is damaged.
     """
 
     def __init__(
@@ -151,6 +155,8 @@ class HeadTrainer:
         self._rows = self.rows.to(self.products)  # as products of the training take them
         self.known = torch.zeros(len(parts.rows))
         self.known[ids] = 1.0
+        decides = {name: value for name, value in asdict(recipe).items() if name not in ("minutes", "judge_seconds")}
+        self._options = {"recipe": decides, "ids": hashlib.sha256(ids.numpy().tobytes()).hexdigest()}
         self.progress = TrainingProgress(of=recipe.minutes)
         student.begin(self.texts, parts)
         self._weights = list(student.parameters())
@@ -201,7 +207,7 @@ class HeadTrainer:
         for index, held in self._optimiser.state_dict()["state"].items():
             state |= {f"optimiser.{index}.{name}": tensor for name, tensor in held.items()}
         tensor_files.save({name: tensor.clone() for name, tensor in state.items()}, self._state)
-        write_json(self.folder / "progress.json", asdict(self.progress))
+        write_json(self.folder / "progress.json", {"options": self._options, "progress": asdict(self.progress)})
 
     @property
     def _state(self) -> Path:
@@ -214,18 +220,21 @@ class HeadTrainer:
         except (OSError, ValueError) as error:
             files = " and ".join(sorted({file.name, self._state.name}))
             raise UsageProblem(f"{file} cannot be read: {first_line(error)}", f"remove {files} in {self.folder}: "
-                               "the training begins anew, with the same answers") from None
+                               f"{_ANEW}") from None
 
     def _resume(self) -> None:
         if not os.path.exists(self._state):
             return
         state = self._kept(self._state, tensor_files.load)
-        progress = self._kept(self.folder / "progress.json", _read_progress)
+        options, progress = self._kept(self.folder / "progress.json", _read_progress)
+        other = UsageProblem(f"{self.folder} holds an unfinished training that was begun with other options",
+                             f"repeat the command it was begun with, or remove {self._state}: {_ANEW}")
+        if options != self._options:
+            raise other
         try:
             self.student.load_state_dict({n: t for n, t in state.items() if not n.startswith("optimiser.")})
-        except RuntimeError:
-            raise UsageProblem(f"{self.folder} holds the training of a head of another size",
-                               "choose another --work folder") from None
+        except RuntimeError:  # a head of another size
+            raise other from None
         whole = self._optimiser.state_dict()
         for name, tensor in state.items():
             if name.startswith("optimiser."):
@@ -331,12 +340,13 @@ def simulated(agreement: Sequence[float]) -> float:
     return accepted
 
 
-def _read_progress(file: Path) -> TrainingProgress:
-    """Raises OSError, ValueError."""
+def _read_progress(file: Path) -> tuple[dict[str, Any], TrainingProgress]:
+    """The options that a training was begun with, and how far it is. Raises OSError, ValueError."""
     found = read_object(file)
-    if found.keys() != asdict(TrainingProgress()).keys():
+    options, progress = object_in(found, "options"), object_in(found, "progress")
+    if progress.keys() != asdict(TrainingProgress()).keys():
         raise ValueError("it does not say how far the training is")
-    return msgspec.convert(found, TrainingProgress)
+    return options, msgspec.convert(progress, TrainingProgress)
 
 
 class TeachingLoss(torch.autograd.Function):

@@ -289,17 +289,20 @@ def _trained(spec: HeadSpec, asked: _Answers, folder: Path, estimate: bool) -> T
     from engines.heads.training import check_enough
 
     check_enough(len(asked))
-    target = asked.runtime.target
+    target, unfinished = asked.runtime.target, asked.place / "unfinished_training"
     try:
         with TrainingDisplay() as display:
             narrate(_takes(spec, asked, display))
             if estimate:
                 return None
-            return make_head(target, target.name, asked.texts(display), spec, asked.place, folder, display.reading,
-                             display.training)
+            progress = make_head(target, target.name, asked.texts(display), spec, unfinished, folder, display.reading,
+                                 display.training)
     except OSError as error:
         raise RunFailed(f"{error.filename or asked.place} cannot be written: {error.strerror}",
                         "make room, or choose other folders with --work and --out") from None
+    if asked.prompts:
+        narrate(f"the answers to the prompts are kept in {asked.file}")
+    return progress
 
 
 def _check_training(name: str, prompts: list[Path] | None, answers: list[Path] | None) -> None:

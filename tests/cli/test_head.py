@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -60,7 +61,7 @@ def test_two_processes_do_not_train_one_head(cli, monkeypatch, tmp_path):
 
 def test_a_full_disk_ends_a_training_with_a_sentence(monkeypatch):
     class Asked(list):
-        runtime = SimpleNamespace(target=None)
+        runtime, place = SimpleNamespace(target=None), Path("work")
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "work/state.safetensors")

@@ -175,13 +175,35 @@ def test_training_goes_on_where_it_was_stopped_and_learns(
     work, out = tmp_path / "work", tmp_path / "head"
     assert make_head(target, "tiny", texts, spec, work, out, lambda *_: None, told, stop) is None
     assert reports[-1][0] == 3 and not out.exists()
+    with pytest.raises(UsageProblem, match="another target"):
+        HiddenStateCache(work, target, (2, 3, 5), texts)
     ended = make_head(target, "tiny", texts, spec, work, out, lambda *_: None, told)
     assert reports[3][0] == 4 and ended.updates > 10  # no update is made twice
     assert ended.losses[0] < reports[0][1]
     head = DraftHead(read("tiny", out, 7, 32), target)
     assert (head.config.family, head.config.draft_vocabulary) == (family, drafted)
-    with pytest.raises(UsageProblem, match="another target"):
-        HiddenStateCache(work / "taps", target, (2, 3, 5), texts)
+    assert not work.exists()  # what only the training needed
+
+
+def stopped_training(target, texts, work, **recipe):
+    """A training that was stopped after its first update."""
+    spec = HeadSpec(name="tiny", vocabulary=40, layers=(2, 3, 4), recipe=HeadRecipe(batch_tokens=256, **recipe))
+    updates = []
+    assert make_head(target, "t", texts, spec, work, work, lambda *_: None, updates.append, lambda: updates) is None
+    return spec
+
+
+def test_a_training_goes_on_only_with_the_options_that_it_was_begun_with(target, texts, tmp_path):
+    work, out, nothing = tmp_path / "work", tmp_path / "head", lambda *_: None
+    spec = stopped_training(target, texts, work)
+    done = {"minutes": 1e-6, "judge_seconds": 1}  # these may change
+    for other in (replace(spec, recipe=replace(spec.recipe, seed=99, **done)), replace(spec, vocabulary=30),
+                  replace(spec, recipe=replace(spec.recipe, rate=1e-4, **done))):
+        with pytest.raises(UsageProblem, match="begun with other options") as said:
+            make_head(target, "tiny", texts, other, work, out, nothing, nothing)
+        assert f"remove {work / 'state.safetensors'}: the training begins anew" in said.value.hint
+    spec = replace(spec, recipe=replace(spec.recipe, **done))
+    assert make_head(target, "tiny", texts, spec, work, out, nothing, nothing).updates == 1
 
 
 @pytest.mark.parametrize("file, content", [
@@ -189,26 +211,28 @@ def test_training_goes_on_where_it_was_stopped_and_learns(
     ("progress.json", b"{"), ("progress.json", None), ("best.safetensors", b"xx"),
 ])
 def test_a_training_that_was_damaged_says_what_to_remove(target, texts, tmp_path, file, content):
-    spec = HeadSpec(name="tiny", vocabulary=40, layers=(2, 3, 4), recipe=HeadRecipe(minutes=1e-4, batch_tokens=256))
-    work, nothing = tmp_path / "work", lambda *_: None
+    work, out, nothing = tmp_path / "work", tmp_path / "head", lambda *_: None
+    spec = stopped_training(target, texts, work)
+    spec = replace(spec, recipe=replace(spec.recipe, minutes=1e-4))
 
-    def trained(place):
-        return make_head(target, "tiny", texts, spec, work, tmp_path / place, nothing, nothing)
+    def trained():
+        return make_head(target, "tiny", texts, spec, work, out, nothing, nothing)
 
-    assert trained("one").updates == 1
     progress, state = work / "progress.json", work / "state.safetensors"
-    progress.write_text(json.dumps(json.loads(progress.read_text()) | {"best": 9.0}))  # so that it is not replaced
-    (work / file).unlink()
+    noted = json.loads(progress.read_text())
+    noted["progress"]["best"] = 9.0  # so that the best weights are not replaced
+    progress.write_text(json.dumps(noted))
+    (work / file).unlink(missing_ok=True)
     if content is None:
         os.mkfifo(work / file)
     else:
         (work / file).write_bytes(content)
     with pytest.raises(UsageProblem, match=f"{file} cannot be read") as caught:
-        trained("two")
-    assert state.name in caught.value.hint and file in caught.value.hint and not (tmp_path / "two").exists()
+        trained()
+    assert state.name in caught.value.hint and file in caught.value.hint and not out.exists()
     state.unlink()
     (work / file).unlink(missing_ok=True)
-    assert trained("two").updates == 1
+    assert trained().updates == 1
 
 
 def test_a_full_disk_leaves_no_part_of_a_head(target, tmp_path, monkeypatch):
