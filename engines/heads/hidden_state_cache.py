@@ -26,6 +26,7 @@ from engines.model.feature_request import LAST, FeatureRequest
 if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
 
+_NOTE = "taps.json"  # what a folder was begun with
 _SHARD = 64  # texts in a file
 _LARGEST = 65504.0  # of float16; single channels of a residual stream reach tens of thousands
 _BYTES = 2  # of a number that is kept
@@ -64,6 +65,18 @@ def size_on_disk(tokens: int, taps: int, width: int) -> int:
     return tokens * _BYTES * width * (taps + 1)
 
 
+def check_not_begun(folder: Path) -> None:
+    """For texts of which some have no answer yet, so that no states of all of them can be there. Raises UsageProblem:
+    the folder holds those of others."""
+    if os.path.exists(folder / _NOTE):
+        raise _of_others(folder)
+
+
+def _of_others(folder: Path) -> UsageProblem:
+    return UsageProblem(f"{folder} holds an unfinished training on other answers, other layers or another target",
+                        "repeat the command it was begun with, or remove that folder: answers that were made are kept")
+
+
 class HiddenStateCache:
     """Shards in a folder, for one target, one choice of layers and one list of texts. Raises UsageProblem: the folder
     holds the states of other texts, layers or another target."""
@@ -74,13 +87,12 @@ class HiddenStateCache:
         for text in texts:
             digest.update(np.array([text.start, *text.tokens], np.int32).tobytes())
         identity = {"target": target.fingerprint, "layers": list(layers), "texts": digest.hexdigest()}
-        note = folder / "taps.json"
+        note = folder / _NOTE
         try:
             if not os.path.exists(note):
                 write_json(note, identity)
             elif read_object(note) != identity:
-                raise UsageProblem(f"{folder} was started with other texts, layers or another target",
-                                   "choose another --work folder")
+                raise _of_others(folder)
         except (OSError, ValueError) as error:
             raise UsageProblem(f"{folder} cannot be used: {error}", "choose another --work folder") from None
 

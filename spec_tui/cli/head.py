@@ -285,12 +285,15 @@ def _locked(place: Path) -> AbstractContextManager[Any]:
 def _trained(spec: HeadSpec, asked: _Answers, folder: Path, estimate: bool) -> TrainingProgress | None:
     """How the training of a head ended that is now in the folder; None where only the ``estimate`` was asked for.
     Raises UsageProblem; RunFailed: a folder cannot be written."""
+    from engines.heads.hidden_state_cache import check_not_begun
     from engines.heads.make_head import make_head
     from engines.heads.training import check_enough
 
     check_enough(len(asked))
     target, unfinished = asked.runtime.target, asked.place / "unfinished_training"
     try:
+        if asked.made < len(asked.prompts):
+            check_not_begun(unfinished)
         with TrainingDisplay() as display:
             narrate(_takes(spec, asked, display))
             if estimate:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engines.errors import RunFailed
+from engines.errors import RunFailed, UsageProblem
 from engines.folders import lock
 from spec_tui.cli import head
 
@@ -59,16 +59,30 @@ def test_two_processes_do_not_train_one_head(cli, monkeypatch, tmp_path):
     assert done.code == 2 and "another process is training in" in done.err
 
 
-def test_a_full_disk_ends_a_training_with_a_sentence(monkeypatch):
-    class Asked(list):
-        runtime, place = SimpleNamespace(target=None), Path("work")
+class Asked(list):
+    """What a head is trained on, all of it given, and no prompts."""
 
+    runtime, place, made, prompts = SimpleNamespace(target=None), Path("work"), 0, ()
+
+
+def test_a_full_disk_ends_a_training_with_a_sentence(monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "work/state.safetensors")
 
     monkeypatch.setattr(head, "_takes", full)
     with pytest.raises(RunFailed, match=r"work/state\.safetensors cannot be written: No space left"):
         head._trained(None, Asked(range(16)), None, False)
+
+
+def test_no_prompt_is_answered_for_an_unfinished_training_on_others(monkeypatch, tmp_path):
+    asked = Asked(range(16))
+    asked.place, asked.prompts, asked.made = tmp_path, ["old", "new"], 1
+    monkeypatch.setattr(head, "_takes", lambda *_: pytest.fail("a prompt is answered"))
+    (tmp_path / "unfinished_training").mkdir()
+    (tmp_path / "unfinished_training" / "taps.json").write_text("{}")
+    with pytest.raises(UsageProblem, match="unfinished_training holds an unfinished training on other answers") as said:
+        head._trained(None, asked, None, False)
+    assert "remove that folder: answers that were made are kept" in said.value.hint
 
 
 @pytest.mark.parametrize("words, reason", [
