@@ -312,6 +312,9 @@ def _check_training(name: str, prompts: list[Path] | None, answers: list[Path] |
     if not _NAME.fullmatch(name):
         raise UsageProblem(f"{name!r} is not a valid name for a head",
                            "use letters, digits, dots, dashes and underscores")
+    if name.lower() in (words := (AUTO, NONE, *FAMILIES)):
+        raise UsageProblem(f"no head can have the name {name}: --head {name.lower()} has a meaning of its own",
+                           f"choose another name than {', '.join(words)}")
     if not (prompts or answers):
         raise UsageProblem("there is nothing to train on", "give --prompts FILE, or --answers FILE")
 

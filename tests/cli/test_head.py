@@ -88,6 +88,8 @@ def test_no_prompt_is_answered_for_an_unfinished_training_on_others(monkeypatch,
 @pytest.mark.parametrize("words, reason", [
     (["train", "../x", "--prompts", "p"], "not a valid name for a head"),
     (["train", "x"], "nothing to train on"),
+    *((["train", name, "--prompts", "p"], f"no head can have the name {name}: --head {name.lower()} has a meaning")
+      for name in ("none", "auto", "eagle", "EAGLE-3", "medusa")),
     (["train", "x", "--prompts", "p", "--layers", "a"], "--layers takes numbers"),
 ])
 def test_what_cannot_be_trained_is_refused_before_a_model_is_loaded(cli, words, reason):
