@@ -59,8 +59,8 @@ class HeadNetwork(nn.Module):
     def entry(self, embedded: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What attention reads, and the residual stream it adds to, of embeddings and features [..., width]."""
         if self.config.family != EAGLE3:
-            both = self.fc(torch.cat([embedded, features], -1))  # and no norm before the attention
-            return both, both
+            both = self.fc(torch.cat([embedded, features], -1)).to(features.dtype)  # products may be bfloat16
+            return both, both  # no norm before the attention
         normed = self._norm(features, self.hidden_norm)
         read = torch.cat([self._norm(embedded, self.input_layernorm), normed], -1)
         return read, normed if self.config.norm_before_residual else features

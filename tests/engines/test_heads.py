@@ -19,9 +19,11 @@ from engines.heads.checkpoint import read, write
 from engines.heads.draft_head import DraftHead
 from engines.heads.head_config import EAGLE, EAGLE3
 from engines.heads.hidden_state_cache import HiddenStateCache, Text
-from engines.heads.make_head import HeadSpec, make_head
+from engines.heads.make_head import HeadSpec, config_for, make_head
+from engines.heads.network import HeadNetwork, Rotation
 from engines.heads.self_generated_data import generate_answers, kept_answers
 from engines.heads.training import HeadRecipe, simulated, split
+from engines.heads.training_time_test import unrolled
 from engines.libraries import tensor_files
 from tests.conftest import make_llama
 from tests.heads import make_file
@@ -183,6 +185,17 @@ def test_training_goes_on_where_it_was_stopped_and_learns(
     head = DraftHead(read("tiny", out, 7, 32), target)
     assert (head.config.family, head.config.draft_vocabulary) == (family, drafted)
     assert not work.exists()  # what only the training needed
+
+
+@pytest.mark.parametrize("family", (EAGLE, EAGLE3))
+def test_only_products_are_bfloat16_in_a_training(target, family):
+    config = config_for(target, HeadSpec(name="tiny", family=family, layers=(2, 3, 4)))
+    features, embedded = torch.ones(1, 4, (len(config.layers) or 1) * 32), torch.ones(1, 6, 32)
+    with torch.autocast("cpu", torch.bfloat16):
+        network, rotation = HeadNetwork(config), Rotation(config.rope_theta, config.head_dim, embedded)
+        _, residual = network.entry(embedded[:, :4], network.fused(features).float())
+        outputs = list(unrolled(network, rotation, features, embedded, 2))
+    assert {sums.dtype for sums in (residual, *outputs)} == {torch.float32}
 
 
 def stopped_training(target, texts, work, **recipe):
