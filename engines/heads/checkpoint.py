@@ -14,12 +14,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from engines.errors import ModelUnavailable, first_line
-from engines.folders import model_label, write_folder, write_json
+from engines.folders import write_folder, write_json
 from engines.heads.eagle_layout import eagle_config, eagle_head, eagle_tensors
 from engines.heads.head_config import MedusaConfig
 from engines.heads.head_file import HeadFile
 from engines.heads.local_heads import CONFIG, OWN, WEIGHTS, is_medusa
 from engines.heads.medusa_layout import medusa_config, medusa_heads, medusa_tensors
+from engines.hub.known_models import label
 from engines.hub.untrusted_json import object_in, read_object
 from engines.libraries import tensor_files
 
@@ -56,9 +57,9 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
 
 def write(file: HeadFile, target: str, dtype: str = "bfloat16") -> None:
     """Write a head to a new folder, whole or not at all, in the layout that vLLM reads. Rows of the language modelling
-    head that are the target's are left out, which is said under ``OWN``; of a target in a folder of this machine the
-    last parts of its name are written. Raises OSError; ValueError: the layout has no place for it."""
-    target = model_label(target)
+    head that are the target's are left out, which is said under ``OWN``; the target has its ``label``,
+    without folders of this machine. Raises OSError; ValueError: the layout has no place for it."""
+    target = label(target)
     medusa = isinstance(file.config, MedusaConfig)
     tensors = medusa_tensors(file) if medusa else eagle_tensors(file)
     config = medusa_config(file, target) if medusa else eagle_config(file.config, target)

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from engines.errors import ModelUnavailable
-from engines.folders import data, free_bytes, keep_setting, kept_setting, sample_model, sample_models, shipped
+from engines.folders import (
+    data,
+    free_bytes,
+    keep_setting,
+    kept_setting,
+    model_label,
+    sample_model,
+    sample_models,
+    shipped,
+)
 from engines.hub.download_progress import in_bytes
 from engines.machine import ram
 
@@ -172,6 +181,11 @@ def known_name(model: str) -> str:
     if found := shipped(model):
         return next((name for name, ships in _draft_models().items() if ships == found), SAMPLE)
     return next((known.name for known in _files().values() if model.endswith(known.file)), "")
+
+
+def label(model: str) -> str:
+    """A model's name for people: the short one, or that of ``model_label``."""
+    return known_name(model) or model_label(model)
 
 
 def licence_of(place: Path) -> str | None:

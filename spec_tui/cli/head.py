@@ -74,7 +74,10 @@ def list_(format: OutputFormat = Format.text) -> int:
 @command
 def info(name: HeadName, format: OutputFormat = Format.text, *, models: TargetOptions) -> int:
     """Describe a head, and say whether it fits the model."""
+    from engines.hub.known_models import label
+
     runtime, head = _with_head(name, models)
+    target = label(runtime.target.name)
     config, file, price = head.config, head.file, runtime.prices.heads[head.config.kind]
     facts = {
         "head": name, "folder": str(file.folder), "family": config.family, "reads": head.reads.words,
@@ -92,8 +95,8 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: TargetOp
     rows = [
         ("head", one_line(name)), ("family", config.family), ("reads", head.reads.words), ("drafts", drafted),
         ("parameters", f"{head.parameters:,}"), ("lm_head", facts["lm_head"]), ("embeddings", facts["embeddings"]),
-        *config.choices(), ("trained for", _made_for(facts["trained_for_these_weights"], runtime.target.name)),
-        ("one pass takes", f"{facts['share_of_a_forward_pass']:.1%} of a forward pass of {runtime.target.name}"),
+        *config.choices(), ("trained for", _made_for(facts["trained_for_these_weights"], target)),
+        ("one pass takes", f"{facts['share_of_a_forward_pass']:.1%} of a forward pass of {one_line(target)}"),
     ]
     rows += [(one_line(str(key)), one_line(str(value))) for key, value in file.card.items() if key != "recipe"]
     console().print(table(rows))

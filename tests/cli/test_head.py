@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +14,10 @@ import torch
 from safetensors.torch import save_file
 
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import lock
+from engines.folders import lock, sample_model
+from engines.heads.checkpoint import write
 from spec_tui.cli import head
+from tests.heads import make_file
 
 
 def test_the_list_names_what_each_head_is_for(cli, monkeypatch, tmp_path):
@@ -31,6 +34,16 @@ def test_the_list_names_what_each_head_is_for(cli, monkeypatch, tmp_path):
                        "target_fingerprint": "12", "target": "a/target", "width": None, "vocabulary": None,
                        "stored": {"F32": 2}, "expected": 0.0}  # fmt: skip
     assert "EAGLE head for a/target; trained here" in cli("head", "list").out
+
+
+def test_the_sample_has_one_name_in_the_list_and_the_description(cli, monkeypatch, tmp_path, tiny):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(tiny.target, "name", str(sample_model("target")))
+    monkeypatch.setattr(head, "_with_head", lambda *_: (tiny, tiny.heads["EAGLE head"]))
+    write(replace(make_file(tiny.target), folder=tmp_path / "heads" / "mine"), tiny.target.name)
+    assert "EAGLE-3 head for sample; trained here" in cli("head", "list").out
+    described = [line.rstrip() for line in cli("head", "info", "mine").out.splitlines()]
+    assert sum(line.endswith((" weights of sample", " forward pass of sample")) for line in described) == 2
 
 
 @pytest.mark.parametrize("words, reason", [
