@@ -11,10 +11,12 @@ from engines.report.wording import between
 from engines.reproduce.entry import shipped
 from spec_tui.learn.lesson import along, find, names, recorded
 from spec_tui.learn.lesson_progress import LessonProgress
+from spec_tui.present.rows import words_of
+from spec_tui.present.token_styles import HERE
 from spec_tui.session.kept_settings import finished_lessons
 from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lesson_sources import DocumentScreen, SourcesScreen
-from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen, LessonsScreen, LessonText
+from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen, LessonsScreen, LessonText, _fitted
 from spec_tui.tui.screens.papers import PapersScreen
 from spec_tui.tui.widgets.footer import Footer
 from tests.tiers import SIZES
@@ -361,3 +363,11 @@ def test_presented(snap_compare):
 
 def test_list(snap_compare):
     assert picture(snap_compare, "", (80, 24))
+
+
+@pytest.mark.parametrize("here", [0, 4, 6])
+def test_a_figure_without_room_shows_where_the_reader_is_and_what_is_left_out(here):
+    rows = [[(f"{HERE if n == here else ' '} row {n}", "text")] for n in range(9)]
+    assert _fitted(rows, 9) == rows
+    shown = [words_of(row) for row in _fitted(rows, 4)]
+    assert len(shown) == 4 and "6 more rows" in shown[-1] and sum(HERE in words for words in shown) == 1

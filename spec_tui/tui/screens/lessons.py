@@ -20,9 +20,10 @@ from spec_tui.learn.glossary_entries import explained
 from spec_tui.learn.lesson import Lesson, find, names, recorded
 from spec_tui.learn.lesson_progress import LessonProgress, View
 from spec_tui.learn.sources import named_in, sources
-from spec_tui.present.rows import Row, rows_of
+from spec_tui.present.rows import Row, rows_of, words_of
 from spec_tui.present.step.player import StepPlayer
 from spec_tui.present.text import wrap
+from spec_tui.present.token_styles import HERE
 from spec_tui.session import kept_settings
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import ListScreen
@@ -161,9 +162,19 @@ class FigurePanel(StripPanel):
         keys = [f"↑ ↓ {figure.moves}"] * bool(figure.moves) + [f"space: {figure.draws}"] * bool(figure.draws)
         head, foot = [title_row(width, figure.title)], rows_of(" · ".join(keys), max(20, width - 1), "muted")
         room = max(1, height - len(head) - (height > 9))
-        rows = figure.rows(width, room)[:room]
+        rows = _fitted(figure.rows(width, room), room)
         gap = [BLANK] if height - len(head) - len(rows) - len(foot) > 0 else []
         return [clip(row, width) for row in (*head, *rows, *gap, *(foot if height > 9 else ()))]
+
+
+def _fitted(rows: list[Row], room: int) -> list[Row]:
+    """What has room of a figure: from its beginning, or up to where the reader is; how much is left out is said."""
+    if len(rows) <= room:
+        return rows
+    here = next((number for number, row in enumerate(rows) if HERE in words_of(row)), 0)
+    first = max(0, min(here - room + 2, len(rows) - room + 1))
+    left_out = counted(len(rows) - room + 1, "more row")
+    return [*rows[first : first + room - 1], [(f" … a larger window shows {left_out}", "muted")]]
 
 
 class LessonExplaining(Explaining):
