@@ -1,8 +1,9 @@
 """How fast a run or a lane is beside autoregressive decoding: one judgement and its words for every screen and command.
 
-``of_runs`` judges a run against a baseline run, ``of_interval`` a lane of a race against the lane it is compared with.
-Both give a ``SpeedVerdict``, whose ``words`` ("1.42x faster (±0.05)"), ``mark`` and ``style`` say it. A lane or a run
-is faster or slower only where the whole interval that is printed, of 95%, lies on one side of 1.
+``of_runs`` judges a run against a baseline run, ``of_versions`` against a run of whatever engine and settings,
+``of_interval`` a lane of a race against the lane it is compared with. Each gives a ``SpeedVerdict``, whose ``words``
+("1.42x faster (±0.05)"), ``mark`` and ``style`` say it. A lane or a run is faster or slower only where the whole
+interval that is printed, of 95%, lies on one side of 1.
 """
 
 from __future__ import annotations
@@ -134,13 +135,18 @@ def of_runs(run: RunState, baseline: RunState | None) -> SpeedVerdict:
     session; None without one."""
     if run.started is not None and drafts_nothing(run.started.engine):
         return SpeedVerdict(Speed.BASELINE, reason="autoregressive decoding is the baseline")
-    m = run.metrics
-    if baseline is None or not m.tokens_per_second:
-        return judged(None, None)
-    ratio = m.tokens_per_second / baseline.metrics.tokens_per_second
-    known = [_noise(run), _noise(baseline)]
-    noise = None if None in known else ratio * max(LEAST_NOISE, sum(each * each for each in known) ** 0.5)
-    return judged(ratio, noise, m.mean_generated_length)
+    return UNMEASURED if baseline is None else of_versions(run, baseline, run.metrics.mean_generated_length)
+
+
+def of_versions(run: RunState, other: RunState, tokens_per_step: float | None = None) -> SpeedVerdict:
+    """The judgement on a run beside another one, of whatever engine and settings. ``tokens_per_step``: as of
+    ``judged``, where the other one drafts nothing."""
+    rate, beside = run.metrics.tokens_per_second, other.metrics.tokens_per_second
+    if not rate or not beside:
+        return UNMEASURED
+    known = [_noise(run), _noise(other)]
+    noise = None if None in known else rate / beside * max(LEAST_NOISE, sum(each * each for each in known) ** 0.5)
+    return judged(rate / beside, noise, tokens_per_step)
 
 
 def seconds_alone(run: RunState, baseline: RunState | None) -> float | None:

@@ -11,10 +11,12 @@ from engines.report.events import Failed, Prefilled, Round
 from engines.report.run_state import fold_all
 from engines.report.wording import p3
 from engines.request import Request
+from spec_tui.present.rows import words_of
+from spec_tui.present.step.branching import version_from
 from spec_tui.present.step.phases import StepPosition, phases_of
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.app import SpecTui
-from spec_tui.tui.screens.branch import BranchScreen
+from spec_tui.tui.screens.branch import BranchScreen, table_rows
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.step import StepScreen
@@ -279,6 +281,18 @@ async def test_two_versions_side_by_side(session):
         assert isinstance(inner, StepScreen) and inner.player.run.started.engine == "pld"
         await s.pilot.press("escape", "escape", "escape")
         assert isinstance(s.app.screen, ChatScreen) and len(s.chat.session.turns) == 1
+
+
+@pytest.mark.parametrize(("pace", "said"), [
+    ([1] * 12, "no difference (1.00x ±"), ([0.5] * 12, "faster (±"), ([0.05] * 6 + [1] * 6, "too noisy to tell ("),
+    ([0.1] * 3, "x, noise unknown")])
+def test_a_branch_is_faster_only_where_noise_does_not_explain_it(pace, said):
+    """A version whose passes all take 10 ms beside one whose passes take so many times as long."""
+    template = next(e for e in EVENTS if isinstance(e, Round))
+    versions = [version_from(fold_all([EVENTS[0], *(
+        replace(template, index=i + 1, verify_seconds=0.01 * factor) for i, factor in enumerate(factors))]), 1)
+        for factors in ([1] * 12, pace)]
+    assert said in words_of(table_rows(*versions, "said", True, 80)[0])
 
 
 async def test_the_dialog_of_a_branch_says_what_enter_does_and_asks_nothing_without_effect(session):

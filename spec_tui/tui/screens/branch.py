@@ -12,6 +12,7 @@ from engines.report.run_state import RunState, first_difference
 from engines.request import Request
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.rows import rows_beside
+from spec_tui.present.speed_verdict import of_versions
 from spec_tui.present.step.branching import differences, same_text, uses_past_answers, version_from
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, FAILED
@@ -49,13 +50,13 @@ def table_rows(a: RunState, b: RunState, said: str, well: bool | None, width: in
     """The two versions in numbers, and what their texts say about each other."""
     mark, style = {True: ("✓", "good"), False: ("✗", "bad"), None: ("≠", "warn")}[well]
     both = (a.metrics, b.metrics)
-    rates = [m.tokens_per_second for m in both]
-    ratio = f"changed: {rates[1] / rates[0]:.2f}x the speed" if all(rates) else ""
+    speed = of_versions(b, a)
     table = {"": ["as it was", "changed"], "tokens": [str(len(run.tokens)) for run in (a, b)],
              "rounds": [str(len(run.rounds)) for run in (a, b)],
              "accepted": [f"{m.accepted} of {m.drafted}" for m in both],
-             "M": [_number(m.mean_generated_length) for m in both], "tokens/s": [_number(rate) for rate in rates]}
-    return [title_row(width, "both versions", ratio),
+             "M": [_number(m.mean_generated_length) for m in both],
+             "tokens/s": [_number(m.tokens_per_second) for m in both]}
+    return [title_row(width, "both versions", f"changed: {speed.words}" if speed.ratio else ""),
             *([(fit(name, _NAME), "muted"), *((fit(value, _CELL), "text" if name else "title") for value in values)]
               for name, values in table.items()),
             *rows_beside(f"{mark} ", style, said, width)]
