@@ -69,8 +69,8 @@ class LaneFinished:
         seconds: wall time of the whole run, prefill included.
         memory: bytes of the weights that this engine runs and of their KV rows, computed from shapes and dtype; what
             lies in a datastore is not in it. None where unknown.
-        other_seconds: processor time that everything else on the machine took meanwhile, over all cores; None where the
-            system does not say.
+        other_seconds: processor time that everything else on the machine took meanwhile, over all cores; a little
+            below 0 where the system's steps of some 10 ms say so; None where it does not say.
         waited_seconds: how long the decoding thread was ready to go on and had no core; None where unknown.
         failed: why the run broke, None where it did not; a lane that broke takes no further part.
     """

@@ -116,11 +116,15 @@ class LaneFigures:
 @dataclass(slots=True)
 class Disturbance:
     """What else the machine did during the runs: cores that others kept busy on average, of how many, the share of time
-    in which the decoding thread had no core; None where the system does not say."""
+    in which the decoding thread had no core; None where the system does not say. What rounding and the order of the
+    readings put beyond what can be is cut off."""
 
     other_cores: float | None
     waited: float | None
     cores: int
+
+    def __post_init__(self) -> None:
+        self.other_cores, self.waited = _within(self.other_cores, self.cores), _within(self.waited, 1.0)
 
     @property
     def matters(self) -> bool:
@@ -275,6 +279,10 @@ def mean_over_prompts(runs: Iterable[LaneRun], number: Callable[[Metrics], float
         if (value := number(run.state.metrics)) is not None:
             found.setdefault(run.prompt, []).append(value)
     return statistics.mean(map(statistics.mean, found.values())) if found else None
+
+
+def _within(value: float | None, most: float) -> float | None:
+    return None if value is None else min(max(0.0, value), most)
 
 
 def _share(ends: Sequence[LaneFinished], name: str) -> float | None:

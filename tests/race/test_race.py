@@ -240,6 +240,38 @@ def test_other_load_is_said(others, waited, cores, matters):
     assert found.other_cores == (others if others is None else pytest.approx(others))
 
 
+@pytest.mark.parametrize(("seconds", "others", "waited", "said"), [
+    (0.02, (0.01, -0.01, 0.01, -0.01), 0.0, ""),
+    (1.0, (3.0,), 1.2, "other programs kept 2.0 of 2 cores busy and decoding waited for a core 100% of the time"),
+])
+def test_rounding_evens_out_and_no_load_is_beyond_the_machine(monkeypatch, seconds, others, waited, said):
+    """Runs of which the system counted now a step of 10 ms too many, now one too few."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    result = RaceResult()
+    for repeat, many in enumerate(others):
+        result.add(LaneFinished(0, repeat, 0, 5, 10.0, seconds, other_seconds=many, waited_seconds=waited))
+    assert disturbance_sentence(result.disturbance()).partition(":")[0] == said
+
+
+def test_a_full_machine_is_never_more_than_full(monkeypatch):
+    """Each look at the system takes a millisecond, and every core is busy meanwhile, here and elsewhere."""
+    now = [0.0]
+
+    def after(a_look, cores):
+        def look():
+            now[0] += a_look
+            return cores * now[0]
+        return look
+
+    for name, cores in (("busy_seconds", 2), ("_waited_seconds", 1), ("_process_seconds", 0), ("_children_seconds", 0)):
+        monkeypatch.setattr(f"engines.race.system_load.{name}", after(0.001, cores))
+    monkeypatch.setattr("engines.race.system_load.perf_counter", after(0, 1))
+    watch = LoadWatch()
+    now[0] += 0.002
+    seconds, others, waited = watch.stop()
+    assert 0 < others <= 2 * seconds and 0 < waited <= seconds
+
+
 def spinning(code):
     """What a LoadWatch measures of 0.6 seconds of work, while this code runs in another process."""
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as neighbour:
