@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -21,11 +22,22 @@ from engines.model.load_options import CHOICES
 from engines.reproduce.entry import shipped
 from spec_tui.cli import library_probe
 from spec_tui.cli.commands import app
-from spec_tui.cli.failures import narrate
+from spec_tui.cli.failures import do_all, narrate
 from spec_tui.learn.lesson import names as lessons
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.sample_traces import names as traces
 from spec_tui.session.shell_lines import build_line, chat_line, probe_line
+
+
+def test_ctrl_c_while_results_are_written_waits_until_all_are(capsys):
+    def tell() -> None:
+        signal.raise_signal(signal.SIGINT)
+        print("told")
+
+    with pytest.raises(KeyboardInterrupt):
+        do_all(tell, tell, lambda: print("kept"))
+    assert capsys.readouterr().out == "told\ntold\nkept\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_bare_command_without_a_terminal(cli):
