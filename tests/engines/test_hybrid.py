@@ -16,6 +16,7 @@ from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
 from engines.cost.budget import Acceptance, Budget
 from engines.cost.curve import CostCurve
+from engines.datastores.search.sparse import SparseStore
 from engines.errors import SpecError
 from engines.methods.drafter import Resources
 from engines.methods.hybrid import SPEC
@@ -94,7 +95,7 @@ def test_the_better_scoring_source_drafts():
     exact = sparse([[1, 2, 3, 4, 5], [1, 2, 3, 4, 6]], 50, "exact")
     near = dense([[7, 8, 9, 6, 6, 6, 6, 6]], toy, "near", 50)
     drafter = engine(Stocked([exact], [near]))
-    assert LAST in drafter.features.latest and drafter.datastores == ("exact", "near")
+    assert LAST in drafter.features.latest and tuple(drafter.searched) == ("exact", "near")
     far = np.zeros(24, np.float32)
 
     tree = draft(drafter, [1, 2, 3], far)
@@ -106,6 +107,12 @@ def test_the_better_scoring_source_drafts():
     assert tree.note.drafted_by == "suffix" and tree.tokens == [9, 9, 9]  # the match's length
     assert {o.source for o in tree.origins} == {"prompt"} and tree.retrieval.match == 3
     assert draft(drafter, [40, 41], far).note.drafted_by is None
+
+
+def test_a_datastore_that_two_sources_search_lies_on_the_disk_once():
+    near = dense([[7, 8, 9, 6, 6, 6]], name="both", kind="both")
+    drafter = engine(Stocked([SparseStore(near.store)], [near]))
+    assert {"rest", "dresd"} <= set(drafter.sources) and drafter.searched == {"both": near.store.manifest.size}
 
 
 def test_a_round_says_what_was_looked_up_and_where_nothing_was_nothing():
@@ -183,7 +190,7 @@ def test_a_copy_wins_what_it_saves_over_the_model_that_would_have_drafted():
 class Searching:
     """A source that takes some time to find two tokens, which come true or not, or nothing (None)."""
 
-    datastores, datastore_bytes, features, reads = (), 0, None, None
+    searched, features, reads = {}, None, None
 
     def __init__(self, clock: list[float], seconds: float, right: bool | None) -> None:
         self.clock, self.seconds, self.right, self.searches = clock, seconds, right, 0

@@ -62,8 +62,7 @@ class Hybrid(Drafter):
         self._taken = ""  # who drafted what is verified: a source, or the model
         self._modelled = 0.0  # tokens a second that the model would have brought in this round
         self._all = [*self.sources.values(), *([self.model[1]] if self.model else [])]
-        self.datastores = tuple(dict.fromkeys(name for part in self._all for name in part.datastores))
-        self.datastore_bytes = sum(part.datastore_bytes for part in self._all)
+        self.searched = reduce(or_, (part.searched for part in self._all), {})  # two parts may search one datastore
         self.features = reduce(or_, (part.features for part in self._all))
         self.reads = next((part.reads for part in self._all if part.reads is not None), None)
 
