@@ -511,8 +511,8 @@ class Runtime:
         return room, (f"the context of {limit:,} leaves room for {room:,} of {wanted:,} new tokens",)
 
     def _started(self, request, spec, options, prompt, warnings, drafter) -> Started:
-        raw = request.raw or not self.tokenizer.chat_template
-        turns = tuple(("raw" if raw else role, content) for role, content in request.conversation)
+        *turns, (role, content) = request.conversation
+        turns.append(("raw" if request.raw or not self.tokenizer.chat_template else role, content))
         ready = self.ready
         used = spec.used(options, methods.available(self._draft_named(request.draft_model).model, self.ready.heads))
         kind = next((need for need in used if need in self.heads), None)
@@ -521,7 +521,7 @@ class Runtime:
             **{name: getattr(request, name) for name in SAMPLING_FIELDS},
             max_new_tokens=request.max_new_tokens, model=ready.model,
             dtype=ready.dtype, device=ready.device, prompt=tuple(prompt),
-            prompt_pieces=tuple(self.words.piece(t) for t in prompt), conversation=turns,
+            prompt_pieces=tuple(self.words.piece(t) for t in prompt), conversation=tuple(turns),
             draft_model=ready.draft_model, lossless=spec.lossless_under(LAWS[request.law]), versions=_versions(),
             machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
             head=ready.heads[kind].name if kind else None, head_price=ready.heads[kind].price if kind else (),

@@ -375,8 +375,8 @@ class Started:
     ``lossless`` is False only for laws or engines that change the target's distribution by design, and None where
     another program decodes: then nothing is known of it before an audit.
     ``prompt`` / ``prompt_pieces`` are the context's token ids and labels; ``conversation`` is the text they came from
-    (role, content), with role "raw" for a prompt without chat template. ``head`` is the draft head that the engine
-    may draft with, None where it needs none, and ``head_price`` its t(n); the other prices as in ``Ready``;
+    (role, content), the last with role "raw" where no chat template was used. ``head`` is the draft head that the
+    engine may draft with, None where it needs none, and ``head_price`` its t(n); the other prices as in ``Ready``;
     ``datastores`` are those that the engine searches, and ``datastore_bytes`` what these take on the disk, None where
     it searches none or a recording does not say. ``continued``: how many tokens at the end of ``prompt`` are an answer
     that was begun before (``Request.continued``). ``round_trip``: seconds that an empty request to the server took

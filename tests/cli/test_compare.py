@@ -108,6 +108,13 @@ def test_a_race_as_a_document_says_what_was_asked_of_whom(cli):
     assert found["asked"] == [["user", "one\n```\n| two"]] and found["setting"]["model"] == settings["model"]
 
 
+def test_what_a_race_sampled_from_is_said_once_and_in_full(cli):
+    ask = ("compare", "hello", *LANES, "--repeats", "1", "--temperature", "0.5", "--top-p", "0.9", "--min-p", "0.1")
+    settings = json.loads(cli(*ask, "--format", "json").out)["setting"]
+    assert settings["sampling"] == "temperature 0.5, seed 0"
+    assert settings["sampled from"] == "top-p 0.9, top-k 0, min-p 0.1"
+
+
 def test_lanes_that_differ_at_the_end_of_long_names_are_told_apart(cli):
     many = [("--engine", f"rest:n_max=8:length=10:samples=500:c={c}") for c in (16, 64)]
     done = cli("compare", "hello", *many[0], *many[1], "--repeats", "1", "--max-new-tokens", "3")

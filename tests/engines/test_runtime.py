@@ -18,6 +18,7 @@ from engines.model import thread_governor
 from engines.model.loading import load_model, resolve_device, resolve_dtype, wrap
 from engines.report.events import Finished, Prefilled, Prefilling, Started
 from engines.runtime import Runtime
+from spec_tui.export.about import origin
 from tests.conftest import ONE, TURN, make_llama, make_tokenizer
 
 
@@ -337,6 +338,8 @@ def test_without_a_chat_template_the_prompt_is_raw_and_says_so(tiny):
     assert started.conversation == (("raw", "ab"),)
     assert ask(tiny, ("user", "ab"), raw=True)[0].prompt_pieces == ("a", "b")
     assert ask(tiny, ("user", "ab"), raw=True)[0].conversation == (("raw", "ab"),)
+    told = dict(origin(ask(tiny, ("system", "be brief"), ("user", "ab"), raw=True)[0]))
+    assert (told["system"], told["prompt"]) == ("be brief", "without the chat template") and "raw" not in told
 
 
 def test_a_template_that_refuses_is_a_sentence(tiny):

@@ -126,6 +126,7 @@ class FakeRuntime:
             temperature=request.temperature,
             top_p=request.top_p,
             top_k=request.top_k,
+            min_p=request.min_p,
             seed=request.seed,
             max_new_tokens=request.max_new_tokens,
             model=self.ready.model,
