@@ -158,9 +158,11 @@ class AdviceProgress(Status):
         self._adviser = adviser
         self._began = perf_counter()
         self._stage = ""
+        self._lanes = 0  # of the round, that have not failed
 
     def show(self, event: Event) -> None:
         if isinstance(event, ScreeningStarted):
+            self._lanes = len(event.asked.lanes)
             self._stage = f"round {event.number} of {event.rounds}, {counted(len(event.asked.lanes) - 1, 'setting')}"
             if not self.shown:
                 narrate(f"{self._stage}, answers of at most {event.asked.request.max_new_tokens} tokens{self._left()}")
@@ -169,7 +171,8 @@ class AdviceProgress(Status):
             what = "warm-up" if event.warm_up else f"prompt {event.prompt + 1}"
             self._say(f"{self._stage}: {one_line(lanes[event.lane])}, {what}{self._left()}")
         elif isinstance(event, LaneFinished) and event.failed is not None:
-            self.tell_left_out(self._adviser.rounds[-1].asked.labels[event.lane], event.failed)
+            self._lanes -= 1
+            self.tell_left_out(self._adviser.rounds[-1].asked.labels[event.lane], event.failed, self._lanes)
         elif isinstance(event, Auditing):
             self._say(f"{self._stage}: auditing texts that differ")
 

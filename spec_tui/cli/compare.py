@@ -248,6 +248,7 @@ class RaceProgress(Status):
         super().__init__()
         self._asked, self._labels, self._pause = asked, asked.labels, pause
         self._step, self._stage = (0, 1), ""
+        self._lanes = len(asked.lanes)  # that have not failed
         self._began = self._said = perf_counter()
 
     def show(self, event: Event) -> None:
@@ -261,7 +262,8 @@ class RaceProgress(Status):
             self._stage = stage
             super().show(Loading(stage, (event.step - 1) / event.steps))
         elif isinstance(event, LaneFinished) and event.failed is not None:
-            self.tell_left_out(self._labels[event.lane], event.failed)
+            self._lanes -= 1
+            self.tell_left_out(self._labels[event.lane], event.failed, self._lanes)
         elif isinstance(event, LaneFinished) and not self.shown:
             step, steps = self._step
             if perf_counter() - self._said < self._pause and step < steps:

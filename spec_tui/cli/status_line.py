@@ -56,10 +56,10 @@ class Status:
     def clear(self) -> None:
         self._write("")
 
-    def tell_left_out(self, label: str, failed: Failed) -> None:
-        """Say that a lane failed, where nothing replaces it."""
+    def tell_left_out(self, label: str, failed: Failed, others: int) -> None:
+        """Say that a lane failed, where nothing replaces it; ``others``: the lanes that remain."""
         self._write("")
-        narrate(f"{one_line(label)} failed and is left out: {failed.message}; the others continue")
+        narrate(f"{one_line(label)} failed and is left out: {failed.message}{'; the others continue' * bool(others)}")
 
     def _write(self, text: str, end: str = "") -> None:
         """Replace the line; of a long text only as much as fits."""

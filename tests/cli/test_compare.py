@@ -329,6 +329,8 @@ def test_a_race_interrupted_in_its_warm_up(cli, monkeypatch):
 def test_a_lane_that_cannot_run_says_which(cli):
     done = cli("compare", "refuse", *LANES)
     assert done.code == 2 and "the prompt is too long" in done.err and "shorten it" in done.err and not done.out
+    left_out = [line for line in done.err.splitlines() if "is left out" in line]
+    assert [line.endswith("the others continue") for line in left_out] == [True, True, False], "none is left"
 
 
 def test_a_lane_that_breaks_later_costs_the_exit_code_and_nothing_else(cli, monkeypatch):
