@@ -14,7 +14,6 @@ from typer import Option
 from engines.advice.advice_events import ScreeningStarted
 from engines.advice.adviser import Adviser
 from engines.advice.halving import sampled
-from engines.bench.prompt_files import open_prompts
 from engines.cost import other_machine
 from engines.errors import UsageProblem
 from engines.folders import check_folder, read_input
@@ -27,7 +26,7 @@ from spec_tui.cli.advise_server import advise_server
 from spec_tui.cli.export import write_document
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, do_all, narrate
 from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOrServerOptions, OutputFormat
-from spec_tui.cli.prompts import LARGEST
+from spec_tui.cli.prompts import LARGEST, read_prompts
 from spec_tui.cli.run import load_decoder
 from spec_tui.cli.status_line import Status
 from spec_tui.export.advice_report import TITLE, Advice, advised, report
@@ -39,7 +38,7 @@ from spec_tui.session import kept_settings
 from spec_tui.session.advice_setup import foresee, prepare
 
 _PROMPTS = ("Prompts like yours: one per line, lines of JSON with prompt, turns or messages (as in Spec-Bench or an "
-            "OpenAI chat log), or one JSON document; or coding: twelve tasks that ship. Default: our own.")
+            "OpenAI chat log), or one JSON document; or coding: twelve tasks that ship; - is stdin. Default: our own.")
 _TASKS = "Only prompts of these kinds: write,edit."
 _SAMPLE = "Take this many of them, spread evenly over the kinds."
 _MINUTES = "Time for the measurements."
@@ -84,7 +83,7 @@ def advise(
         return 0
     if not 0 < minutes <= _LONGEST:
         raise UsageProblem(f"minutes {minutes:g} is out of range", f"--minutes takes more than 0, up to {_LONGEST:g}")
-    asked = open_prompts(prompts)
+    asked = read_prompts(prompts)
     asked = replace(asked, suite=asked.suite.of_tasks(filter(None, map(str.strip, task.split(",")))))
     if sample is not None:
         asked = replace(asked, suite=sampled(asked.suite, sample))

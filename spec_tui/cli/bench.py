@@ -13,7 +13,6 @@ from engines import methods
 from engines.bench.bench_results import BenchResults
 from engines.bench.entrants import able, facts, fitting
 from engines.bench.hf_generate import generate_lanes
-from engines.bench.prompt_files import open_prompts
 from engines.bench.suite import Suite
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.race.lanes import Lane, Race
@@ -21,6 +20,7 @@ from engines.race.peers import Peers
 from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named, tell_addresses
 from spec_tui.cli.failures import do_all, narrate
 from spec_tui.cli.option_groups import GenerationOptions, ModelOptions
+from spec_tui.cli.prompts import read_prompts
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.bench_report import SCHEMA, Benchmark, plots, report
 from spec_tui.export.report import WRITERS
@@ -35,7 +35,7 @@ _FILES = {"csv": "runs.csv", "md": "tables.md"}
 _PLOTS = ("speed-ups.svg", "tasks.svg", "generate.svg")
 
 _SUITE = ("File of questions, as JSON lines with prompt or turns, and category, as in Spec-Bench; or coding: twelve "
-          "tasks that ship. Default: our own.")
+          "tasks that ship; - is stdin. Default: our own.")
 _TASKS = "Only these tasks of the suite: write,edit."
 _ENGINES = "Engines, with their options: pld,rest:c=16:n_max=8. Default: all. The baseline is always included."
 _REPEATS = f"How often each engine answers everything. Default: {REPEATS}; fewer have wider intervals; 1 with --suite."
@@ -143,7 +143,7 @@ def _questions(path: Path | None, tasks: str, limit: int | None) -> Suite:
     """The suite that is asked for. Raises UsageProblem."""
     if limit is not None and limit < 1:
         raise UsageProblem(f"--limit {limit} is out of range", "it is at least 1")
-    suite = open_prompts(path).suite.of_tasks(filter(None, map(str.strip, tasks.split(","))))
+    suite = read_prompts(path).suite.of_tasks(filter(None, map(str.strip, tasks.split(","))))
     return suite if limit is None else suite.limited(limit)
 
 

@@ -13,7 +13,6 @@ from typing import Annotated
 from typer import Option
 
 from engines import methods
-from engines.bench.prompt_files import open_prompts
 from engines.errors import UsageProblem
 from engines.hub.download_progress import in_time
 from engines.race.forecast import LETTERS, expected_seconds
@@ -35,7 +34,7 @@ from spec_tui.cli.option_groups import (
     complete_engine,
     engine_settings,
 )
-from spec_tui.cli.prompts import confirmed
+from spec_tui.cli.prompts import confirmed, read_prompts
 from spec_tui.cli.run import load_decoder, tell_address
 from spec_tui.cli.status_line import Status
 from spec_tui.export.race_report import TraceFolder, report
@@ -54,7 +53,8 @@ _ENGINES = ("Engines to compare, with their options: autoregressive,pld,rest:c=1
             "that model.")
 _LANE = "One engine with option values that contain commas: rest:datastore=notes,python-stdlib. Repeatable."
 _REPEATS = f"How often each engine answers. Default: {REPEATS}; fewer have wider intervals; 1 with --prompts."
-_PROMPTS = "File of prompts: one per line, lines of JSON with prompt or turns (as in Spec-Bench), or a chat log."
+_PROMPTS = ("File of prompts: one per line, lines of JSON with prompt or turns (as in Spec-Bench), or a chat log; - is "
+            "stdin.")
 _TRACES = "Folder to write a trace of every run to."
 _FORMAT = "table or md (Markdown): a summary; json or csv: every run."
 
@@ -140,7 +140,7 @@ def checked_race(
     elif prompt != PromptOptions():
         raise UsageProblem("there are two kinds of prompts, one given and --prompts", "give one of them")
     else:
-        turns = open_prompts(prompts).suite.prompts
+        turns = read_prompts(prompts).suite.prompts
         asked = Race(lanes, generation.request(), turns, 1 if repeats is None else repeats, audit=generation.audit)
     asked.check()
     return asked

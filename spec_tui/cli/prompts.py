@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from engines.bench.prompt_files import PromptFile, open_prompts, read
 from engines.errors import UsageProblem
 from engines.folders import read_input, text_of
 from spec_tui.cli.failures import narrate
@@ -24,8 +25,17 @@ def read_prompt(argument: str | None, file: str | None) -> str:
         return read_input(Path(file), LARGEST, "a file after --prompt-file")[1]
     if argument is file is None and sys.stdin.isatty():
         raise UsageProblem("there is no prompt", _WAYS)
+    return _stdin("the prompt, and end it")
+
+
+def read_prompts(file: Path | None) -> PromptFile:
+    """As ``open_prompts``; ``-`` is stdin. Raises UsageProblem."""
+    return read(_stdin("the prompts, and end them"), "stdin", "stdin") if file == Path("-") else open_prompts(file)
+
+
+def _stdin(what: str) -> str:
     if sys.stdin.isatty():
-        narrate("type the prompt, and end it with ctrl+d on a line of its own")
+        narrate(f"type {what} with ctrl+d on a line of its own")
     return text_of(sys.stdin.buffer.read(LARGEST + 1), "stdin", LARGEST)
 
 

@@ -22,7 +22,7 @@ from engines.report.events import Ready, Round
 from engines.wire import read_trace
 from spec_tui.cli import call
 from spec_tui.session import loader
-from tests.cli.test_run import STATS
+from tests.cli.test_run import STATS, Stdin
 from tests.session import fake_runtime
 from tests.session.fake_runtime import FakeRuntime
 
@@ -181,6 +181,13 @@ def test_audit_is_in_every_run(cli):
     done = cli("compare", "hello", *LANES, "--repeats", "1", "--audit", "--model", "bug", "--format", "json")
     found = json.loads(done.out)
     assert done.code == 1 and {run["run"]["audit"]["verdict"] for run in found["runs"]} == {"BUG"}
+
+
+@pytest.mark.parametrize("ask", [("compare", "--prompts"), ("bench", "--no-peers", "--suite")])
+def test_prompts_from_a_pipe(cli, monkeypatch, ask):
+    monkeypatch.setattr(sys, "stdin", Stdin("one\n\nhällo\n".encode()))
+    done = cli(*ask, "-", *LANES, "--format", "json")
+    assert done.code == 0 and {run["prompt"] for run in json.loads(done.out)["runs"]} == {0, 1}
 
 
 def test_prompts_from_a_file(cli, tmp_path):
