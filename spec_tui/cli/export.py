@@ -97,7 +97,7 @@ def write_document(
     path: Path | None, text: str, force: bool, otherwise: str = _ELSEWHERE
 ) -> None:
     """Write a document to a file, or to standard output. Raises RunFailed where that cannot be written; ``otherwise``
-    is what to do then."""
+    is what to do then, but for making room."""
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         sys.stdout.write(text)
@@ -105,5 +105,5 @@ def write_document(
     try:
         write_whole(path, text.encode("utf-8", "backslashreplace"), replace=force)
     except OSError as error:
-        raise RunFailed(f"{path} cannot be written: {error.strerror}", otherwise) from None
+        raise RunFailed(f"{path} cannot be written: {error.strerror}", f"make room, or {otherwise}") from None
     narrate(f"wrote {path}")

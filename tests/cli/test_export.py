@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -187,6 +189,15 @@ def test_what_came_before_the_question_is_in_every_document():
     for text in (markdown([run]), page([run]), told):
         assert all(words in text for words in ("be brief", "one?", "two?"))
     assert "without the chat template" in markdown([run])
+
+
+def test_a_full_disk_says_to_make_room(cli, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("spec_tui.cli.export.write_whole", full)
+    done = cli("export", "pld", "-o", str(tmp_path / "t.md"))
+    assert done.code == 1 and "No space left on device\n  make room, or name another file with --output" in done.err
 
 
 def test_a_recording_can_be_slower(tmp_path):
