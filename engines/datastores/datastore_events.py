@@ -49,8 +49,8 @@ class BuildEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """The estimate of the build of ``name``; ``free`` bytes are left on the disk, and ``skipped`` counts the files that
-    are left out, by reason."""
+    """The estimate of the build of ``name``; ``free`` bytes are left on the disk, and ``skipped`` counts the files or
+    rows that are left out, by reason."""
 
     name: str
     estimate: BuildEstimate

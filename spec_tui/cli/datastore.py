@@ -29,7 +29,7 @@ from spec_tui.cli.option_groups import (
 from spec_tui.cli.output import console, table
 from spec_tui.cli.prompts import argument_text, confirmed
 from spec_tui.cli.status_line import StageProgress, Status
-from spec_tui.present.progress_text import estimate_parts, skipped_files
+from spec_tui.present.progress_text import estimate_parts, left_out
 from spec_tui.present.text import one_line, visible
 from spec_tui.session.engine_commands import LoadRequest
 
@@ -289,7 +289,7 @@ def _build(spec: BuildSpec, load: LoadRequest, fresh: bool, replace: bool) -> St
 
     with StageProgress() as progress:
         corpus = open_corpus(spec, runtime, progress.show)
-    if words := skipped_files(getattr(corpus, "skipped", {})):
+    if words := left_out(getattr(corpus, "skipped", {})):
         narrate(words)
     _print_estimate(estimate_build(spec, corpus, tokenizer, runtime))
     with StageProgress() as progress:

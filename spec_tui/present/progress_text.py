@@ -39,6 +39,8 @@ def amount(number: float, unit: str) -> str:
     """A number with its unit."""
     if unit == "bytes":
         return in_bytes(int(number))
+    if number == 1:
+        unit = unit.removesuffix("s")
     return f"{number:,.1f} {unit}" if number < 10 and number != int(number) else f"{number:,.0f} {unit}"
 
 
@@ -81,6 +83,6 @@ def estimate_parts(estimate: BuildEstimate) -> list[str]:
     return parts + ([in_time(estimate.seconds)] if estimate.seconds else [])
 
 
-def skipped_files(skipped: dict[str, int]) -> str:
-    """The files that are not read, by reason; "" without any."""
+def left_out(skipped: dict[str, int]) -> str:
+    """The files or rows that are left out, by reason; "" without any."""
     return "left out: " + ", ".join(f"{n:,} {why}" for why, n in sorted(skipped.items())) if skipped else ""

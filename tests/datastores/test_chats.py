@@ -16,6 +16,7 @@ from engines.datastores.search.sparse import SparseStore
 from engines.errors import UsageProblem
 from engines.request import Request
 from engines.tokenization import encode
+from spec_tui.present.progress_text import amount, left_out
 
 ROWS = [{"prompt": "Add", "input": "1 and 2", "answer": "3"}, {"prompt": "Say hi", "input": "", "answer": "hi"},
         {"prompt": "Nothing", "input": "", "answer": " "}]  # fmt: skip
@@ -47,6 +48,14 @@ def test_a_row_is_the_chat_that_the_model_would_have_had(tiny, chats):
     assert tokens_of(store) == wanted and store.manifest.parameters["sources"]["columns"] == list(chats.columns)
     place = SparseStore(store).documents.place(len(wanted[0]) + 1)
     assert place.source == "chats.jsonl row 2" and place.offset == 0
+
+
+def test_rows_without_question_or_answer_are_counted(tmp_path):
+    file = tmp_path / "chats.jsonl"
+    file.write_text("\n".join(map(json.dumps, [*ROWS, {"prompt": "x", "input": "", "answer": None}])), "utf-8")
+    corpus = open_corpus(BuildSpec("chats", (str(file),), columns=("prompt", "input", "answer")))
+    assert left_out(corpus.skipped) == "left out: 2 without question or answer"
+    assert [amount(number, corpus.unit) for number in (1, 2, 1.5)] == ["1 row", "2 rows", "1.5 rows"]
 
 
 def test_the_keys_of_a_chat_are_the_states_that_it_has(tiny, chats):

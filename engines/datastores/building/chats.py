@@ -50,13 +50,19 @@ class JsonRows:
 class Chats:
     """A ``corpus.Corpus`` of chats, a row each: the last column is the answer, what the others hold is the question.
 
-    A row without question or answer is left out.
+    A row without question or answer is left out. Raises UsageProblem for a column that a row of a file lacks.
+
+    Attributes:
+        skipped: how many rows are left out, by reason; of a dataset of the hub, which is a stream, it is not known.
     """
 
     def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
         self._rows, self._columns = rows, tuple(columns)
         self.total, self.unit = rows.total, rows.unit
         self.identity = {"kind": "chats", "columns": list(columns), "rows": rows.identity}
+        known = rows.rows() if isinstance(rows, JsonRows) else ()
+        empty = sum(self._chat(name, row) is None for name, row, _ in known)
+        self.skipped = {"without question or answer": empty} if empty else {}
 
     def context(self, document: int) -> tuple[int, ...]:
         """What the model reads before a document: nothing, it begins where the chat does."""
@@ -65,10 +71,15 @@ class Chats:
     def documents(self, resume: Any = None) -> Iterator[tuple[Document, Any]]:
         """See ``Corpus``. Raises UsageProblem for a column that a row lacks."""
         for name, row, after in self._rows.rows(resume):
-            missing = [column for column in self._columns if column not in row]
-            if missing:
-                known = ", ".join(map(str, row))[:200]
-                raise UsageProblem(f"{name} has no column {missing[0]!r}", f"its columns are {known}")
-            *asked, answer = (as_text(row[column]).strip() for column in self._columns)
-            if (question := "\n".join(filter(None, asked))) and answer:
-                yield Document(name, chat=(("user", question), ("assistant", answer))), after
+            if (chat := self._chat(name, row)) is not None:
+                yield Document(name, chat=chat), after
+
+    def _chat(self, name: str, row: Mapping[str, Any]) -> tuple[tuple[str, str], ...] | None:
+        """The chat of a row; None without question or answer. Raises UsageProblem for a column that it lacks."""
+        missing = [column for column in self._columns if column not in row]
+        if missing:
+            known = ", ".join(map(str, row))[:200]
+            raise UsageProblem(f"{name} has no column {missing[0]!r}", f"its columns are {known}")
+        *asked, answer = (as_text(row[column]).strip() for column in self._columns)
+        question = "\n".join(filter(None, asked))
+        return (("user", question), ("assistant", answer)) if question and answer else None

@@ -15,7 +15,7 @@ from engines.errors import SpecError, UsageProblem
 from engines.hub.download_progress import in_bytes
 from engines.methods.options import Option
 from spec_tui.present.on_screen import on_screen
-from spec_tui.present.progress_text import estimate_parts, progress_line, skipped_files
+from spec_tui.present.progress_text import estimate_parts, left_out, progress_line
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
 from spec_tui.session.host_access import HostAccess
@@ -175,7 +175,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         lines = [Content.styled(" · ".join(estimate_parts(found.estimate)), "bold")]
         if found.estimate.building and found.estimate.building > found.free:
             lines.append(Content.styled(f"the disk has only {in_bytes(found.free)} left", "bold $error"))
-        if words := skipped_files(found.skipped):
+        if words := left_out(found.skipped):
             lines.append(Content.styled(one_line(words), "$tok-prompt"))
         if self._fresh:
             name = self._spec.name
