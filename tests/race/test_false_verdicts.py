@@ -39,7 +39,7 @@ def test_equal_lanes_are_seldom_told_apart(repeats, busy):
         assert (len(set(ranks(race).values())) == 1) == (found.speed is Speed.SAME), "the rank says the same"
 
 
-@pytest.mark.parametrize(("repeats", "least"), zip(REPEATS, (0.1, 0.4, 0.65, 0.8, 0.8, 0.9)))
+@pytest.mark.parametrize(("repeats", "least"), [*zip(REPEATS, (0.1, 0.4, 0.65, 0.8, 0.8, 0.9))])
 def test_a_lane_that_is_faster_by_a_tenth_is_found(repeats, least):
     dice = random.Random(repeats)
     found = [verdict(a_race(dice, repeats, QUIET, 1.1).figures()[1], 0).speed for _ in range(RACES)]
