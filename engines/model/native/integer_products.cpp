@@ -34,9 +34,9 @@ struct KernelTraits {
   static constexpr int block = block_, sub_block = sub_block_ ? sub_block_ : block_, sub_blocks = slice / sub_block;
   static constexpr WeightType packing = packing_;
   // How often the prefetcher advances in a pass over a group: with every so many words, and for the lines left over.
+  static constexpr int words = sub_block / 4;
   static constexpr int left_over = unpacked_ ? 0 : (std::max(0, lines_of_group(packing) - 8) + passes - 1) / passes;
-  static constexpr int words = std::min(sub_block, group) / 4;
-  static constexpr int advances = group / 4 / words * ((words + passes - 1) / passes) + left_over;
+  static constexpr int advances = group / sub_block * ((words + passes - 1) / passes) + left_over;
   using Dot = Dot_;
 };
 template <WeightType type>
@@ -111,8 +111,6 @@ void prepare(const uint8_t* from, int blocks, Prefetcher& prefetcher, Slice<Trai
     }
 }
 
-constexpr int kernel_rows = 8;  // at most
-
 // Loops over the rows and vectors of a tile. They are unrolled, or the accumulators would not stay in registers.
 #define FOR_ROWS(r) _Pragma("GCC unroll 8") for (int r = 0; r < R; r++)
 #define FOR_VECTORS(n) _Pragma("GCC unroll 2") for (int n = 0; n < tile_vectors; n++)
@@ -122,7 +120,7 @@ constexpr int kernel_rows = 8;  // at most
 template <class Traits, int R, class QuantsAt, class Add>
 inline void multiply(const int8_t* activations, Prefetcher& prefetcher, QuantsAt quants, Add add) {
   using Dot = typename Traits::Dot;
-  constexpr int words = Traits::sub_block / 4, run = std::min(words, Dot::max_words);
+  constexpr int words = Traits::words, run = std::min(words, Dot::max_words);
   Dot dots[tile_vectors][R];
 #pragma GCC unroll 8
   for (int v = 0; v < words; v++) {
@@ -137,23 +135,23 @@ inline void multiply(const int8_t* activations, Prefetcher& prefetcher, QuantsAt
   }
 }
 
-// Adds the products of R rows and a slice that consists of blocks of 32 to the accumulators [vectors][R].
+// Adds the products of a tile of R rows and a slice that consists of blocks of 32 to the accumulators [vectors][R].
 template <class Traits, int R>
 void add_blocks(const Slice<Traits>& w, const QuantisedTile& x, int64_t input, Prefetcher& prefetcher,
                 Floats* accumulators) {
   using Dot = typename Traits::Dot;
 #pragma GCC unroll 1
   for (int vector = 0; vector < vectors; vector += tile_vectors, accumulators += tile_vectors * R) {
-    const int8_t* activations = x.quants + input * x.rows;
-    const float* x_scale = x.scales + input / group * x.rows;
-    const float* x_sum = (w.mins ? x.float16_sums : x.sums) + input / group * x.rows;
+    const int8_t* activations = x.quants + input * R;
+    const float* x_scale = x.scales + input / group * R;
+    const float* x_sum = (w.mins ? x.float16_sums : x.sums) + input / group * R;
     const uint8_t* scales = w.scales + 2 * lanes * vector;
     Quants<Traits::packing> quants[tile_vectors];
     FOR_VECTORS(n) quants[n] = w.quants_of(vector + n);
     Floats total[tile_vectors][R];
     FOR_ROWS(r) FOR_VECTORS(n) total[n][r] = accumulators[n * R + r];
 #pragma GCC unroll 1
-    for (int b = 0; b < w.blocks; b++) {
+    for (int b = 0; b < w.blocks; b++, activations += group * R, x_scale += R, x_sum += R, scales += w.scales_stride) {
       for (int line = 0; line < Traits::left_over; line++) prefetcher.advance();
       Ints dots[tile_vectors][R] = {};
       multiply<Traits, R>(activations, prefetcher, [&](int n, int v) { return quants[n].at(0, v); },
@@ -169,7 +167,6 @@ void add_blocks(const Slice<Traits>& w, const QuantisedTile& x, int64_t input, P
         FOR_VECTORS(n) total[n][r] = multiply_add(to_floats(dots[n][r]), scale[n] * row_scale, total[n][r]);
         FOR_VECTORS(n) total[n][r] = multiply_add(min[n], row_sum, total[n][r]);
       }
-      activations += group * x.rows, x_scale += x.rows, x_sum += x.rows, scales += w.scales_stride;
     }
     FOR_ROWS(r) FOR_VECTORS(n) accumulators[n * R + r] = total[n][r];
   }
@@ -186,14 +183,14 @@ void add_super_block(const Slice<Traits>& w, const QuantisedTile& x, int64_t inp
   constexpr int in_group = group / Traits::sub_block;
 #pragma GCC unroll 1
   for (int vector = 0; vector < vectors; vector += tile_vectors, accumulators += tile_vectors * R) {
-    const int8_t* activations = x.quants + input * x.rows;
+    const int8_t* activations = x.quants + input * R;
     Quants<Traits::packing> quants[tile_vectors];
     FOR_VECTORS(n) quants[n] = w.quants_of(vector + n);
     typename Dot::Total dots[tile_vectors][R] = {};
 #pragma GCC unroll 1
     for (uint64_t p = 0; p < slice / group / period; p++)
 #pragma GCC unroll 2
-      for (uint64_t in_period = 0; in_period < period; in_period++, activations += group * x.rows) {
+      for (uint64_t in_period = 0; in_period < period; in_period++, activations += group * R) {
         const uint64_t g = p * period + in_period;
         for (int line = 0; line < Traits::left_over; line++) prefetcher.advance();
 #pragma GCC unroll 2
@@ -202,19 +199,18 @@ void add_super_block(const Slice<Traits>& w, const QuantisedTile& x, int64_t inp
           FOR_VECTORS(n) sub_scale[n] = w.sub_scales[g * in_group + sub][vector + n];
           multiply<Traits, R>(
               activations + sub * Traits::sub_block, prefetcher,
-              [&](int n, int v) { return quants[n].at(g, sub * (Traits::sub_block / 4) + v); },
+              [&](int n, int v) { return quants[n].at(g, sub * Traits::words + v); },
               [&](int n, int r, const Dot& dot) { dot.add_scaled_to(dots[n][r], sub_scale[n]); });
         }
       }
-    const int16_t* sums = Traits::sub_block == 16 ? x.sums_of_16 : x.sums_of_32;
-    sums += input / Traits::sub_block * x.rows;
+    const int16_t* sums = Traits::sub_block == 16 ? x.sums_of_16 + input / 16 * R : x.sums_of_32 + input / 32 * R;
     Ints corrections[tile_vectors][R] = {};
-    for (int pair = 0; pair < Traits::sub_blocks / 2; pair++, sums += 2 * x.rows)
+    for (int pair = 0; pair < Traits::sub_blocks / 2; pair++, sums += 2 * R)
       FOR_VECTORS(n) {
         const Ints mins = w.sub_mins[pair][vector + n];
         FOR_ROWS(r) corrections[n][r] = add_dot_pairs(corrections[n][r], mins, sums + 2 * r);
       }
-    const float* x_scale = x.scales + input / slice * x.rows;
+    const float* x_scale = x.scales + input / slice * R;
     const uint8_t* scales = w.scales + 2 * lanes * vector;
     FOR_VECTORS(n) {
       const Floats scale = load_float16(scales + 2 * lanes * n), min = load_float16(scales + 2 * panel + 2 * lanes * n);
@@ -244,40 +240,30 @@ void multiply_panels(int64_t count, const Weight& w, const QuantisedRows& x, int
   using Traits = TraitsOf<type>;
   constexpr Kernel<Traits> kernels[] = {nullptr, kernel<Traits, 1>(), kernel<Traits, 2>(), kernel<Traits, 3>(),
       kernel<Traits, 4>(), nullptr, kernel<Traits, 6>(), nullptr, kernel<Traits, 8>()};
-  // Rows that a kernel multiplies together; `width` is what it is compiled for, which may be one more.
-  struct Part {
-    int64_t first, rows;
-    int width;
+  struct TileWork {
+    RowTile rows;
     QuantisedTile x;
-    Floats accumulators[vectors * kernel_rows];
+    Floats accumulators[vectors * tile_rows];
   };
-  std::vector<Part> parts;
-  for (int64_t tile = 0; tile < RowTile::tiles(count); tile++) {
-    const auto [first, rows] = RowTile::at(count, tile);
-    const int64_t n = (rows + kernel_rows - 1) / kernel_rows;
-    for (int64_t i = 0; i < n; i++) {
-      const int64_t from = rows * i / n, size = rows * (i + 1) / n - from;
-      const int width = size <= 4 ? size : (size + 1) / 2 * 2;
-      parts.push_back({first + from, size, width, x.tile(w, count, tile).from(from)});
-    }
-  }
+  const int64_t tiles = RowTile::tiles(count), size = block_bytes(type);
+  std::vector<TileWork> work(tiles);
+  for (int64_t i = 0; i < tiles; i++) work[i].rows = RowTile::at(count, i), work[i].x = x.tile(w, i);
   // How often the prefetcher advances in a block.
-  const int64_t advances = parts.size() * passes * Traits::advances + (unpacked_first(type) ? 8 : 0);
-  const int64_t size = block_bytes(type), steps = advances * (Traits::block / group);
+  const int64_t steps = (tiles * passes * Traits::advances + (unpacked_first(type) ? 8 : 0)) * (Traits::block / group);
   Slice<Traits> prepared;
   for (; from < end; from++) {
     const uint8_t* at = w.panels + from * panel_bytes(w);
-    for (Part& part : parts) std::fill_n(part.accumulators, vectors * part.width, Floats{});
+    for (TileWork& tile : work) std::fill_n(tile.accumulators, vectors * tile.rows.width, Floats{});
     for (int64_t input = 0; input < w.in; input += slice, at += prepared.blocks * size) {
       Prefetcher prefetcher{at, (size + steps - 1) / steps};
       prepare<type>(at, std::min<int64_t>(slice, w.in - input) / Traits::block, prefetcher, prepared);
-      for (Part& part : parts) kernels[part.width](prepared, part.x, input, prefetcher, part.accumulators);
+      for (TileWork& tile : work) kernels[tile.rows.width](prepared, tile.x, input, prefetcher, tile.accumulators);
     }
-    for (const Part& part : parts)
-      for (int r = 0; r < part.rows; r++)
+    for (const TileWork& tile : work)
+      for (int r = 0; r < tile.rows.rows; r++)
         for (int vector = 0; vector < vectors; vector++)
-          store_outputs(w, to, part.first + r, from * panel + vector * lanes,
-                        part.accumulators[vector * part.width + r]);
+          store_outputs(w, to, tile.rows.first + r, from * panel + vector * lanes,
+                        tile.accumulators[vector * tile.rows.width + r]);
   }
 }
 

@@ -52,33 +52,29 @@ inline void store_outputs(const Weight& w, const Output& to, int64_t row, int64_
   }
 }
 
-constexpr int tile_rows = 16;  // at most
+constexpr int tile_rows = 8;  // at most
 
-// A tile of rows whose quantised activations lie together. Tiles have about equally many rows.
+// A tile of rows that are multiplied by a panel together. Tiles have about equally many rows. `width` is the number of
+// rows that the kernel is compiled for, which may be one more.
 struct RowTile {
   int64_t first, rows;
+  int width;
 
   static int64_t tiles(int64_t all_rows) { return (all_rows + tile_rows - 1) / tile_rows; }
   static RowTile at(int64_t all_rows, int64_t index) {
-    const int64_t n = tiles(all_rows), first = all_rows * index / n;
-    return {first, all_rows * (index + 1) / n - first};
+    const int64_t n = tiles(all_rows), first = all_rows * index / n, rows = all_rows * (index + 1) / n - first;
+    return {first, rows, int(rows <= 4 ? rows : (rows + 1) / 2 * 2)};
   }
 };
 
-// The activations of a tile quantised to 8 bits, with scales for blocks of 32 or of 256 inputs.
+// The activations of a tile quantised to 8 bits, with scales for blocks of 32 or of 256 inputs. Rows are interleaved,
+// 32 inputs at a time.
 struct QuantisedTile {
-  int64_t rows;
-  int8_t* quants;  // [in / 32][rows][32]
-  float* scales;   // [in / block][rows]
-  float *sums, *float16_sums;  // blocks of 32: scale * sum of the quants [in / 32][rows]; and rounded to float16, as
+  int8_t* quants;  // [in / 32][width][32]
+  float* scales;   // [in / block][width]
+  float *sums, *float16_sums;  // blocks of 32: scale * sum of the quants [in / 32][width]; and rounded to float16, as
                                // llama.cpp does for weights with mins
-  int16_t *sums_of_16, *sums_of_32;  // blocks of 256: sums of so many quants [in / 32 or in / 64][rows][2]
-
-  // The same without the first rows; strides stay as they are.
-  QuantisedTile from(int64_t row) const {
-    return {rows, quants + row * group, scales + row, sums + row, float16_sums + row, sums_of_16 + 2 * row,
-            sums_of_32 + 2 * row};
-  }
+  int16_t *sums_of_16, *sums_of_32;  // blocks of 256: sums of so many quants [in / 32 or in / 64][width][2]
 };
 
 // Not float(_Float16(value)) where it can be avoided: GCC 12 drops both conversions from vector code for AVX512-FP16.
@@ -113,17 +109,18 @@ inline float max_magnitude(const float* x, int count) {
 }
 
 // Quantises the block of a row that begins with this input: of 32 as llama.cpp's Q8_0 and Q8_1, of 256 as its Q8_K.
-inline void quantise_block(const float* x, int block, int64_t input, int64_t row, const QuantisedTile& to) {
+inline void quantise_block(const float* x, int block, int64_t input, int64_t row, int64_t width,
+                           const QuantisedTile& to) {
   const float max = max_magnitude(x + input, block), inverse = max ? 127 / max : 0;
-  int8_t* quants = to.quants + input * to.rows + row * group;
-  const int64_t at = input / block * to.rows + row;
+  int8_t* quants = to.quants + input * width + row * group;
+  const int64_t at = input / block * width + row;
   if (block == 256) {
     to.scales[at] = inverse ? 1 / inverse : 0;
     for (int64_t i = 0; i < block; i += 32) {
-      int16_t* sums = to.sums_of_16 + ((input + i) / 32 * to.rows + row) * 2;
+      int16_t* sums = to.sums_of_16 + ((input + i) / 32 * width + row) * 2;
       for (int half = 0; half < 2; half++)
-        sums[half] = round_to_int8(x + input + i + 16 * half, inverse, 16, quants + i * to.rows + 16 * half);
-      to.sums_of_32[((input + i) / 64 * to.rows + row) * 2 + i / 32 % 2] = sums[0] + sums[1];
+        sums[half] = round_to_int8(x + input + i + 16 * half, inverse, 16, quants + i * width + 16 * half);
+      to.sums_of_32[((input + i) / 64 * width + row) * 2 + i / 32 % 2] = sums[0] + sums[1];
     }
     return;
   }
@@ -151,9 +148,7 @@ class QuantisedRows {
     if (needed[0] || needed[1]) thread.barrier();
   }
 
-  QuantisedTile tile(const Weight& part, int64_t count, int64_t i) const {
-    return buffers[super_blocks(part)].tile(count, i, part.in);
-  }
+  QuantisedTile tile(const Weight& part, int64_t i) const { return buffers[super_blocks(part)].tile(i, part.in); }
 
  private:
   struct Buffer {
@@ -161,28 +156,26 @@ class QuantisedRows {
     std::vector<float> scales, sums;
 
     void reserve(int64_t count) {
-      count += tile_rows * group;  // kernels for more rows than there are read on
       if (int64_t(quants.size()) >= count) return;
       quants.resize(count), scales.resize(count / group), sums.resize(count / group * 2);
     }
 
-    // The tile of this index, if there are so many rows.
-    QuantisedTile tile(int64_t count, int64_t index, int64_t in) const {
+    QuantisedTile tile(int64_t index, int64_t in) const {
       const int64_t start = index * tile_rows * in;
       float *scale = (float*)scales.data() + start / group, *sum = (float*)sums.data() + start / group * 2;
       float* second = sum + tile_rows * in / group;
-      return {RowTile::at(count, index).rows, (int8_t*)quants.data() + start, scale, sum, second, (int16_t*)sum,
-              (int16_t*)second};
+      return {(int8_t*)quants.data() + start, scale, sum, second, (int16_t*)sum, (int16_t*)second};
     }
 
     void fill(int block, int64_t in, int64_t count, const float* x, Thread& thread) const {
       const int64_t blocks = in / block;
       for (int64_t index = 0; index < RowTile::tiles(count); index++) {
-        const float* first = x + RowTile::at(count, index).first * in;
-        const QuantisedTile to = tile(count, index, in);
+        const RowTile rows = RowTile::at(count, index);
+        const QuantisedTile to = tile(index, in);
         // One thread quantises a block of all rows, since they share cache lines.
         for (int64_t b = thread.begin(blocks); b < thread.end(blocks); b++)
-          for (int64_t row = 0; row < to.rows; row++) quantise_block(first + row * in, block, b * block, row, to);
+          for (int64_t row = 0; row < rows.rows; row++)
+            quantise_block(x + (rows.first + row) * in, block, b * block, row, rows.width, to);
       }
     }
   } buffers[2];
