@@ -31,7 +31,6 @@ from spec_tui.cli.option_groups import (
     Rejected,
     Theme,
     command,
-    complete_engine,
     engine_settings,
 )
 from spec_tui.cli.price import price
@@ -60,7 +59,7 @@ def tui(
     theme: Theme = None,
     presenter: Presenter = False,
     rejected: Rejected = False,
-    engine: Annotated[str, typer.Option(metavar="ID", autocompletion=complete_engine, help=_ENGINE)] = "",
+    engine: Annotated[str, typer.Option(metavar="ID", help=_ENGINE)] = "",
     set_: EngineSettings = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> Callable[[], int] | None:

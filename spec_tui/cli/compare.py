@@ -26,14 +26,7 @@ from engines.report.events import Auditing, Loading, Preparing, Ready
 from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.cli.failures import FAILED, INTERRUPTED, LEFT_OUT, Interrupt, do_all, narrate
-from spec_tui.cli.option_groups import (
-    EngineSettings,
-    GenerationOptions,
-    ModelOptions,
-    PromptOptions,
-    complete_engine,
-    engine_settings,
-)
+from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.cli.prompts import confirmed, read_prompts
 from spec_tui.cli.run import load_decoder, tell_address
 from spec_tui.cli.status_line import Status
@@ -68,8 +61,7 @@ class RaceFormat(StrEnum):
     md = "md"
 
 
-SingleLanes = Annotated[list[str] | None, Option(
-    metavar="ID:OPTION=VALUE", autocompletion=complete_engine, help=_LANE)]
+SingleLanes = Annotated[list[str] | None, Option(metavar="ID:OPTION=VALUE", help=_LANE)]
 Repeats = Annotated[int | None, Option(metavar="N", help=_REPEATS)]
 Prompts = Annotated[Path | None, Option(metavar="FILE", help=_PROMPTS)]
 TraceDir = Annotated[Path | None, Option(metavar="DIR", help=_TRACES)]

@@ -24,7 +24,6 @@ from spec_tui.cli.option_groups import (
     TargetOptions,
     command,
     complete_datastore,
-    complete_engine,
 )
 from spec_tui.cli.output import console, table
 from spec_tui.cli.prompts import argument_text, confirmed
@@ -88,9 +87,7 @@ class AnswerOptions:
     with_prompts: Annotated[bool, Option(
         "--with-prompts", help="Store each answer together with its prompt, as the model reads it."
     )] = False
-    engine: Annotated[str, Option(
-        metavar="ID", autocompletion=complete_engine, help="Engine that decodes the answers; it affects only the time."
-    )] = ""
+    engine: Annotated[str, Option(metavar="ID", help="Engine that decodes the answers; it affects only the time.")] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,7 +78,7 @@ OutputFormat = Annotated[Format, Option("--format", help="text for people, json 
 EngineSettings = Annotated[
     list[str] | None, Option("--set", metavar="KEY=VALUE", help="Set an option of the engine. Repeatable.")
 ]
-Theme = Annotated[str | None, Option(metavar="NAME", autocompletion=complete_theme, help="Colour theme.")]
+Theme = Annotated[str | None, Option(metavar="NAME", help="Colour theme.")]
 Presenter = Annotated[bool, Option("--presenter", help="Presenter mode: large, for a projector; implies --rejected.")]
 Rejected = Annotated[bool, Option("--rejected", help="Keep rejected draft tokens in the text, struck through.")]
 
@@ -247,6 +247,9 @@ def command(function: Callable[..., Any], call: Callable[..., Any] = partial) ->
 
 
 def _flag(name: str, default: Any, hint: Any) -> inspect.Parameter:
+    for note in get_args(hint)[1:]:
+        if isinstance(note, OptionInfo) and note.autocompletion is None:
+            note.autocompletion = _COMPLETE.get(name)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
@@ -256,7 +259,7 @@ def _typed(field: Field[Any], hint: Any) -> Any:
     if not said:
         return hint
     choices = said.pop("choices", None)
-    complete = _complete_from(choices) if choices else _COMPLETE.get(field.name)
+    complete = _complete_from(choices) if choices else None
     written = (flag(field.name),) if field.default is False else ()  # of a switch that is on typer writes both
     return Annotated[hint, Option(*written, autocompletion=complete, **said)]
 
@@ -265,7 +268,8 @@ def _complete_from(choices: Sequence[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
 
 
-_COMPLETE = {"model": complete_model, "draft_model": complete_model, "head": complete_head}
+_COMPLETE = {"model": complete_model, "draft_model": complete_model, "head": complete_head, "engine": complete_engine,
+             "theme": complete_theme}  # by what a flag is called
 
 
 def _refuse_unused(parameters: list[inspect.Parameter], values: Mapping[str, Any]) -> None:

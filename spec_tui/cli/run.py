@@ -31,7 +31,6 @@ from spec_tui.cli.option_groups import (
     OutputFormat,
     PromptOptions,
     Rejected,
-    complete_engine,
     engine_settings,
 )
 from spec_tui.cli.output import JsonOutput, NarratedOutput, Output, TextOutput, remark
@@ -55,7 +54,7 @@ _DETAIL = "With --trace: record what the target predicts at every position, for 
 
 def run(
     prompt: PromptOptions,
-    engine: Annotated[str, Option(metavar="ID", autocompletion=complete_engine, help=_ENGINE)] = "",
+    engine: Annotated[str, Option(metavar="ID", help=_ENGINE)] = "",
     set_: EngineSettings = None,
     trace: Annotated[Path | None, Option(metavar="FILE", help=_TRACE)] = None,
     detail: Annotated[bool, Option("--detail", help=_DETAIL)] = False,

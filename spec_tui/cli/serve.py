@@ -11,15 +11,7 @@ from typer import Argument, Option
 from engines.errors import UsageProblem
 from spec_tui.cli.application import check_engine
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import (
-    EngineSettings,
-    ModelOrServerOptions,
-    Only,
-    Presenter,
-    Theme,
-    complete_engine,
-    engine_settings,
-)
+from spec_tui.cli.option_groups import EngineSettings, ModelOrServerOptions, Only, Presenter, Theme, engine_settings
 
 if TYPE_CHECKING:
     from spec_tui.serve.gate import Gate
@@ -49,8 +41,7 @@ def serve(
     sessions: Annotated[int, Option(metavar="N", min=1, max=1000, help="Maximum number of sessions.")] = 8,
     memory: Annotated[float, Option(metavar="GIB", min=0.01, help=_MEMORY)] = 4.0,
     grace: Annotated[float, Option(metavar="SECONDS", min=0, max=86400, help=_GRACE)] = 60.0,
-    engine: Annotated[str, Option(
-        metavar="ID", autocompletion=complete_engine, help="The engine that sessions begin with."), _OF_CHAT] = "",
+    engine: Annotated[str, Option(metavar="ID", help="The engine that sessions begin with."), _OF_CHAT] = "",
     set_: Annotated[EngineSettings, _OF_CHAT] = None,
     lead: Annotated[bool, Option("--lead", help=_LEAD), _OF_LESSONS] = False,
     theme: Theme = None,

@@ -14,14 +14,7 @@ from engines.race.lanes import MODEL, STORES, Lane, Race, make_lane
 from engines.race.result import RaceResult
 from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, checked_race, run_race, write
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import (
-    EngineSettings,
-    GenerationOptions,
-    ModelOptions,
-    PromptOptions,
-    complete_engine,
-    engine_settings,
-)
+from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.present.rows import bar
 from spec_tui.present.text import one_line
 
@@ -30,8 +23,7 @@ _VARY = "The option and its values: c=8,16,32,64. datastore=... varies the datas
 
 def sweep(
     prompt: PromptOptions,
-    engine: Annotated[str, Option(
-        metavar="ID", autocompletion=complete_engine, help="The engine; spec-tui engines lists them.")] = "",
+    engine: Annotated[str, Option(metavar="ID", help="The engine; spec-tui engines lists them.")] = "",
     vary: Annotated[str, Option(metavar="OPTION=V,V,...", help=_VARY)] = "",
     set_: EngineSettings = None,
     repeats: Repeats = None,
