@@ -66,8 +66,8 @@ def size_on_disk(tokens: int, taps: int, width: int) -> int:
 
 
 def check_not_begun(folder: Path) -> None:
-    """For texts of which some have no answer yet, so that no states of all of them can be there. Raises UsageProblem:
-    the folder holds those of others."""
+    """Raises UsageProblem where a folder holds hidden states. Asked while prompts are still to be answered: the states
+    must be of other texts then."""
     if os.path.exists(folder / _NOTE):
         raise _of_others(folder)
 

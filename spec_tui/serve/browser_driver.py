@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from textual import messages
 from textual.drivers import web_driver
 
-from spec_tui.tui.terminal_input import take_any_text
+from spec_tui.tui.terminal_input import decode_input_of
 
-take_any_text(web_driver)
+decode_input_of(web_driver)
 
 
 class BrowserDriver(web_driver.WebDriver):

@@ -27,7 +27,7 @@ from spec_tui.tui.actions import HasActions
 from spec_tui.tui.border import HasBorder
 from spec_tui.tui.chat_actions import APPLICATION
 from spec_tui.tui.screens.chat import ChatScreen
-from spec_tui.tui.terminal_input import take_any_text
+from spec_tui.tui.terminal_input import decode_input_of
 from spec_tui.tui.terminal_restore import leave_on_signals
 
 
@@ -226,7 +226,7 @@ def run_app(
     with suppress(ImportError):  # Windows has another one
         from textual.drivers import linux_driver
 
-        take_any_text(linux_driver)
+        decode_input_of(linux_driver)
     client = ProcessClient()
     app = SpecTui(
         client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter,

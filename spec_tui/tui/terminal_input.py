@@ -1,5 +1,5 @@
-"""What a terminal or a browser sends, before Textual reads it: bytes that are not UTF-8, and pastes with escape
-characters, would end the application or be taken as keys."""
+"""Decodes what a terminal or a browser sends. In Textual's own way bytes that are not UTF-8 would end the application,
+and what follows an escape character in a paste would be taken as keys."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from spec_tui.present.text import sanitise
 _BEGIN, _END = "\x1b[200~", "\x1b[201~"  # of a bracketed paste
 
 
-def take_any_text(driver: ModuleType) -> None:
-    """Let a module of Textual's drivers read text by ``AnyText`` and ``PatientParser``."""
-    driver.getincrementaldecoder, driver.XTermParser = lambda encoding: AnyText, PatientParser
+def decode_input_of(driver: ModuleType) -> None:
+    """Let a module of Textual's drivers use ``InputDecoder`` and ``InputParser``."""
+    driver.getincrementaldecoder, driver.XTermParser = lambda encoding: InputDecoder, InputParser
 
 
-class PatientParser(XTermParser):
-    """Textual's parser, to which no text yet (half a character) is not the end of everything."""
+class InputParser(XTermParser):
+    """Textual's parser; an empty text, where half a character has arrived, does not end the input."""
 
     def feed(self, data: str) -> Iterable[Message]:
         return super().feed(data) if data else ()
 
 
-class AnyText:
-    """A decoder in place of UTF-8's. Bytes that are none (a pasted Latin-1 text) become replacement marks, and escape
-    characters within a bracketed paste become visible: Textual's reader (8.2.8) would take what follows them as
-    keys."""
+class InputDecoder:
+    """A UTF-8 decoder. Other bytes (a pasted Latin-1 text) become replacement characters, and escape characters within
+    a bracketed paste become visible: Textual's parser (8.2.8) would take what follows them as keys."""
 
     def __init__(self) -> None:
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._pasting = False
-        self._last = ""  # outside a paste what was passed on last; within one the beginning of its end, held back
+        self._last = ""  # outside a paste the last characters, passed on already; within one what may begin its end
 
     def decode(self, data: bytes, final: bool = False) -> str:
         text, out = self._decoder.decode(data, final), []
@@ -44,7 +43,7 @@ class AnyText:
         return "".join(out)
 
     def _outside(self, text: str, out: list[str]) -> str:
-        """Pass on the text up to a paste; what is left."""
+        """Pass on the text up to a paste. Returns the rest."""
         seen = self._last + text
         at = seen.find(_BEGIN)
         if at < 0:
@@ -57,7 +56,7 @@ class AnyText:
         return text[end:]
 
     def _within(self, text: str, out: list[str]) -> str:
-        """Pass on the paste, made harmless; what is left after it."""
+        """Pass on the paste without escape characters. Returns what follows it."""
         seen = self._last + text
         pasted, end, rest = seen.partition(_END)
         self._pasting, self._last = not end, ""

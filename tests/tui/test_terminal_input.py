@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual import events
 
-from spec_tui.tui.terminal_input import AnyText, PatientParser
+from spec_tui.tui.terminal_input import InputDecoder, InputParser
 
 BEGIN, END = b"\x1b[200~", b"\x1b[201~"
 HARD = st.lists(st.sampled_from(
@@ -17,7 +17,7 @@ HARD = st.lists(st.sampled_from(
 
 def received(data: bytes, cuts: list[int]) -> list[events.Event]:
     """The events of these bytes, which arrive in pieces."""
-    reader, parser, found = AnyText(), PatientParser(), []
+    reader, parser, found = InputDecoder(), InputParser(), []
     places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
     for begin, end in pairwise(places):
         found += parser.feed(reader.decode(data[begin:end]))

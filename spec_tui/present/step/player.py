@@ -12,7 +12,7 @@ from spec_tui.present.step.phases import Phase, StepPosition, event_of, followin
 SPEEDS = (1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)
 PACE = 1.6  # seconds that a phase stays at speed 1
 MOST = 9  # the largest guess, a digit
-BEFORE: tuple[Phase, ...] = ("context", "draft", "tree")  # the phases that don't show what becomes of a draft
+BEFORE: tuple[Phase, ...] = ("context", "draft", "tree")  # the phases before a draft is verified
 
 
 @dataclass(frozen=True, slots=True)

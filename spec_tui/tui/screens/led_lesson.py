@@ -125,7 +125,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         self.stage, self.led, self.mine = "page", 0, None
         self.counts: tuple[int, ...] = ()
         self.here = 0
-        self._came = not leads  # a teacher who comes back goes where the class is; after that the class goes along
+        self._joined = not leads  # a teacher who comes back begins at the page of the class, and leads from then on
 
     def teaching(self) -> ComposeResult:
         yield ClassText(id="lesson")
@@ -136,7 +136,7 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
 
     @property
     def drafted(self) -> Round | None:
-        """The round of the page where its draft can be voted on: the page does not show yet what becomes of it."""
+        """The round of the page if its draft can be voted on: the page must not show the result yet."""
         view = self.progress.view()
         event = event_of(view.run, view.place.round)
         votes = view.figure is None and not view.options and view.place.phase in BEFORE
@@ -167,10 +167,10 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
     def on_class_news(self, event: ClassNews) -> None:
         told = event.told
         self.counts, self.here = tuple(told["counts"]), told["here"]
-        if self._came and self.leads:
+        if self._joined and self.leads:
             self.draw()
         else:
-            self._came = True
+            self._joined = True
             self._goes_to(told["at"], told["stage"])
 
     def _goes_to(self, at: int, stage: str) -> None:
@@ -213,14 +213,14 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         self.player.place = StepPosition(self.progress.view().place.round, "tree")
 
     def _lead(self, most: int) -> None:
-        self._came = True
+        self._joined = True
         self.tell({"type": "page", "at": self.led, "stage": self.stage, "most": most})
 
     def action_vote(self) -> None:
         """Begin a vote, or end it and show the round."""
         if self.drafted is None:
             self.say("Nothing to vote on: this page asks a question." if self.progress.view().options else
-                     "Nothing to vote on: this page shows no draft whose end is still to come.")
+                     "Nothing to vote on: this page shows no draft, or its result already.")
             return
         most, was = min(MOST, max(depths(self.drafted.draft.parents))), self.stage
         self.stage = "shown" if was == "vote" else "vote"

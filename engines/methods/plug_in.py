@@ -1,5 +1,5 @@
-"""What drafters of other packages propose, made plain: numbers of NumPy or torch become Python's, and what would break
-a run later is told at once."""
+"""What a plug-in's drafter proposes, checked at once: numbers of NumPy or torch become Python's, and what would break
+the run later is an error."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from engines.report.events import Origin
 _NUMBERS = ("place", "match", "line", "passage")  # of an origin
 
 
-def is_foreign(kind: type) -> bool:
+def is_plug_in(kind: type) -> bool:
     """Whether a class of drafters is another package's."""
     return kind.__module__.partition(".")[0] != __name__.partition(".")[0]
 
 
-def proposal(
+def checked_proposal(
     propose: Callable[[Sequence[int], DraftLimits], DraftTree], context: Sequence[int], limits: DraftLimits
 ) -> DraftTree:
-    """The tree that is proposed. Raises TypeError, ValueError: it has no numbers where there should be some, origins
-    that it does not list, or probabilities outside of 0 to 1; or the context was changed."""
+    """The tree that ``propose`` returns. Raises TypeError, ValueError: an entry is not a number, an origin is not
+    listed, a probability is not within 0 and 1, or the context was changed."""
     before = len(context), context[-1]
     tree = propose(context, limits)
     if not context or (len(context), context[-1]) != before:
