@@ -97,7 +97,7 @@ def write_document(
     path: Path | None, text: str, force: bool, otherwise: str = _ELSEWHERE
 ) -> None:
     """Write a document to a file, or to standard output. Raises RunFailed where that cannot be written; ``otherwise``
-    is what to do then, but for making room."""
+    is what helps then besides making room."""
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         sys.stdout.write(text)

@@ -469,10 +469,10 @@ class ChatSession:
     def _listed(self, event: DatastoreList) -> None:
         if self.ready is not None:
             self.ready = replace(self.ready, datastores=event.datastores)
-            self._choose_fitting()
+            self._drop_unfit_datastores()
 
-    def _choose_fitting(self) -> None:
-        """Choose no datastore any more that is gone, or that does not fit the model."""
+    def _drop_unfit_datastores(self) -> None:
+        """Drop chosen datastores that are gone, or that do not fit the model."""
         fitting = {info.name for info in self.ready.datastores}
         left = tuple(name for name in self.settings.datastores if name in fitting)
         self.settings = replace(self.settings, datastores=left)
@@ -483,7 +483,7 @@ class ChatSession:
         if self._before is not None:
             self._before = None
             choose(known_name(self.load_request.model or ""))  # it also answers the next time
-            self._choose_fitting()
+            self._drop_unfit_datastores()
         self.settings = replace(self.settings, model=event.model)
         if self.queued is not None:
             prompt, self.queued = self.queued, None
