@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -72,21 +73,22 @@ def in_memory(size: int, fill: Fill) -> np.ndarray:
 
 
 @contextmanager
-def kept_weights(model: GgufFile, facts: list[Any]) -> Iterator[Place]:
+def kept_weights(model: GgufFile, order: list[Any], made_by: str) -> Iterator[Place]:
     """Memory for the weights of a file, which are asked for in the same order each time.
 
-    They are mapped as they were kept; else they are written while they are made, and kept where nothing failed. A small
-    model's are not, nor any where there is little room or no Linux.
+    They are mapped as they were kept; else they are written while they are made, and kept where nothing failed, in
+    place of those that other code made. A small model's are not, nor any where there is little room or no Linux.
 
     Args:
         model: the file.
-        facts: what their order depends on beside it, as plain data.
+        order: what their order depends on beside it and the code, as plain data.
+        made_by: which code makes them.
 
     Raises:
         ModelUnavailable: they could not be written, although there was room.
     """
     parts = [(str(path.resolve()), size, path.stat().st_mtime_ns) for path, size in model.parts]
-    note = measured_file("weights", [parts, *facts])
+    note = measured_file("weights", [parts, *order, made_by])
     value = kept(note)
     if value is not None and _intact(note, value):
         with suppress(OSError):
@@ -99,7 +101,7 @@ def kept_weights(model: GgufFile, facts: list[Any]) -> Iterator[Place]:
         return
     try:
         yield written.place
-        written.keep({"model": str(model.path.resolve())})
+        written.keep({"model": str(model.path.resolve()), "order": [platform.node(), *order]})
     finally:
         written.close()
 
@@ -180,6 +182,9 @@ class _WeightsWriter:
             os.fsync(self._handle)
             os.replace(self._file, _weights(self._note))
             keep(self._note, said | {"sizes": self._sizes, "written": os.fstat(self._handle).st_mtime_ns})
+            for note, value in _notes():
+                if note != self._note and said.items() <= value.items():
+                    _remove(note)
 
     def close(self) -> None:
         with suppress(OSError):

@@ -289,7 +289,7 @@ def _quantise(file: GgufFile | None, model: PreTrainedModel, **how: Any) -> Coun
     """``quantise``, with the weights of a file in the memory that was kept of it."""
     if file is None:
         return quantise(model, **how)
-    with kept_weights(file, [how["choice"], how["narrow"], digest()]) as place:
+    with kept_weights(file, [how["choice"], how["narrow"]], digest()) as place:
         return quantise(model, **how, place=place)
 
 

@@ -39,7 +39,9 @@ def model(tmp_path) -> Path:
     return file
 
 
-def taken(model: Path, sizes: list[int] = SIZES, seed: int = 1, facts: str = "") -> tuple[list[np.ndarray], int]:
+def taken(
+    model: Path, sizes: list[int] = SIZES, seed: int = 1, order: str = "", made_by: str = "code"
+) -> tuple[list[np.ndarray], int]:
     """Memory of these sizes, and how much of it was made."""
     rng, made = np.random.default_rng(seed), []
 
@@ -47,7 +49,7 @@ def taken(model: Path, sizes: list[int] = SIZES, seed: int = 1, facts: str = "")
         memory[:] = rng.integers(0, 256, len(memory), np.uint8)
         made.append(memory.copy())
 
-    with kept_weights.kept_weights(gguf_file.read(model), [facts]) as place:
+    with kept_weights.kept_weights(gguf_file.read(model), [order], made_by) as place:
         found = [place(size, fill) for size in sizes]
     return found, len(made)
 
@@ -59,7 +61,7 @@ def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
 def test_what_was_made_is_mapped_the_next_time(model):
     (first, made), (second, again) = taken(model), taken(model, seed=2)
     assert made == len(SIZES) and again == 0 and [len(memory) for memory in second] == SIZES
-    assert same(first, second) and not same(first, taken(model, seed=2, facts="another order")[0])
+    assert same(first, second) and not same(first, taken(model, seed=2, order="another")[0])
 
 
 def test_what_was_changed_is_made_anew(model, cache):
@@ -74,6 +76,15 @@ def test_what_was_changed_is_made_anew(model, cache):
         assert taken(model)[1] == 0
 
 
+def test_other_code_replaces_what_was_kept_of_the_same_model_and_order(model, cache):
+    for order in ("", "another"):
+        taken(model, order=order)
+    assert kept_bytes(model) == 2 * KEPT
+    assert taken(model, made_by="newer code")[1] == len(SIZES)
+    assert kept_bytes(model) == 2 * KEPT and len([*cache.glob("*.bin")]) == 2
+    assert taken(model, made_by="newer code")[1] == 0 and taken(model, order="another")[1] == 0
+
+
 def test_another_order_than_was_kept_gets_memory_of_its_own(model):
     taken(model)
     found, made = taken(model, [*SIZES[:2], 700, *SIZES[2:]], seed=1)
@@ -81,7 +92,7 @@ def test_another_order_than_was_kept_gets_memory_of_its_own(model):
 
 
 def test_where_making_fails_nothing_is_kept(model, cache):
-    with pytest.raises(ZeroDivisionError), kept_weights.kept_weights(gguf_file.read(model), [""]) as place:
+    with pytest.raises(ZeroDivisionError), kept_weights.kept_weights(gguf_file.read(model), [""], "code") as place:
         place(5_000_000, lambda memory: memory.fill(1))
         raise ZeroDivisionError
     assert not [*cache.iterdir()] and taken(model)[1] == len(SIZES)
@@ -118,12 +129,12 @@ def test_a_disk_that_fails_meanwhile_says_what_to_do(model, monkeypatch):
 
 def test_what_was_used_least_recently_goes(model, cache, monkeypatch):
     monkeypatch.setattr(kept_weights, "MOST", 2 * KEPT + (20 << 20))
-    for seed, facts in enumerate("abc"):
-        taken(model, facts=facts, seed=seed)
+    for seed, order in enumerate("abc"):
+        taken(model, order=order, seed=seed)
         time.sleep(0.01)
-    taken(model, facts="a")
-    taken(model, facts="d")
-    assert taken(model, facts="a")[1] == 0 and taken(model, facts="b")[1] == len(SIZES)
+    taken(model, order="a")
+    taken(model, order="d")
+    assert taken(model, order="a")[1] == 0 and taken(model, order="b")[1] == len(SIZES)
     assert kept_bytes(model) <= 3 * KEPT
 
 
