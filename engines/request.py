@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 from engines import laws
 from engines.errors import UsageProblem
-from engines.model.load_options import option
+from engines.model.load_options import KINDS, check_type, option
 
 ROLES = ("system", "user", "assistant")
-_TYPES = {str: str, bool: bool, int: Integral, float: Real}  # of fields, by the types of their defaults
-_KINDS = {str: "string", bool: "boolean", Integral: "whole number", Real: "number"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ class Request:
 
     def _check_types(self) -> None:
         turns = self.conversation
-        if isinstance(turns, str) or not all(
+        if not isinstance(turns, tuple | list) or not all(
             isinstance(turn, tuple | list) and len(turn) == 2 and turn[0] in ROLES and isinstance(turn[1], str)
             for turn in turns
         ):
@@ -96,13 +94,10 @@ class Request:
             raise UsageProblem("options are not a mapping of names to values", 'give {"num_tokens": 4}, for example')
         for name, kind in (("datastores", str), ("continued", Integral)):
             values = getattr(self, name)
-            if isinstance(values, str) or not all(isinstance(value, kind) for value in values):
-                raise UsageProblem(f"{name} is not made of {_KINDS[kind]}s", f"give a tuple of {_KINDS[kind]}s")
+            if not isinstance(values, tuple | list) or not all(isinstance(value, kind) for value in values):
+                raise UsageProblem(f"{name} is not made of {KINDS[kind]}s", f"give a tuple of {KINDS[kind]}s")
         for of in fields(self):
-            kind = _TYPES.get(type(of.default))
-            value = getattr(self, of.name)
-            if kind and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
-                raise UsageProblem(f"{of.name} {value!r} is not a {_KINDS[kind]}", f"give a {_KINDS[kind]}")
+            check_type(of, getattr(self, of.name))
 
     @property
     def text_depends_on_draft(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Self
 
 from engines.errors import UsageProblem
@@ -16,12 +17,24 @@ CHOICES = (AUTO, STORED, INT8, INT4, NONE)
 """Of ``--quantize``; ``auto`` and ``stored`` differ for a large draft model, which ``auto`` reads in 3 bits."""
 ARITHMETICS = (AUTO, FLOAT32, INT8)
 """Of ``--arithmetic``."""
+KINDS = {str: "string", bool: "boolean", Integral: "whole number", Real: "number"}
+_TYPES = {str: str, bool: bool, int: Integral, float: Real}  # of fields, by the types of their defaults
 
 
 def option(default: Any, said: str, **more: Any) -> Any:
     """A field of a dataclass that is a flag too: ``said`` is its help, ``more`` is ``metavar``, ``choices`` or
     ``min``."""
     return field(default=default, metadata={"help": said, **more})
+
+
+def check_type(of: Field, value: Any) -> None:
+    """Raises UsageProblem: a value that is not of a field's type. A field whose default is None takes it, or else a
+    string, or a whole number if it has a ``min``."""
+    kind = _TYPES.get(type(of.default))
+    if of.default is None and value is not None:
+        kind = Integral if "min" in of.metadata else str
+    if kind and (not isinstance(value, kind) or isinstance(value, bool) != (kind is bool)):
+        raise UsageProblem(f"{of.name} {value!r} is not a {KINDS[kind]}", f"give a {KINDS[kind]}")
 
 
 def flag(name: str) -> str:
@@ -87,9 +100,10 @@ class LoadOptions:
         return TrustPolicy(self.allow_pickle, self.trust_remote_code)
 
     def check(self) -> None:
-        """Raises UsageProblem: a choice that there is not, more threads than processors, or the revision of no draft
-        model."""
+        """Raises UsageProblem: a value of another type, a choice that there is not, more threads than processors, or
+        the revision of no draft model."""
         for of in fields(self):
+            check_type(of, getattr(self, of.name))
             choices = of.metadata.get("choices")
             if choices is not None and getattr(self, of.name) not in choices:
                 raise UsageProblem(f"{flag(of.name)} {getattr(self, of.name)!r} is unknown",

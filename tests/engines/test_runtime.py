@@ -226,7 +226,8 @@ def test_bad_requests_name_what_is_allowed(tiny, kw, words):
     ({"conversation": "hello"}, "pairs (role, content)"),
     ({"conversation": ("user", "hello")}, "pairs (role, content)"),
     ({"conversation": (("bogus", "hello"),)}, "system, user, assistant"),
-    ({"conversation": (("user", None),)}, "pairs (role, content)"),
+    ({"conversation": (("user", None),)}, "pairs (role, content)"), ({"conversation": None}, "pairs (role, content)"),
+    ({"datastores": None}, "datastores is not made of strings"),
     ({"max_new_tokens": 3.5}, "max_new_tokens 3.5 is not a whole number"), ({"seed": True}, "not a whole number"),
     ({"temperature": "hot"}, "'hot' is not a number"), ({"temperature": None}, "None is not a number"),
     ({"options": None}, "not a mapping"), ({"continued": ("a",)}, "continued is not made of whole numbers"),
@@ -239,6 +240,16 @@ def test_values_of_other_types_are_refused_in_a_sentence(tiny, wrong, said):
     assert said in f"{caught.value.message} {caught.value.hint}"
     with pytest.raises(UsageProblem, match="a list is not an answer"):
         tiny.audit([])
+
+
+@pytest.mark.parametrize("wrong, said", [
+    ({"threads": 1.5}, "threads 1.5 is not a whole number"), ({"threads": True}, "threads True is not a whole number"),
+    ({"head": 4}, "head 4 is not a string"), ({"model": 7}, "model 7 is not a string"),
+    ({"native": "no"}, "native 'no' is not a boolean"), ({"quantize": 4}, "quantize 4 is not a string"),
+])
+def test_loading_refuses_values_of_other_types_in_a_sentence(wrong, said):
+    with pytest.raises(UsageProblem, match=said):
+        load(**wrong)
 
 
 @pytest.mark.parametrize("turns", [(), (("user", "  \n"),), (("system", "be kind"),)])
