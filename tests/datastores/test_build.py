@@ -141,6 +141,16 @@ def test_joined_corpora_are_taken_up_inside_any_of_them(tmp_path, folder, tokeni
     assert sources[-3:] == ["document 0", "document 1", "more/z.txt"] and corpus.total is None
 
 
+def test_joined_corpora_count_what_each_leaves_out(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text.txt").write_text(name)
+        (tmp_path / name / "bytes.txt").write_bytes(bytes(50))
+    corpora = [text_files([tmp_path / name]) for name in ("one", "two")]
+    joined = JoinedCorpus([*corpora, Ids([[1, 2, 3]])])
+    assert joined.skipped == {"binary": 2} and corpora[0].skipped == {"binary": 1}
+
+
 @pytest.mark.parametrize("limit", [1, 7, 50, 100, 10**6])
 def test_a_limit_is_kept_to_the_token(folder, tokenizer, often, limit):
     corpus = text_files([folder])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -80,7 +81,7 @@ class Corpus(Protocol):
 
 
 class JoinedCorpus:
-    """Several corpora, one after another."""
+    """Several corpora, one after another. ``skipped``: how many files or rows of all are left out, by reason."""
 
     def __init__(self, parts: Sequence[Corpus]) -> None:
         self._parts = list(parts)
@@ -89,6 +90,9 @@ class JoinedCorpus:
         same_unit = len({p.unit for p in parts}) == 1
         self.total = sum(totals) if same_unit and None not in totals else None
         self.unit = parts[0].unit if same_unit else "documents"
+        self.skipped: Counter[str] = Counter()
+        for part in parts:
+            self.skipped.update(getattr(part, "skipped", {}))
 
     def documents(self, resume: Any = None) -> Iterator[tuple[Document, Any]]:
         first, inner = resume or (0, None)
