@@ -147,26 +147,26 @@ def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable
         return FAILED
     tell_addresses(asked.lanes)
     folder = TraceFolder(traces, asked) if traces is not None else None
+    code = 0
     with Peers(load_decoder(load)) as racer:
         able = runnable(asked, racer.host.ready)
         if folder is not None:
             folder = TraceFolder(traces, able)
         _forecast(able, racer)
         result = RaceResult(keep_runs=folder is not None)
+
+        def tell() -> None:
+            nonlocal code
+            show(result, able)
+            code = ended(result, able, result.bugs) or LEFT_OUT * (able is not asked)
+
+        def keep() -> None:
+            if folder is not None:
+                folder.write(result)
+                narrate(f"{len(result.complete)} traces are in {traces}")
+
         follow(racer, able, result, RaceProgress(able))
-    code = 0
-
-    def tell() -> None:
-        nonlocal code
-        show(result, able)
-        code = ended(result, able, result.bugs) or LEFT_OUT * (able is not asked)
-
-    def keep() -> None:
-        if folder is not None:
-            folder.write(result)
-            narrate(f"{len(result.complete)} traces are in {traces}")
-
-    do_all(tell, keep)
+        do_all(tell, keep)  # before other programs are closed, which takes time
     return code
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 import pytest
 
 from engines.errors import RunFailed, UsageProblem
+from engines.race.peers import Peers
 from engines.race.race_events import LaneFinished
 from engines.race.result import RaceResult
 from engines.report.events import Ready, Round
@@ -317,6 +318,12 @@ def test_an_interrupted_race_prints_what_is_complete(cli, monkeypatch, times, fo
         assert len(done.out.splitlines()) == 1 + complete
     else:
         assert "autoregressive" in done.out
+
+
+def test_ctrl_c_while_other_programs_are_closed_loses_nothing(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr(Peers, "__exit__", lambda self, *error: os.kill(os.getpid(), signal.SIGINT))
+    done = cli("compare", "hello", *LANES, "--repeats", "1", "--trace-dir", str(tmp_path))
+    assert done.code == 130 and "autoregressive" in done.out and len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_race_interrupted_in_its_warm_up(cli, monkeypatch):
