@@ -8,6 +8,7 @@ to the last bit however it is fed, it also reads the answer once more, without d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -232,7 +233,7 @@ def _bounds(judge: _Judge, dtype: torch.dtype, rounding: torch.dtype) -> tuple[f
 
 def _ulp(value: float, dtype: torch.dtype) -> float:
     """The distance of neighbouring numbers of this size."""
-    return torch.finfo(dtype).eps * 2.0 ** np.floor(np.log2(max(value, torch.finfo(dtype).tiny)))
+    return torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(max(value, torch.finfo(dtype).tiny)))
 
 
 def _finding(

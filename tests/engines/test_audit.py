@@ -121,6 +121,14 @@ def sample_eight_bits():
     return load("sample", quantize="int4", arithmetic="int8")
 
 
+@pytest.mark.parametrize("new", [1, 2, 8])
+@pytest.mark.parametrize("kw", [{}, {"law": "rejection", "temperature": 0.8}], ids=str)
+def test_the_audit_of_a_short_answer_can_be_written(sample, kw, new):
+    found = sample.audit(write(sample, prompt=TURNS["copy"], new=new, **kw))
+    assert found.checked <= new and encoding.encode(found)
+    assert {type(found.tolerance), type(found.noise), *map(type, found.gaps)} == {float}
+
+
 def test_an_answer_is_audited_by_the_folder_that_its_trace_names(sample_eight_bits):
     answer = write(sample_eight_bits, new=4)
     saved = replace(answer, model=model_label(answer.model))
