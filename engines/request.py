@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from engines import laws
@@ -61,6 +61,11 @@ class Request:
     keeps: bool = True
     draft_model: str = ""
 
+    def __post_init__(self) -> None:
+        """Numbers of NumPy become Python's, which events can hold."""
+        for of in fields(self):
+            object.__setattr__(self, of.name, _plain(getattr(self, of.name)))
+
     def check(self) -> None:
         """Raises UsageProblem, naming what is wrong: a value of another type, or outside of its range."""
         self._check_types()
@@ -103,6 +108,14 @@ class Request:
     def text_depends_on_draft(self) -> bool:
         """Whether another draft gives another text: then a seed repeats a run only if nothing is remembered."""
         return laws.find(self.law).varies(self.temperature)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list) and any(isinstance(item, Integral) for item in value):
+        return tuple(map(_plain, value))
+    if type(value) in (bool, int, float) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _within(name: str, value: float, low: float, high: float | None, open_low: bool = False, also: str = "") -> None:

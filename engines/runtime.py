@@ -258,7 +258,7 @@ class Runtime:
 
     def prompt(self, request: Request) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids of a request's prompt, as a run would feed it, and their labels. Raises UsageProblem."""
-        request.check()
+        _check(request)
         ids, _ = encode(self.tokenizer, request, self.target.vocab_size)
         return tuple(ids), tuple(self.words.piece(token) for token in ids)
 
@@ -298,7 +298,7 @@ class Runtime:
     def _run(
         self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Preparing], None]
     ) -> Iterator[RunEvent]:
-        request.check()
+        _check(request)
         spec = methods.find(request.engine or self.default_engine)
         if spec.host:
             raise UsageProblem(f"{spec.title} decodes models that it holds itself", "take it as a lane of a race")
@@ -528,6 +528,14 @@ class Runtime:
             datastores=tuple(drafter.searched), datastore_bytes=sum(drafter.searched.values()) or None,
             continued=max(0, len(request.continued) - 1), computed_by=self.target.computed_by,
         )
+
+
+def _check(request: Request) -> None:
+    """Raises UsageProblem, naming what is wrong: it is no request, or as ``Request.check``."""
+    if not isinstance(request, Request):
+        raise UsageProblem(f"a {type(request).__name__} is not a request",
+                           'give Request((("user", "your prompt"),))')
+    request.check()
 
 
 def _building(cancelled: Callable[[], bool], progress: Callable[[Loading], None]) -> Progress:

@@ -48,6 +48,10 @@ def encode(tokenizer: Tokenizer, request: Request, vocab_size: int) -> tuple[lis
         ids = _templated(tokenizer, request)
     if not ids:
         raise UsageProblem("the prompt has no tokens", "type a prompt")
+    foreign = next((token for token in request.continued if not 0 <= token < vocab_size), None)
+    if foreign is not None:
+        raise UsageProblem(f"token {foreign} to continue from is beyond the model's vocabulary of {vocab_size}",
+                           "continue answers of this model, or of one with the same tokens")
     ids = [*ids, *request.continued]
     if min(ids) < 0 or max(ids) >= vocab_size:
         wrong = max(ids) if min(ids) >= 0 else min(ids)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import count, pairwise
 from threading import Thread
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from engines import ModelUnavailable, Request, UsageProblem, load, measure
 from engines.folders import sample_model
 from engines.model import thread_governor
 from engines.model.loading import load_model, resolve_device, resolve_dtype, wrap
+from engines.report.encoding import encode
 from engines.report.events import Finished, Prefilled, Prefilling, Started
 from engines.runtime import Runtime
 from spec_tui.export.about import origin
@@ -240,6 +242,27 @@ def test_values_of_other_types_are_refused_in_a_sentence(tiny, wrong, said):
     assert said in f"{caught.value.message} {caught.value.hint}"
     with pytest.raises(UsageProblem, match="a list is not an answer"):
         tiny.audit([])
+
+
+def test_numbers_of_numpy_are_as_good_as_pythons(tiny):
+    asked = {"seed": np.int64(4), "max_new_tokens": np.int32(6), "temperature": np.float64(0.8), "top_k": np.int32(4),
+             "top_p": np.float32(0.5), "continued": [np.int64(5), np.int64(6)]}
+    events = [*tiny.run(Request((("user", "x"),), **asked))]
+    plain = {**asked, "seed": 4, "max_new_tokens": 6, "temperature": 0.8, "top_k": 4, "continued": (5, 6)}
+    assert events[-1].tokens == [*tiny.run(Request((("user", "x"),), **plain))][-1].tokens
+    assert all(map(encode, events))
+
+
+@pytest.mark.parametrize("asked", ["Hello", None, {"conversation": "Hello"}])
+def test_what_is_no_request_is_refused_in_a_sentence(tiny, asked):
+    with pytest.raises(UsageProblem, match="is not a request"):
+        list(tiny.run(asked))
+
+
+@pytest.mark.parametrize("token", [-1, 10**9])
+def test_an_answer_of_other_tokens_cannot_be_continued(tiny, token):
+    with pytest.raises(UsageProblem, match=f"token {token} to continue from is beyond"):
+        list(tiny.run(Request((("user", "x"),), continued=(5, token))))
 
 
 @pytest.mark.parametrize("wrong, said", [
