@@ -124,7 +124,7 @@ def sample_eight_bits():
 @pytest.mark.parametrize("new", [1, 2, 8])
 @pytest.mark.parametrize("kw", [{}, {"law": "rejection", "temperature": 0.8}], ids=str)
 def test_the_audit_of_a_short_answer_can_be_written(sample, kw, new):
-    found = sample.audit(write(sample, prompt=TURNS["copy"], new=new, **kw))
+    found = sample.audit(write(sample, prompt=(("user", "Hi"),), new=new, **kw))
     assert found.checked <= new and encoding.encode(found)
     assert {type(found.tolerance), type(found.noise), *map(type, found.gaps)} == {float}
 
