@@ -117,6 +117,7 @@ class ChatSession:
         recorded = client.baselines if client.capabilities.clock else ()
         self.baselines: dict[tuple, RunState] = {run.baseline_key: run for run in recorded}
         self.same_text: dict[int, int | None] = {}
+        self._replaced: tuple[Turn, dict[int, int | None]] | None = None  # what is asked again, and ``same_text``
         self.problem: Failed | None = None
         self.restored = ""
         self.queued: str | None = None
@@ -202,7 +203,7 @@ class ChatSession:
         except SpecError as error:
             self.problem = Failed(error.message, error.hint, error.kind)
             return f"{error.message}. {error.hint}"
-        self.problem = None
+        self.problem = self._replaced = None
         self.turns.append(Turn(prompt, request, RunState()))
         self._run(self.turns[-1], "answering")
         return ""
@@ -211,10 +212,14 @@ class ChatSession:
         """Ask the last prompt again with the present settings (and the same seed)."""
         if refused := self.blocked_reason if self.turns else "There is no prompt to ask again.":
             return refused
-        turn = self.turns.pop()
+        turn, same = self.turns.pop(), self.same_text.copy()
         self.same_text.pop(len(self.turns), None)
-        if refused := self.send(turn.prompt):
+        refused = self.send(turn.prompt)
+        if refused:
             self.turns.append(turn)
+            self.same_text = same
+        else:
+            self._replaced = turn, same
         return refused
 
     def measure_baseline(self) -> str:
@@ -533,10 +538,17 @@ class ChatSession:
         return {"dead", *happened} - {None}
 
     def _give_back(self, turn: Turn) -> None:
-        """The prompt goes back into the box; a turn that said nothing is no turn."""
-        self.restored = turn.prompt
-        if not turn.run.text and turn is self.last:
+        """The prompt goes back into the box; a turn that said nothing is no turn. One that was asked again is as it
+        was."""
+        silent = not turn.run.text and turn is self.last
+        if silent:
             self.turns.pop()
+        if silent and self._replaced is not None:
+            before, self.same_text = self._replaced
+            self.turns.append(before)
+            self._replaced = None
+        else:
+            self.restored = turn.prompt
 
     def _give_back_queue(self) -> None:
         if self.queued is not None:

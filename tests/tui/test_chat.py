@@ -326,6 +326,23 @@ async def test_a_broken_run_keeps_the_prompt_and_the_conversation(session):
         assert s.client.requests[-1].conversation[0] == ("user", "one")
 
 
+@pytest.mark.parametrize("how", ["esc", "refused"])
+async def test_asking_again_in_vain_leaves_the_answer_as_it_was(session, how):
+    async with session() as s:
+        await s.ask("one")
+        before, answer = [*s.chat.session.turns], s.chat.transcript.blocks[-1].run.text
+        s.client.auto = False
+        await s.pilot.press("ctrl+r")
+        if how == "esc":
+            await s.pilot.press("escape")
+        else:
+            s.client.pending.clear()
+            s.client.say(Failed("the prompt has 571 tokens, the context holds 512", "shorten it", "usage"))
+        await s.settle()
+        assert s.chat.session.turns == before and not s.chat.prompt.text
+        assert answer and s.chat.transcript.blocks[-1].run.text == answer and answer[:20] in s.shown
+
+
 async def test_a_refused_request_is_no_turn(session):
     async with session() as s:
         await s.ask("one")
