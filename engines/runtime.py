@@ -496,19 +496,28 @@ class Runtime:
         limit, wanted = self.target.context_limit, request.max_new_tokens
         if prompt >= limit:
             system = tuple(turn for turn in request.conversation[:-1] if turn[0] == "system")
-            short = replace(request, conversation=(*system, request.conversation[-1]), continued=())
-            alone = len(encode(self.tokenizer, short, self.target.vocab_size)[0])
+            alone, bare = (self._prompt_size(request, (*before, request.conversation[-1])) for before in (system, ()))
             if alone < limit:
                 raise UsageProblem(
                     f"the conversation with this prompt has {prompt:,} tokens, the model's context holds {limit:,}",
                     f"start a new conversation (in the application: /new): the prompt alone has {alone:,} tokens",
                 )
-            raise UsageProblem(f"the prompt has {alone:,} tokens, the model's context holds {limit:,}",
+            if bare < limit and system:
+                raise UsageProblem(
+                    f"the prompt with the system prompt has {alone:,} tokens, the model's context holds {limit:,}",
+                    f"shorten the system prompt (in the application: /system): the prompt alone has {bare:,} tokens",
+                )
+            raise UsageProblem(f"the prompt has {bare:,} tokens, the model's context holds {limit:,}",
                                f"shorten it to at most {limit - 1:,} tokens, or take a model with a longer context")
         room = min(wanted, limit - prompt)
         if room == wanted:
             return room, ()
         return room, (f"the context of {limit:,} leaves room for {room:,} of {wanted:,} new tokens",)
+
+    def _prompt_size(self, request: Request, conversation: tuple[tuple[str, str], ...]) -> int:
+        """The tokens of this conversation in place of the request's."""
+        asked = replace(request, conversation=conversation, continued=())
+        return len(encode(self.tokenizer, asked, self.target.vocab_size)[0])
 
     def _started(self, request, spec, options, prompt, warnings, drafter) -> Started:
         *turns, (role, content) = request.conversation

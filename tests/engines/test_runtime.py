@@ -301,6 +301,12 @@ def test_a_new_conversation_is_not_offered_where_it_cannot_help(tiny):
         assert "shorten it to at most 255 tokens" in caught.value.hint and "/new" not in caught.value.hint
 
 
+def test_a_long_system_prompt_is_named_as_what_to_shorten(tiny):
+    with pytest.raises(UsageProblem, match="the prompt with the system prompt has") as caught:
+        ask(tiny, ("system", "s" * 2000), ("user", "hi"))
+    assert "shorten the system prompt" in caught.value.hint and "/system" in caught.value.hint
+
+
 def test_an_answer_ends_where_the_context_ends(tiny):
     for engine in ("autoregressive", "pld", "draft"):
         events = ask(tiny, ("user", "x" * 200), engine=engine, new=1000)
