@@ -326,7 +326,7 @@ async def test_a_broken_run_keeps_the_prompt_and_the_conversation(session):
         assert s.client.requests[-1].conversation[0] == ("user", "one")
 
 
-@pytest.mark.parametrize("how", ["esc", "refused"])
+@pytest.mark.parametrize("how", ["esc", "refused", "the engine dies"])
 async def test_asking_again_in_vain_leaves_the_answer_as_it_was(session, how):
     async with session() as s:
         await s.ask("one")
@@ -335,12 +335,26 @@ async def test_asking_again_in_vain_leaves_the_answer_as_it_was(session, how):
         await s.pilot.press("ctrl+r")
         if how == "esc":
             await s.pilot.press("escape")
-        else:
+        elif how == "refused":
             s.client.pending.clear()
             s.client.say(Failed("the prompt has 571 tokens, the context holds 512", "shorten it", "usage"))
+        else:
+            s.client.die()
         await s.settle()
         assert s.chat.session.turns == before and not s.chat.prompt.text
         assert answer and s.chat.transcript.blocks[-1].run.text == answer and answer[:20] in s.shown
+
+
+async def test_a_long_message_is_shown_whole_beside_a_problem(session):
+    async with session(size=(80, 24)) as s:
+        await s.ask("far too long", feed=0)
+        s.client.pending.clear()
+        s.client.say(Failed("the prompt has 571 tokens, the context holds 512", "shorten it", "usage"))
+        await s.settle()
+        await s.ask("/law foo")
+        assert "Shorten it." in s.notice and "law=foo is not one of its values" in s.notice
+        await s.pilot.press("escape")
+        assert "Shorten it." not in s.notice and "typical" in s.notice
 
 
 async def test_a_refused_request_is_no_turn(session):

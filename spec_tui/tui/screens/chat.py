@@ -325,7 +325,7 @@ class ChatScreen(HasActions, Backdrop):
         status = self.query_one("#status", SplitLine)
         self._long = bool(self._message) and 0 < status.size.width < size(row)
         self._draw_notice()
-        status.show(words.status(self.session, "") if self._long and self.session.problem is None else row)
+        status.show(words.status(self.session, "") if self._long else row)
         keys_of = [a.when(on) and a.offered(on) for on in (self, self.transcript) for a in on.actions if a.footer]
         if keys_of != self._keys_of:
             self._keys_of = keys_of
@@ -335,7 +335,7 @@ class ChatScreen(HasActions, Backdrop):
         self.query_one("#legend", Lines).show(words.legend(self.transcript))
 
     def _draw_notice(self) -> None:
-        """A problem, else what does not fit on the status line; laid out again only for another one."""
+        """A problem, and what does not fit on the status line; laid out again only for another one."""
         notice, problem = self.query_one("#notice", Static), self.session.problem
         of = (problem, self.session.phase, self._long and self._message)
         if of == self._noticed:
@@ -343,10 +343,9 @@ class ChatScreen(HasActions, Backdrop):
         self._noticed = of
         notice.set_class(problem is not None or self._long, "shown")
         notice.set_class(problem is None, "said")
-        if problem is not None:
-            notice.update(words.problem(self.session))
-        elif self._long:
-            notice.update(marked(one_line(self._message)))
+        said = [*([words.problem(self.session)] if problem is not None else ()),
+                *([one_line(self._message)] if self._long else ())]
+        notice.update(marked("\n".join(said)))
 
     def say(self, message: str) -> None:
         """A sentence on the status line, or above the prompt if it does not fit there, until the next one."""
