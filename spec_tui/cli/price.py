@@ -38,13 +38,13 @@ _OVERLAP = ("Load no model; forecast from a recorded run, or the name of one tha
             "target verifies would gain (PEARL, SSD).")
 _ENGINE = ("Also run this engine on the prompts of the showcase, and say what a round takes and where its time goes. "
            "Repeatable; with options as in a race.")
-_OF_REQUESTS = Only(lambda given: bool(given["requests"]), "--requests")
+_OF_REQUESTS = Only(lambda given: given["requests"] is not None, "--requests")
 _FRESH = "Measure again, even if a measurement is stored. Texts that depend on random draws may then change."
 
 
 def price(
     fresh: Annotated[bool, Option("--fresh", help=_FRESH)] = False,
-    requests: Annotated[str, Option(metavar="LIST", help=_REQUESTS)] = "",
+    requests: Annotated[str | None, Option(metavar="LIST", help=_REQUESTS)] = None,
     acceptance: Annotated[float, Option(metavar="SHARE", min=0, max=1, help=_ACCEPTANCE), _OF_REQUESTS] = 0.7,
     context: Annotated[int, Option(metavar="TOKENS", min=0, help=_CONTEXT), _OF_REQUESTS] = 0,
     engine: Annotated[list[str] | None, Option(metavar="ID:OPTION=VALUE", help=_ENGINE)] = None,
@@ -66,7 +66,7 @@ def price(
         facts = overlapping.facts_of(overlap)
         print(json.dumps(facts) if format is Format.json else "\n".join(overlapping.lines(facts)))
         return 0
-    asked = _Asked(_counts(requests), acceptance, context)
+    asked = _Asked(() if requests is None else _counts(requests), acceptance, context)
     load = models.load
     served = load.server is not None or load.backend
     if served and fresh:
@@ -75,6 +75,8 @@ def price(
         raise UsageProblem("a server does not say where the time of its rounds goes", "leave --engine out")
     lanes = round_profile.lanes_of(engine) if engine else []
     decoder = load_decoder(load)
+    if (limit := decoder.ready.context_limit) is not None and context > limit:
+        raise UsageProblem(f"--context {context:,} is more than the model's context of {limit:,}", "take a smaller one")
     if served:
         return _from_outside(decoder, asked, format)
     if fresh:
@@ -103,7 +105,7 @@ def _counts(text: str) -> tuple[int, ...]:
     from engines.cost.concurrent import LIMIT
 
     words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isdecimal() and 1 <= int(word) <= LIMIT for word in words):
+    if not words or not all(word.isdecimal() and 1 <= int(word) <= LIMIT for word in words):
         raise UsageProblem(f"--requests {text!r} is not understood", f"numbers from 1 to {LIMIT}: 1,2,4,8")
     return tuple(sorted({int(word) for word in words}))
 
@@ -206,7 +208,7 @@ def _at_once(facts: dict[str, Any]) -> list[str]:
             least = share(point["pays_from"], none="never")
             out.append(f"  {point['requests']:>8}{point['length'] or 'none':>7}{point['gain']:>7.2f}x"
                        f"{least:>18}  {drawn[:line]}│{drawn[line:].rstrip()}".rstrip())
-    context = f", {found['context']} tokens of context each" if found["context"] else ""
+    context = f", {found['context']:,} tokens of context each" if found["context"] else ""
     reads = f"; reading a token of context takes {found['reading_seconds'] * 1e6:.2f} us"
     return [*out, "", *wrap(
         f"A pass for b requests that draft n tokens each is taken as t(b(n + 1)){context}"

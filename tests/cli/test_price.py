@@ -23,7 +23,7 @@ def priced(cli, monkeypatch):
     """The command on a decoder with these prices; ``--fresh`` gives it others."""
     def load(*asked, price=CHEAP, draft_price=((1, 0.002),)):
         decoder = fake_runtime.load(*asked)
-        decoder.ready = replace(decoder.ready, price=price, draft_price=draft_price)
+        decoder.ready = replace(decoder.ready, price=price, draft_price=draft_price, context_limit=8192)
         decoder.measure_reading = lambda: (1e-6, 192)
         decoder.measure_price = lambda: setattr(decoder, "ready", replace(decoder.ready, price=((1, 0.5), (2, 0.5))))
         return decoder
@@ -88,8 +88,9 @@ def test_requests_at_once_have_their_own_lengths_and_an_end(priced):
     assert max(map(len, text.splitlines())) <= 80
     longer = json.loads(priced(*asked, "--context", "4000", "--format", "json", price=steep).out)["requests"]
     assert all(point["gain"] > 1 for point in longer["drafts"].popitem()[1]["points"]), "what is read is shared"
-    for wrong in ("0", "2,x", "1000"):
+    for wrong in ("0", "2,x", "1000", ""):
         assert "is not understood" in priced("--requests", wrong).err
+    assert "--context 8,193 is more than the model's context of 8,192" in priced(*asked, "--context", "8193").err
 
 
 def test_where_drafting_pays_again_for_more_requests_it_is_said(priced):
