@@ -185,7 +185,7 @@ class Runtime:
             threads=torch.get_num_threads(), warnings=warnings,
             datastores=self.open_datastores.searchable(), **self._points(),
             no_draft_model="" if draft else no_draft_fits(target.name),
-            invariant=target.compute.invariant or target.one_by_one,
+            invariant=target.compute.invariant or target.one_by_one, tokenizer=self.open_datastores.tokenizer,
         )
 
     @classmethod

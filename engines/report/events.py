@@ -333,7 +333,8 @@ class Ready:
     (``engines.cost.curve.CostCurve``). ``datastores`` are the available ones that fit the model; ``capabilities`` says
     what the engine can do. ``threads`` is None where it is not known. ``host``: the program that computes the model, ""
     for this one (``MethodSpec.host``); where another one does, at an address, ``device`` is that. ``invariant``: each
-    token's logits are the same to the last bit however it is fed, so that every lossless engine writes one text."""
+    token's logits are the same to the last bit however it is fed, so that every lossless engine writes one text.
+    ``tokenizer``: fingerprint of the vocabulary, as datastores keep it; "" where it is not known."""
 
     model: str
     dtype: str
@@ -356,6 +357,7 @@ class Ready:
     host: str = ""
     no_draft_model: str = ""
     invariant: bool = False
+    tokenizer: str = ""
 
     @property
     def served(self) -> bool:

@@ -105,7 +105,7 @@ class ChatSettings:
         return new
 
     def with_datastores(self, names: Iterable[str], ready: Ready | None = None) -> ChatSettings:
-        """Other datastores; none takes the default ones. Raises UsageProblem where there is none of a name."""
+        """Other datastores; none takes the default ones. Raises as ``check_datastores``."""
         names = tuple(dict.fromkeys(names))
         check_datastores(names, ready)
         return replace(self, datastores=names)
@@ -159,7 +159,8 @@ def stores(ready: Ready | None) -> dict[str, str]:
 
 
 def check_datastores(names: Iterable[str], ready: Ready | None = None) -> None:
-    """Raises UsageProblem, with those available, where there is no datastore of a name."""
+    """Raises UsageProblem, with those available, where there is no datastore of a name; DatastoreProblem where one is
+    damaged, or of another tokenizer than the loaded model's."""
     unknown = [name for name in names if name not in stores(ready)]
     if unknown:  # those built since the model was loaded, too; only then is the disk asked
         from engines.datastores.building.build_spec import STANDARD_LIBRARY
@@ -167,7 +168,7 @@ def check_datastores(names: Iterable[str], ready: Ready | None = None) -> None:
 
         for name in unknown:
             if name != STANDARD_LIBRARY:
-                places.find(name)
+                places.open_store(name, (ready and ready.tokenizer) or None)
 
 
 def sampling_words(asked: ChatSettings | Request | Started) -> str:

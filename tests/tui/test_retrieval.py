@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engines.datastores.storage import catalog as places
-from engines.errors import UsageProblem
+from engines.errors import DatastoreProblem, UsageProblem
 from engines.report.events import Draft, Emitted, Origin, Passage, Prefilled, Retrieval, Round
 from engines.report.run_state import RunState, fold_all
 from engines.request import Request
@@ -51,6 +51,16 @@ def test_an_unknown_datastore_is_refused_with_those_there_are():
     assert "'elsewhere'" in caught.value.message
     with pytest.raises(UsageProblem):
         slash.execute("/datastore ../../etc", ChatSettings(), RETRIEVING)
+
+
+def test_a_datastore_of_another_tokenizer_is_refused_at_once():
+    shipped = next(entry for entry in places.listing() if entry.shipped)
+    for tokenizer in (shipped.manifest.tokenizer, ""):
+        ready = replace(RETRIEVING, datastores=(), tokenizer=tokenizer)
+        chosen = slash.execute(f"/datastore {shipped.name}", ChatSettings(), ready).settings.datastores
+        assert chosen == (shipped.name,), "built since the model was loaded, or nothing is known of the tokenizer"
+    with pytest.raises(DatastoreProblem, match="another tokenizer"):
+        slash.execute(f"/datastore {shipped.name}", ChatSettings(), replace(ready, tokenizer="another"))
 
 
 def test_names_are_completed_word_by_word():
