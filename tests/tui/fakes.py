@@ -8,6 +8,8 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
+from textual.screen import Screen
+
 from engines.cost.budget import BudgetChoice
 from engines.datastores.storage.catalog import CatalogEntry
 from engines.datastores.storage.manifest import File, Manifest, ModelIdentity
@@ -334,3 +336,8 @@ class FakeClient:
         self._alive = False
         self.pending.clear()
         self._out.append((ENGINE, NOT_RUNNING))
+
+
+def drawn_rows(screen: Screen) -> list[str]:
+    """What a screen shows, row by row, without colours."""
+    return ["".join(segment.text for segment in strip) for strip in screen._compositor.render_strips()]

@@ -8,15 +8,14 @@ import pytest
 
 from engines.report.events import Failed, Loading
 from tests.tiers import SMALL_FIRST
-from tests.tui.fakes import READY, FakeClient
+from tests.tui.fakes import READY, FakeClient, drawn_rows
 
 HOSTILE = "a\x1b]52;c;ZXZpbA==\x07b \x9b2J [bold red]c[/] \u202edcba\u2066 \x00\x7f {x} [link=http://x]y[/link]\tz\n"
 BAD = set("\x1b\x07\x9b\x00\x7f\u202e\u2066")
 
 
 def screen_text(app) -> str:
-    strips = app.screen._compositor.render_strips()
-    return "\n".join(segment.text for strip in strips for segment in strip)
+    return "\n".join(drawn_rows(app.screen))
 
 
 @pytest.mark.parametrize("size", SMALL_FIRST)

@@ -12,7 +12,7 @@ from textual.drivers.headless_driver import HeadlessDriver
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.app import SpecTui
 from tests.tiers import SMALL_FIRST
-from tests.tui.fakes import ANSWER, FakeClient
+from tests.tui.fakes import ANSWER, FakeClient, drawn_rows
 
 
 def terminal(size: tuple[int, int]) -> tuple[pyte.Screen, type[HeadlessDriver]]:
@@ -33,7 +33,7 @@ def terminal(size: tuple[int, int]) -> tuple[pyte.Screen, type[HeadlessDriver]]:
 
 def drawn_at_once(app: SpecTui) -> list[str]:
     active_app.set(app)
-    return ["".join(segment.text for segment in strip).rstrip() for strip in app.screen._compositor.render_strips()]
+    return [row.rstrip() for row in drawn_rows(app.screen)]
 
 
 async def until(condition) -> None:

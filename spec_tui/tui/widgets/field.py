@@ -9,6 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
+from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Input, Select, Static, Switch
 
@@ -20,9 +21,15 @@ from spec_tui.tui.widgets.styled_widget import marked
 
 
 class _YesNo(Switch, inherit_bindings=False):
-    """A switch of a form, in which enter applies the form."""
+    """A switch of a form, in which enter applies the form. It says its value, which needs no colour."""
 
     BINDINGS: ClassVar = [Binding("space", "toggle_switch", "Change")]
+
+    def render(self) -> str:
+        return "● yes" if self.value else "○ no"
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        return len("● yes")
 
 
 class Field(Horizontal):
@@ -35,7 +42,7 @@ class Field(Horizontal):
     Field Select { width: 24; height: 1; }
     Field Select > SelectCurrent { background: $panel; padding: 0 1; height: 1; }
     Field Select:focus > SelectCurrent { background: $primary 25%; }
-    Field Switch { border: none; height: 1; padding: 0 1; background: $panel; }
+    Field Switch { border: none; height: 1; padding: 0; background: $panel; }
     Field Switch:focus { border: none; background: $primary 25%; }
     """
 
@@ -68,7 +75,7 @@ class Field(Horizontal):
     def compose(self) -> ComposeResult:
         yield Static(self.option.name, classes="name", markup=False)
         yield self.editor
-        yield Static(self._limits(), classes="range", markup=False)
+        yield Static(limits(self.option), classes="range", markup=False)
 
     @property
     def value(self) -> int | float | bool | str:
@@ -107,17 +114,10 @@ class Field(Horizontal):
             words = self._complaint or self.option.help + default
             self.post_message(self.Explained(words, bool(self._complaint)))
 
-    def _limits(self) -> str:
-        """The allowed values; of a switch what it says."""
-        if isinstance(self.editor, Switch):
-            return "yes" if self.editor.value else "no"
-        return limits(self.option)
-
     @on(Input.Changed)
     @on(Select.Changed)
     @on(Switch.Changed)
     def _changed(self) -> None:
-        self.query_one(".range", Static).update(self._limits())
         self.check()
         self.post_message(self.Changed(self))
 
