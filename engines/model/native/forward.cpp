@@ -67,8 +67,10 @@ struct PaddedRows : Uninitialised<float> {
   }
 };
 
+constexpr int64_t partial_outputs = 1 << 23;  // of attention, floats that are held at once: 32 MB
+
 struct Buffers {
-  int64_t chunks;
+  int64_t chunks, attending;  // rows whose attention is computed together
   PaddedRows fc_inputs, normed, attended, gated;
   Uninitialised<float> qkv, gate_up, sublayer, scratch, sums;
   QuantisedRows quantised;
@@ -79,6 +81,7 @@ struct Buffers {
 
   Buffers(const Model& m, const Rows& rows, int64_t threads)
       : chunks((rows.first_column + rows.count + chunk - 1) / chunk),
+        attending(std::max<int64_t>(partial_outputs / (m.heads * chunks * m.dim) / rows_at_once, 1) * rows_at_once),
         fc_inputs(m.fc ? rows.count : 0, m.fc ? m.fc->in : 0, 2 * m.width),
         normed(rows.count, m.layers->qkv.in, rows.features && !m.fc ? 2 * m.width : m.width),
         attended(rows.count, m.layers->output.in, m.heads * m.dim),
@@ -87,8 +90,8 @@ struct Buffers {
         gate_up(rows.count * 2 * m.mlp),
         sublayer(rows.count * m.width),
         scratch(threads * scratch_size(m)),
-        sums(rows.count * m.heads * chunks * m.dim),
-        partials(rows.count * m.heads * chunks),
+        sums(std::min(rows.count, attending) * m.heads * chunks * m.dim),
+        partials(std::min(rows.count, attending) * m.heads * chunks),
         columns(rows.masks ? rows.mask_kinds * rows.count * (rows.first_column + rows.count) : 0),
         visible(rows.mask_kinds * rows.count),
         summariser(rows.summary ? rows.count - rows.first_logits : 0, m.head->out) {
@@ -274,14 +277,8 @@ class ForwardPass {
     if (!rows.features || m.fc) norm(layer.norm, layer.qkv.in);
     multiply(layer.qkv, b.normed.get(), b.qkv.get(), (m.heads + 2 * m.kv_heads) * m.dim, false);
     rotate_and_cache(layer, index);
-    attend_all(layer, index);
-    for_each(rows.count * m.heads, [&](int64_t i) {
-      const Visible& visible = b.visible[layer.mask_kind * rows.count + i / m.heads];
-      const int64_t first = visible.first / chunk, chunks = (visible.end() - 1) / chunk + 1 - first;
-      const int64_t at = i * b.chunks + first;
-      float* out = &b.attended[i / m.heads * layer.output.in + i % m.heads * m.dim];
-      combine(&b.partials[at], &b.sums[at * m.dim], chunks, m.dim, out);
-    });
+    for (int64_t row = 0; row < rows.count; row += b.attending)
+      attend_rows(layer, index, row, std::min(row + b.attending, rows.count));
     add(layer.output, b.attended.get(), layer.after_norm);
   }
 
@@ -325,25 +322,33 @@ class ForwardPass {
     });
   }
 
-  // One item is a chunk, for all rows and the heads that share its keys, so that it stays in the cache for them.
+  // One item is a chunk, for all these rows and the heads that share its keys, so that it stays in the cache for them.
   // Scheduling is dynamic, since fewer rows see the later chunks.
-  void attend_all(const Layer& layer, int64_t index) {
+  void attend_rows(const Layer& layer, int64_t index, int64_t begin, int64_t end) {
     const int64_t shared = m.heads / m.kv_heads, dim = m.dim, row_size = (m.heads + 2 * m.kv_heads) * dim;
     const float* cache = rows.cache + 2 * m.kv_heads * index * rows.capacity * dim;
     float* scratch = &b.scratch[thread.number * Buffers::scratch_size(m)];
     for (int64_t i; (i = thread.team.next(m.kv_heads * b.chunks)) < m.kv_heads * b.chunks;) {
       const int64_t head = i / b.chunks * shared, number = i % b.chunks;
       const float* keys = cache + i / b.chunks * rows.capacity * dim;
-      for (int64_t row = 0; row < rows.count; row += rows_at_once) {
-        const int64_t at = (row * m.heads + head) * b.chunks + number;
+      for (int64_t row = begin; row < end; row += rows_at_once) {
+        const int64_t at = ((row - begin) * m.heads + head) * b.chunks + number;
         const HeadGroup gqa{&b.qkv[row * row_size + head * dim], keys, keys + m.kv_heads * rows.capacity * dim,
-                            std::min<int64_t>(rows_at_once, rows.count - row), shared, dim, row_size,
+                            std::min<int64_t>(rows_at_once, end - row), shared, dim, row_size,
                             float(m.score_scale), float(m.score_cap)};
         attend(gqa, &b.visible[layer.mask_kind * rows.count + row], number, scratch,
                {&b.partials[at], &b.sums[at * dim], m.heads * b.chunks, b.chunks});
       }
     }
     thread.barrier();
+    for_each((end - begin) * m.heads, [&](int64_t i) {
+      const int64_t row = begin + i / m.heads;
+      const Visible& visible = b.visible[layer.mask_kind * rows.count + row];
+      const int64_t first = visible.first / chunk, chunks = (visible.end() - 1) / chunk + 1 - first;
+      const int64_t at = i * b.chunks + first;
+      float* out = &b.attended[row * layer.output.in + i % m.heads * dim];
+      combine(&b.partials[at], &b.sums[at * dim], chunks, dim, out);
+    });
   }
 
   void mlp(const Layer& layer) {
@@ -429,8 +434,9 @@ void native_summaries(const float* const* rows, int64_t count, int64_t size, con
   for (int64_t i = 0; i < count; i++) {
     for (int64_t item = 0; item < summariser.items(); item++) summariser.read(item, rows[i]);
     summariser.join(0, summary, i);
-    const float largest = rows[i][summary.ids[i * favourites]];
-    token_probabilities[i] = std::exp(double(rows[i][tokens[i]] - largest)) * summary.probabilities[i * favourites];
+    const int64_t best = summary.ids[i * favourites];
+    const double relative = best < 0 ? NAN : rows[i][tokens[i]] - rows[i][best];
+    token_probabilities[i] = std::exp(relative) * summary.probabilities[i * favourites];
   }
 }
 
