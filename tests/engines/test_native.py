@@ -107,6 +107,17 @@ def rounded(x: torch.Tensor, span: int) -> torch.Tensor:
     return ((groups * (127 / most)).round().double() * scale).view(x.shape)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind, rounds", KINDS)
+def test_a_product_with_what_is_no_number_is_none(kind, rounds, value):
+    """It does not vanish where inputs are rounded, so that a damaged model is noticed."""
+    layer, _ = layer_of(kind, rounds)
+    x = torch.randn(3, layer.in_features)
+    x[1, 70] = value
+    found = layer(x)
+    assert found[[0, 2]].isfinite().all() and not found[1].isfinite().any()
+
+
 @pytest.mark.parametrize("kind, rounds", KINDS)
 @pytest.mark.parametrize("groups, outputs", [(3, 80), (1, 1), (2, 32), (5, 97)])
 @torch.inference_mode()
@@ -227,6 +238,21 @@ def test_it_is_as_near_to_the_truth_as_the_module(name):
         one.truncate(0)
         errors.append((one.forward(TEXT[:40], list(range(-1, 39))) - exact).square().mean().sqrt() / exact.std())
     assert errors[0] < max(2 * errors[1], 1e-6)
+
+
+@torch.inference_mode()
+def test_a_long_prompt_is_read_in_groups_of_rows():
+    """Rows of one forward whose partial results of attention are not held at the same time."""
+    kind, changes = "llama", {"num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128,
+                              "num_hidden_layers": 1, "max_position_embeddings": 2048}
+    at_once, (singly, _) = (pair(make(kind, changes)) for _ in range(2))
+    text = (TEXT * 5)[:1400]
+    ours, theirs = at_once
+    last = ours.extend(text)
+    same(last, theirs.extend(text))
+    for begin in range(0, 1400, 8):
+        found = singly.extend(text[begin : begin + 8])
+    assert torch.equal(found, last) and all(map(torch.equal, cached(singly), cached(ours)))
 
 
 @cache

@@ -99,13 +99,17 @@ inline int round_to_int8(const float* x, float factor, int count, int8_t* out) {
   return sum(total);
 }
 
+// The bits of magnitudes are in the order of their values, infinity and nan last.
 inline float max_magnitude(const float* x, int count) {
-  Floats max = {};
+  Ints max = {};
   for (int i = 0; i < count; i += lanes) {
-    const Floats magnitude = (Floats)((Ints)load(x + i) & 0x7fffffff);
-    max = blend(magnitude > max, magnitude, max);
+    const Ints magnitude = (Ints)load(x + i) & 0x7fffffff;
+    max = (magnitude > max) ? magnitude : max;
   }
-  return max_lane(max);
+  const int32_t bits = max_lane(max);
+  float found;
+  std::memcpy(&found, &bits, sizeof found);
+  return found;
 }
 
 // Quantises the block of a row that begins with this input: of 32 as llama.cpp's Q8_0 and Q8_1, of 256 as its Q8_K.
@@ -115,7 +119,7 @@ inline void quantise_block(const float* x, int block, int64_t input, int64_t row
   int8_t* quants = to.quants + input * width + row * group;
   const int64_t at = input / block * width + row;
   if (block == 256) {
-    to.scales[at] = inverse ? 1 / inverse : 0;
+    to.scales[at] = max ? 1 / inverse : 0;
     for (int64_t i = 0; i < block; i += 32) {
       int16_t* sums = to.sums_of_16 + ((input + i) / 32 * width + row) * 2;
       for (int half = 0; half < 2; half++)

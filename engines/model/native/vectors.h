@@ -259,13 +259,22 @@ inline float max_lane(Floats v) {
   return max;
 }
 
+inline int32_t max_lane(Ints v) {
+#ifdef __AVX512F__
+  return _mm512_reduce_max_epi32((__m512i)v);
+#endif
+  int32_t max = v[0];
+  for (int i = 1; i < lanes; i++) max = v[i] > max ? v[i] : max;
+  return max;
+}
+
 // In each lane, `yes` where the mask is set, else `no`.
 inline Floats blend(Ints mask, Floats yes, Floats no) { return (Floats)(((Ints)yes & mask) | ((Ints)no & ~mask)); }
 
-// e^x, accurate to the last bits of a float. x is clamped to -87 .. 88.
+// e^x, accurate to the last bits of a float. x is clamped to -87 .. 88; a nan stays one.
 inline Floats exponential(Floats x) {
-  x = blend(x > -87.0f, x, broadcast(-87.0f));
-  x = blend(x < 88.0f, x, broadcast(88.0f));
+  x = blend(x < -87.0f, broadcast(-87.0f), x);
+  x = blend(x > 88.0f, broadcast(88.0f), x);
   const Floats shifted = x * 1.44269504f + 12582912.0f, exponent = shifted - 12582912.0f;  // rounds to an integer
   const Floats rest = exponent * -1.42860677e-6f + (exponent * -0.693145752f + x);
   Floats series = broadcast(1.0f / 5040);
