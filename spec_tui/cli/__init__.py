@@ -10,7 +10,7 @@ from types import FrameType
 from typing import NoReturn
 
 from engines.errors import UsageProblem
-from spec_tui.cli.failures import exit_code
+from spec_tui.cli.failures import INTERRUPTED, Interrupt, exit_code
 from spec_tui.cli.starting import starting
 from spec_tui.session.environment import begin_in_huge_pages
 from spec_tui.tui.terminal_restore import LEAVING
@@ -29,7 +29,7 @@ def main() -> NoReturn:
     for name in LEAVING:
         number = getattr(signal, name, None)
         if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, _leave)
+            signal.signal(number, leave)
     for name in ("COLUMNS", "LINES"):  # a terminal's size, which libraries make room for
         value = os.environ.get(name, "0")
         if not (value.isdecimal() and len(value) <= _DIGITS):
@@ -43,14 +43,18 @@ def main() -> NoReturn:
     os._exit(code)
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Asked to end: progress is cleared, files are closed."""
-    raise SystemExit(128 + number)
+def leave(number: int, frame: FrameType | None) -> None:
+    """Asked to end: what has been measured is written, as after ctrl+c; progress is cleared, files are closed."""
+    if Interrupt.entered is None:
+        raise SystemExit(128 + number)
+    Interrupt.entered.take(number, frame)
 
 
 def call(arguments: list[str]) -> int:
     """Parse the arguments and do what they say. Returns the exit code; errors are reported on stderr."""
-    return exit_code(lambda: _done(arguments))
+    Interrupt.number = signal.SIGINT
+    code = exit_code(lambda: _done(arguments))
+    return 128 + Interrupt.number if code == INTERRUPTED else code
 
 
 def _done(arguments: list[str]) -> int:

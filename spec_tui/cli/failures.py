@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from engines.errors import SpecError, way_out
 from spec_tui.present.text import one_line, sanitise, wrap
@@ -151,10 +151,19 @@ def _bug_report() -> str:
 
 class Interrupt:
     """While entered, the first ctrl+c asks for an end (calling this says True from then on), the second
-    raises KeyboardInterrupt, though only while the next event is awaited, so that none is half dealt with.
+    raises KeyboardInterrupt, though only while the next event is awaited, so that none is half dealt with. So does
+    another signal that asks the process to end.
 
     A process that was started with SIGINT ignored goes on ignoring it: a shell starts background jobs so, and ctrl+c
-    is then meant for what runs in the foreground."""
+    is then meant for what runs in the foreground.
+
+    Attributes:
+        entered: the one that signals go to now.
+        number: of the last signal that was taken; SIGINT before.
+    """
+
+    entered: ClassVar[Interrupt | None] = None
+    number: ClassVar[int] = signal.SIGINT
 
     def __init__(self) -> None:
         self._times = 0
@@ -178,15 +187,19 @@ class Interrupt:
             yield event
 
     def __enter__(self) -> Interrupt:
-        self._before = signal.getsignal(signal.SIGINT)
+        self._before, self._outer = signal.getsignal(signal.SIGINT), Interrupt.entered
         if self._before is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, self._take_event)
+            signal.signal(signal.SIGINT, self.take)
+        Interrupt.entered = self
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        Interrupt.entered = self._outer
         signal.signal(signal.SIGINT, self._before)
 
-    def _take_event(self, number: int, frame: FrameType | None) -> None:
+    def take(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        Interrupt.number = number
         self._times += 1
         if self._times > 1 and self._awaiting:
             raise KeyboardInterrupt

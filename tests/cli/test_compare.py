@@ -21,7 +21,7 @@ from engines.race.race_events import LaneFinished
 from engines.race.result import RaceResult
 from engines.report.events import Ready, Round
 from engines.wire import read_trace
-from spec_tui.cli import call
+from spec_tui.cli import call, leave
 from spec_tui.session import loader
 from tests.cli.test_run import STATS, Stdin
 from tests.session import fake_runtime
@@ -290,8 +290,8 @@ def test_what_cannot_be_shown_is_written_all_the_same(tmp_path, monkeypatch):
     assert code == 1 and len(list(tmp_path.iterdir())) == 3
 
 
-def interrupt_after(monkeypatch, runs: int, times: int = 1) -> None:
-    """Ctrl+c, once or twice, when this many runs are complete."""
+def interrupt_after(monkeypatch, runs: int, times: int = 1, number: int = signal.SIGINT) -> None:
+    """Ctrl+c, once or twice, when this many runs are complete; or another signal."""
     add, seen = RaceResult.add, []
 
     def counting(self, event):
@@ -299,7 +299,7 @@ def interrupt_after(monkeypatch, runs: int, times: int = 1) -> None:
         if isinstance(event, LaneFinished):
             seen.append(event)
             for _ in range(times if len(seen) == runs else 0):
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), number)
 
     monkeypatch.setattr(RaceResult, "add", counting)
 
@@ -318,6 +318,20 @@ def test_an_interrupted_race_prints_what_is_complete(cli, monkeypatch, times, fo
         assert len(done.out.splitlines()) == 1 + complete
     else:
         assert "autoregressive" in done.out
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_race_that_is_ended_by_a_signal_prints_and_writes_what_is_complete(cli, monkeypatch, tmp_path, name):
+    """As ``timeout``, a scheduler and a closed terminal end it."""
+    number = getattr(signal, name)
+    before = signal.signal(number, leave)
+    interrupt_after(monkeypatch, 4, number=number)
+    try:
+        done = cli("compare", "hello", *LANES, "--repeats", "3", "--trace-dir", str(tmp_path))
+    finally:
+        signal.signal(number, before)
+    assert done.code == 128 + number and "of 9 runs are complete" in done.err
+    assert "autoregressive" in done.out and len(list(tmp_path.iterdir())) == 4
 
 
 def test_ctrl_c_while_other_programs_are_closed_loses_nothing(cli, monkeypatch, tmp_path):
