@@ -137,7 +137,11 @@ class Tokens(Struct):
 
 
 class Delta(Struct):
+    """``reasoning_content``, or ``reasoning`` by newer servers: what the model thinks before it answers."""
+
     content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 class LogProbs(Struct):
@@ -204,8 +208,16 @@ class Chunk(Message):
         choice = self.choice
         return choice.text or (choice.delta or Delta()).content or ""
 
+    @property
+    def thought(self) -> str:
+        """What it brings of the model's thinking, where the server tells that from the answer."""
+        delta = self.choice.delta or Delta()
+        return delta.reasoning_content or delta.reasoning or ""
+
     def rewrite(self, change: Callable[[str], str]) -> None:
         choice = self.choice
         choice.text = change(self.text)
+        if choice.delta is not None:
+            choice.delta.reasoning_content = change(self.thought)
         if choice.logprobs is not None and choice.logprobs.tokens is not None:
             choice.logprobs.tokens = [change(piece) for piece in choice.logprobs.tokens]

@@ -44,6 +44,7 @@ _ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 _FLAG = "--per-request-spec-decode-metrics detailed"
 _DEPTHS = 1 << 10  # of a draft, at most
 _COUNTED = 1 << 60  # no counter goes so far
+_THINKS, _ANSWERS = "<think>\n", "\n</think>\n\n"  # as models themselves mark what they think before they answer
 _SPELLED = str.maketrans({"Ġ": " ", "Ċ": "\n", "ĉ": "\t", "▁": " "})  # in vocabularies
 
 
@@ -57,6 +58,7 @@ class _Written:
         at: when the last message came.
         drafted: whether a step may have had a draft.
         left: how many tokens more were asked for, or letters where tokens are not told; below 0 the server sent more.
+        thinks: what arrived last is the model's thinking.
         usage, drafts, details: what the server says of the whole answer, the last that it said.
     """
 
@@ -69,6 +71,7 @@ class _Written:
     tokens: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     reason: str = ""
+    thinks: bool = False
     usage: int | None = None
     drafts: answers.SpeculativeDecoding | None = None
     details: answers.SpecTokensDetails | None = None
@@ -81,6 +84,14 @@ class _Written:
             self.drafts = message.metrics.speculative_decoding or self.drafts
         if message.sglext is not None:
             self.details = message.sglext.spec_tokens_details or self.details
+
+    def text(self, message: answers.Chunk) -> str:
+        """The text of a message, what the model thinks between marks."""
+        begin = _THINKS if message.thought and not self.thinks else ""
+        self.thinks |= bool(message.thought)
+        end = _ANSWERS if message.text and self.thinks else ""
+        self.thinks &= not end
+        return f"{begin}{message.thought}{end}{message.text}"
 
 
 class OpenAICompatibleModel(ServedModel):
@@ -229,7 +240,7 @@ class OpenAICompatibleModel(ServedModel):
         so_far.note(message)
         if choice.finish_reason:
             so_far.reason = "length" if choice.finish_reason == "length" else "stop"
-        text, ids = message.text, message.ids if self._exact else []
+        text, ids = so_far.text(message), message.ids if self._exact else []
         if not self._exact:
             so_far.left, text = so_far.left - len(text), text[: so_far.left]
         if not ids and not text:

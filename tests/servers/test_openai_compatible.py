@@ -4,7 +4,7 @@ drafter of 4 tokens, the sample model; recorded, shortened), and another that se
 from __future__ import annotations
 
 import json
-from time import monotonic
+from time import monotonic, sleep
 
 import pytest
 
@@ -38,6 +38,12 @@ def chunk(*tokens: tuple[int, str], reason: str | None = None) -> bytes:
         "logprobs": {"tokens": [text for _, text in tokens], "token_logprobs": [-0.5] * len(tokens)},
     }
     return b"data: " + json.dumps({"object": "text_completion", "choices": [choice]}).encode() + b"\n\n"
+
+
+def says(text: str | None, reason: str | None = None, **delta) -> bytes:
+    """A message of a chat."""
+    choice = {"index": 0, "delta": {"content": text} | delta, "finish_reason": reason}
+    return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
 
 
 def last(**more) -> bytes:
@@ -180,10 +186,6 @@ def test_its_price_cannot_be_measured_from_outside_and_no_prompt_is_sent_for_it(
 
 
 def test_any_other_server_gives_text_and_speed(server):
-    def says(text: str, reason: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": {"content": text}, "finish_reason": reason}
-        return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
-
     parts = [says(""), says("One"), says(" two"), says(" three", "stop"), last(), END]
     server.wrong |= {
         "/v1/models": (200, {}, {"data": [{"id": name, "owned_by": "library"} for name in ("a:1b", "b:1b")]}),
@@ -205,11 +207,32 @@ def test_any_other_server_gives_text_and_speed(server):
         list(model.run(Request(TURN, top_k=5)))
 
 
-def test_sglang_says_at_the_end_of_an_answer_what_was_drafted(server):
-    def says(text: str, reason: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": {"content": text}, "finish_reason": reason}
-        return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+@pytest.fixture
+def chat(server):
+    """The server as one that sends text."""
+    server.wrong["/v1/models"] = (200, {}, {"data": [{"id": "a", "owned_by": "library"}]})
+    return server
 
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_what_a_model_thinks_is_shown_marked_and_timed_as_its_tokens_are(chat, field):
+    def slowly():
+        for n in range(6):
+            sleep(0.02)
+            yield says(None, **{field: f"{n} "})
+
+    parts = [slowly, says("The"), says(" answer", "stop"), last(), END]
+    chat.wrong["/v1/chat/completions"] = (200, {}, parts)
+    *_, finished = events = list(connect(chat.url).run(Request(TURN)))
+    assert finished.text == "<think>\n0 1 2 3 4 5 \n</think>\n\nThe answer"
+    metrics = measure(events)
+    assert metrics.new_tokens == 8 and metrics.tokens_per_second < 100, "the tokens of 0.1 seconds"
+    chat.wrong["/v1/chat/completions"] = (200, {}, [says(None, **{field: "Hm"}), says("", "length"), END])
+    *_, finished = connect(chat.url).run(Request(TURN))
+    assert (finished.text, finished.reason) == ("<think>\nHm", "length"), "the limit came before the answer"
+
+
+def test_sglang_says_at_the_end_of_an_answer_what_was_drafted(server):
     told = {"spec_verify_ct": 3, "spec_num_proposed_drafts": 9, "spec_num_correct_drafts": 4,
             "spec_accept_length": 2.33, "spec_correct_drafts_histogram": [1, 1, 0, 1]}
     parts = [says("One two"), says(" three", "stop"), last(sglext={"spec_tokens_details": told}), END]
