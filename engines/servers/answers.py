@@ -34,8 +34,16 @@ class Message(Error):
         """That it brings."""
         return ""
 
+    @property
+    def ends(self) -> bool:
+        """Whether nothing follows, but what the server says of the whole answer."""
+        return False
+
     def rewrite(self, change: Callable[[str], str]) -> None:
         """Change all its texts."""
+
+
+Sent = TypeVar("Sent", bound=Message)
 
 
 class Version(Struct):
@@ -104,6 +112,10 @@ class Completion(Message):
     @property
     def text(self) -> str:
         return self.content or ""
+
+    @property
+    def ends(self) -> bool:
+        return bool(self.stop)
 
     def rewrite(self, change: Callable[[str], str]) -> None:
         self.content = change(self.text)
@@ -207,6 +219,10 @@ class Chunk(Message):
     def text(self) -> str:
         choice = self.choice
         return choice.text or (choice.delta or Delta()).content or ""
+
+    @property
+    def ends(self) -> bool:
+        return bool(self.choice.finish_reason)
 
     @property
     def thought(self) -> str:

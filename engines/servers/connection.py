@@ -19,9 +19,10 @@ import msgspec
 
 from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
 from engines.progress import with_heartbeat
-from engines.servers.answers import Answered, Error
+from engines.servers.answers import Answered, Error, Sent
 
 _CONNECT, _ANSWER, _SILENCE = 5.0, 30.0, 180.0  # seconds: to connect, for a whole short answer, between parts of a long
+_REST = 2.0  # seconds for what a server may still say after the end of an answer
 _LONGEST, _LARGEST = 1 << 20, 64 << 20  # bytes: of a line of a stream, of an answer
 _SAID = 1 << 16  # bytes of an answer that are looked through for why it was refused
 _KEY = "***"  # is shown where a server repeats the key
@@ -144,12 +145,13 @@ class Connection:
         return self._json("POST", path, body, kind, cancelled)
 
     def stream(
-        self, path: str, body: dict[str, Any], kind: type[Answered], cancelled: Cancelled, gather: float = 0.0
-    ) -> Iterator[Answered]:
+        self, path: str, body: dict[str, Any], kind: type[Sent], cancelled: Cancelled, gather: float = 0.0
+    ) -> Iterator[Sent]:
         """The events of a POST that are sent as they come, each JSON of this kind. Once cancelled, or closed, the
-        request is gone: the server notices and stops. ``gather``: seconds that further events may gather before they
-        are read. Who waits for each is woken for each, and takes that time from a server that computes on all cores of
-        this machine. Raises RunFailed: refused, broken off, silent for long, or no such events."""
+        request is gone: the server notices and stops. A connection that is left open after the answer isn't waited for.
+        ``gather``: seconds that further events may gather before they are read. Who waits for each is woken for each,
+        and takes that time from a server that computes on all cores of this machine. Raises RunFailed: refused, broken
+        off, silent for long, or no such events."""
         arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         stop = threading.Event()
         request = self._client.build_request("POST", path, json=body, timeout=httpx.Timeout(_SILENCE, connect=_CONNECT))
@@ -157,12 +159,14 @@ class Connection:
         told = (request, msgspec.json.Decoder(kind), opened, arrived, stop, gather)
         thread = threading.Thread(target=self._receive, args=told, daemon=True)
         thread.start()
-        since = monotonic()
+        since, ended = monotonic(), False
         try:
             while not cancelled():
                 try:
                     events = arrived.get(timeout=max(_LOOK, gather))
                 except queue.Empty:
+                    if ended and monotonic() - since > _REST:
+                        return
                     if monotonic() - since > _SILENCE:
                         silent = f"{self.address} has been silent for {_SILENCE:.0f} seconds"
                         raise RunFailed(silent, "ask again") from None
@@ -175,6 +179,7 @@ class Connection:
                 for event in events:
                     if cancelled():
                         return
+                    ended |= event.ends
                     yield event
         finally:
             stop.set()
@@ -216,7 +221,10 @@ class Connection:
                 for line in _lines(response):
                     if stop.is_set():
                         return
-                    if line.startswith(b"data:") and (data := line[5:].strip()) not in (b"", b"[DONE]"):
+                    data = line[5:].strip() if line.startswith(b"data:") else b""
+                    if data == b"[DONE]":
+                        break
+                    if data:
                         events.append(self._parsed(data, decoder, RunFailed))
                     if line.startswith(b"error:"):
                         raise RunFailed(f"{self.address} broke off: {self._message(line[6:])}", "ask again")

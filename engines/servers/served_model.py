@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from engines.errors import RunFailed, UsageProblem
 from engines.laws import DEFAULT, LAWS
@@ -27,10 +27,9 @@ from engines.report.wording import counted
 from engines.request import Request
 
 if TYPE_CHECKING:
-    from engines.servers.answers import Message
+    from engines.servers.answers import Sent
     from engines.servers.connection import Connection
 
-_Message = TypeVar("_Message", bound="Message")
 CAPABILITIES = Capabilities(
     baseline=False, branch=False, detail=False, audit=False, race=False, datastores=False, drafts=False,
 )
@@ -154,9 +153,9 @@ class ServedModel:
                                "shorten it, start a new conversation, or start the server with a larger context")
 
     def _messages(
-        self, path: str, body: dict[str, Any], kind: type[_Message], most: int, cancelled: Callable[[], bool],
+        self, path: str, body: dict[str, Any], kind: type[Sent], most: int, cancelled: Callable[[], bool],
         gather: float = 0.0,
-    ) -> Iterator[_Message]:
+    ) -> Iterator[Sent]:
         """What the server sends of an answer of at most so many tokens, without the key. Raises RunFailed where it says
         that it failed, sends many messages without any, or more text than tokens can have."""
         address = self.connection.address

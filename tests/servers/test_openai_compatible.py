@@ -4,6 +4,7 @@ drafter of 4 tokens, the sample model; recorded, shortened), and another that se
 from __future__ import annotations
 
 import json
+from threading import Event
 from time import monotonic, sleep
 
 import pytest
@@ -13,7 +14,7 @@ from engines.report.events import UNDISCLOSED, Finished, Round, ServerTotals
 from engines.report.metrics import measure
 from engines.report.run_state import fold_all
 from engines.report.trace_validation import TraceValidator
-from engines.servers import connect
+from engines.servers import connect, connection
 from spec_tui.present.served_price import seen_rounds
 from tests.servers.misbehaving import misbehaving
 
@@ -230,6 +231,17 @@ def test_what_a_model_thinks_is_shown_marked_and_timed_as_its_tokens_are(chat, f
     chat.wrong["/v1/chat/completions"] = (200, {}, [says(None, **{field: "Hm"}), says("", "length"), END])
     *_, finished = connect(chat.url).run(Request(TURN))
     assert (finished.text, finished.reason) == ("<think>\nHm", "length"), "the limit came before the answer"
+
+
+@pytest.mark.parametrize(("last_said", "rest"), [([END], 60.0), ([], 0.1)], ids=["[DONE]", "finish_reason"])
+def test_a_complete_answer_ends_though_the_server_leaves_the_connection_open(chat, monkeypatch, last_said, rest):
+    monkeypatch.setattr(connection, "_REST", rest)
+    gone, parts = Event(), [says("One"), says(" two", "stop"), *last_said]
+    chat.wrong["/v1/chat/completions"] = (200, {}, [*parts, lambda: gone.wait(20) and None])
+    begun = monotonic()
+    *_, finished = connect(chat.url).run(Request(TURN))
+    gone.set()
+    assert finished == Finished("stop", (UNDISCLOSED,) * 2, "One two") and monotonic() - begun < 15
 
 
 def test_sglang_says_at_the_end_of_an_answer_what_was_drafted(server):
