@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engines.advice.halving import spread
 from engines.advice.server_acceptance import ServerAcceptance
 from engines.bench.suite import Suite
+from engines.errors import SpecError
 from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.option_groups import Format
@@ -23,23 +24,33 @@ if TYPE_CHECKING:
     from engines.request import Request
     from engines.servers.served_model import ServedModel
 
+_FAILURES = 3  # answers that fail in a row end the questions
 
 def advise_server(server: ServedModel, suite: Suite, request: Request, seconds: float, format: Format) -> int:
     """Ask the prompts until the time is over, or ctrl+c, in each way in which the server drafts, and say what follows;
-    the exit code."""
+    the exit code. Raises SpecError where nothing was answered in any way."""
     told: list[dict[str, Any]] = []
+    failed: SpecError | None = None
     with Interrupt() as interrupted:
         for way in server.ways:
             asked = replace(request, engine=server.spec.id, options=dict(way))
+            title = "".join(f"\n{name}={value}\n" for name, value in way.items())
             share = seconds / len(server.ways)
-            found = ServerAcceptance.of(interrupted.over(_answers(server, suite, asked, share, interrupted)))
-            told.append({"options": dict(way)} | _row(found))
-            if format is Format.text:
-                title = "".join(f"\n{name}={value}\n" for name, value in way.items())
+            try:
+                found = ServerAcceptance.of(interrupted.over(_answers(server, suite, asked, share, interrupted)))
+            except SpecError as error:
+                failed = failed or error
+                narrate(f"{title}nothing was answered")
+                continue
+            if found.answers:
+                told.append({"options": dict(way)} | _row(found))
+            if found.answers and format is Format.text:
                 print(title + text(report(found, server.size_setting)), flush=True)
             if interrupted():
                 break
-    if format is Format.json:
+    if failed is not None and not told:
+        raise failed
+    if told and format is Format.json:
         print(json.dumps({"server": server.ready.backend} | ({"ways": told} if len(server.ways) > 1 else told[0])))
     return INTERRUPTED if interrupted() else 0
 
@@ -52,13 +63,26 @@ def _row(found: ServerAcceptance) -> dict[str, Any]:
 def _answers(
     server: ServedModel, suite: Suite, request: Request, seconds: float, cancelled: Callable[[], bool]
 ) -> Iterator[list[RunEvent]]:
-    end, cases = perf_counter() + seconds, spread(suite)
+    """The events of each answer; one that fails is told and left out, and after some in a row no more are asked.
+    Raises SpecError, that of the last, where all failed."""
+    end, cases, answered, in_a_row, failed = perf_counter() + seconds, spread(suite), False, 0, None
     for number, case in enumerate(cases, 1):
         asked = replace(request, conversation=(*request.conversation, ("user", case.turns[0])))
-        yield list(server.run(asked, cancelled))
-        narrate(f"answer {number} of at most {len(cases)}")
-        if perf_counter() >= end or cancelled():
-            return
+        try:
+            events = list(server.run(asked, cancelled))
+        except SpecError as error:
+            if cancelled():
+                return
+            in_a_row, failed = in_a_row + 1, error
+            narrate(f"answer {number} failed: {error.message}")
+        else:
+            answered, in_a_row = True, 0
+            yield events
+            narrate(f"answer {number} of at most {len(cases)}")
+        if in_a_row == _FAILURES or perf_counter() >= end or cancelled():
+            break
+    if failed is not None and not answered:
+        raise failed
 
 
 def report(found: ServerAcceptance, setting: str) -> Report:

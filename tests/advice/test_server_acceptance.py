@@ -9,6 +9,7 @@ import pytest
 
 from engines.advice.server_acceptance import ServerAcceptance
 from engines.bench.suite import Case, Suite
+from engines.errors import RunFailed
 from engines.report.events import UNDISCLOSED, Draft, Emitted, Finished, Origin, Prefilled, Round
 from engines.request import Request
 from spec_tui.cli.advise_server import advise_server, report
@@ -52,6 +53,41 @@ def test_what_was_not_seen_is_not_made_up():
     assert not nothing.accepted and nothing.best is None and "drafted nothing" in report(nothing, "").notes[-1]
 
 
+def drafting(*ways: dict[str, str], run) -> SimpleNamespace:
+    """A server that drafts in these ways."""
+    return SimpleNamespace(ways=ways, size_setting="most", run=run, spec=SimpleNamespace(id="llama.cpp"),
+                           ready=SimpleNamespace(backend="llama.cpp 1"))
+
+
+def asking(*prompts: str) -> Suite:
+    return Suite("ours", tuple(Case("chat", (prompt,), str(n)) for n, prompt in enumerate(prompts)))
+
+
+def unless_bad(request, cancelled):
+    """An answer; none to a bad prompt, nor in a broken way."""
+    if request.conversation[-1][1].startswith("bad") or request.options.get("spec") == "broken":
+        raise RunFailed("out of memory", "ask again")
+    yield from [Prefilled(3, 0, 0.1, OUT, 3), step(1, 4, 4, 0.01), Finished("stop", (), "")]
+
+
+def test_answers_that_fail_do_not_take_the_others_with_them(capsys):
+    suite = asking("one", "bad", "two")
+    assert advise_server(drafting({}, run=unless_bad), suite, Request(()), 60.0, Format.text) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("2 answers, 5.00 tokens a step") and err.count("failed: out of memory") == 1
+    ways = ({"spec": "broken"}, {"spec": "often"})
+    assert advise_server(drafting(*ways, run=unless_bad), suite, Request(()), 60.0, Format.json) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["ways"][0]["options"] == {"spec": "often"} and "spec=broken\nnothing was answered" in err
+
+
+def test_a_server_that_answers_no_more_is_not_asked_for_ever(capsys):
+    suite = asking(*[f"bad {n}" for n in range(50)])
+    with pytest.raises(RunFailed, match="out of memory"):
+        advise_server(drafting({}, run=unless_bad), suite, Request(()), 60.0, Format.json)
+    assert capsys.readouterr().err.count("out of memory") == 3
+
+
 def test_each_way_to_draft_is_asked_and_read(capsys):
     asked: list[Request] = []
 
@@ -60,9 +96,8 @@ def test_each_way_to_draft_is_asked_and_read(capsys):
         drafted = 4 if request.options["spec"] == "often" else 0
         yield from [Prefilled(3, 0, 0.1, OUT, 3), step(1, drafted, drafted, 0.01), Finished("stop", (), "")]
 
-    server = SimpleNamespace(ways=({"spec": "often"}, {"spec": "never"}), size_setting="most", run=run,
-                             spec=SimpleNamespace(id="llama.cpp"), ready=SimpleNamespace(backend="llama.cpp 1"))
-    suite = Suite("ours", (Case("chat", ("hello",), "1"), Case("chat", ("again",), "2")))
+    server = drafting({"spec": "often"}, {"spec": "never"}, run=run)
+    suite = asking("hello", "again")
     assert advise_server(server, suite, Request(()), 60.0, Format.text) == 0
     often, never = capsys.readouterr().out.split("spec=never")
     assert "spec=often" in often and "5.00" in often and "drafted nothing" in never
