@@ -12,7 +12,7 @@ from typing import Any
 from engines.core.tree import depths
 from engines.cost.curve import BreakEven, CostCurve
 from engines.cost.speedup_model import SpeedupModel, chances
-from engines.report.events import Finished, Prefilled, Round, RunEvent, ServerTotals, Started
+from engines.report.events import UNDISCLOSED, Finished, Prefilled, Round, RunEvent, ServerTotals, Started
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Metrics:
         new_tokens: tokens of the answer, the end token included.
         target_forwards: verification passes, the prefill excluded.
         drafted, accepted: nodes sent to verification; those kept. None where a server does not say.
-        messages: rounds that need not be verification passes, being what a server sent at once.
+        messages: of a server that tells no tokens: what it sent at once, the first as the prefill, the others as rounds
+            that need not be verification passes.
         path_acceptances: sum over drafting rounds of accepted / depth of the draft, None where a server does not say;
             ``drafting_rounds`` counts them, and ``levels`` sums these depths.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
@@ -72,15 +73,22 @@ class Metrics:
         if isinstance(event, Started) and event.price:
             return replace(self, price=CostCurve(event.price))
         if isinstance(event, Prefilled):
-            return replace(
+            begun = replace(
                 self, answers=self.answers + 1, new_tokens=self.new_tokens + 1,
                 prefill_seconds=self.prefill_seconds + event.seconds, sources=_count(self.sources, ["target"]),
             )
+            return begun._of_messages() if event.first.token == UNDISCLOSED else begun
         if isinstance(event, Round):
             return self._add_round(event)
         if isinstance(event, Finished) and event.totals is not None:
             return self._correct(event.totals)
         return self
+
+    def _of_messages(self) -> Metrics:
+        """The same where the prefill was the first message of a server that tells no tokens: more than one may have
+        been in it."""
+        unknown = dict.fromkeys(("drafted", "accepted", "path_acceptances", "draft_seconds", "other_seconds"))
+        return replace(self, messages=self.messages + 1, **unknown)
 
     def _correct(self, totals: ServerTotals) -> Metrics:
         """What a server says of a single answer, in the place of what its messages said."""
@@ -248,7 +256,7 @@ class Metrics:
         return _ratio(self.bias_total, self.biased_rounds)
 
     def stats(self) -> dict[str, float | int | dict[str, int] | None]:
-        """The numbers of ``run --format json``."""
+        """The numbers of ``run --format json``; of messages of a server it isn't known how many passes they took."""
         lengths = {str(length): rounds for length, rounds in sorted(self.matches.items())}
         return {"match_lengths": lengths or None} | {
             name: getattr(self, name)
@@ -257,7 +265,7 @@ class Metrics:
                 "mean_generated_length", "tau", "tokens_per_second", "prefill_seconds", "decode_seconds",
                 "draft_seconds", "verify_seconds", "other_seconds", "break_even_length", "bias",
             )
-        }
+        } | ({"target_forwards": None} if self.messages else {})
 
 
 def measure(events: Iterable[RunEvent]) -> Metrics:

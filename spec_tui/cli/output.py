@@ -21,7 +21,7 @@ from spec_tui.cli.failures import narrate
 from spec_tui.export import about
 from spec_tui.present.ansi import FateStyle
 from spec_tui.present.audit_text import sentence
-from spec_tui.present.narration import narration
+from spec_tui.present.narration import narration, passes
 from spec_tui.present.rejected import labels
 from spec_tui.present.speed_caveats import speed_caveats
 from spec_tui.present.speed_explained import explanation
@@ -54,8 +54,7 @@ def summary(run: RunState) -> str:
     speed = f", {said['speed']}" if "speed" in said else ""
     lines = [
         f"{name}: {counted(m.new_tokens, 'token')}{speed}, {said['ended']}",
-        counted(m.target_forwards, "message") + " of the server" if m.messages else
-        f"{counted(m.target_forwards, 'forward pass')} of the target{length}",
+        f"{passes(m)}{length}",
         f"drafted {drafted}, accepted {accepted}{rate}",
     ]
     if (even := m.break_even) is not None and m.drafted:

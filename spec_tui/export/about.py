@@ -49,7 +49,8 @@ def outcome(run: RunState) -> Iterator[tuple[str, str]]:
     """Name and value of the results."""
     m = run.metrics
     yield "tokens", str(m.new_tokens)
-    yield "messages of the server" if m.messages else "forward passes of the target", str(m.target_forwards)
+    yield ("messages of the server", str(m.messages)) if m.messages else (
+        "forward passes of the target", str(m.target_forwards))
     if m.mean_generated_length is not None:
         yield "tokens per verify step (M)", f"{m.mean_generated_length:.2f}"
     if m.acceptance_rate is not None:

@@ -44,7 +44,14 @@ def narration(event: Event, run: RunState) -> Iterator[str]:
 def _totals(m: Metrics) -> str:
     speed = f", {m.tokens_per_second:.1f} tokens/s" if m.tokens_per_second is not None else ""
     rate = f", {m.acceptance_rate:.0%} of {m.drafted} drafted accepted" if m.acceptance_rate is not None else ""
-    return f"{counted(m.new_tokens, 'token')} in {counted(m.target_forwards, 'forward pass')}{speed}{rate}"
+    return f"{counted(m.new_tokens, 'token')} in {passes(m)}{speed}{rate}"
+
+
+def passes(m: Metrics) -> str:
+    """What a run took after the prefill, or the messages that it came in."""
+    if m.messages:
+        return f"{counted(m.messages, 'message')} of the server"
+    return f"{counted(m.target_forwards, 'forward pass')} of the target"
 
 
 def round_words(event: Round) -> str:

@@ -42,7 +42,7 @@ def test_narrated_live_and_from_the_trace_alike(cli, recorded):
         'round 1: drafted 2, accepted 1, corrected 1, wrote " t1!"',
         'round 2: drafted 2, accepted 1, corrected 1, wrote " t2!"',
         'round 3: drafted 2, accepted 1, corrected 1, wrote " t3!"',
-        "end: cut at the limit, 7 tokens in 3 forward passes, 500.0 tokens/s, 50% of 6 drafted accepted",
+        "end: cut at the limit, 7 tokens in 3 forward passes of the target, 500.0 tokens/s, 50% of 6 drafted accepted",
         "audit: identical: each of its 7 tokens is the target's own choice; its two best scores were "
         "never closer than 1.5",
     ]

@@ -10,6 +10,7 @@ from time import monotonic, sleep
 import pytest
 
 from engines import ModelUnavailable, Request, RunFailed, UsageProblem
+from engines.advice.server_acceptance import ServerAcceptance
 from engines.report.events import UNDISCLOSED, Finished, Round, ServerTotals
 from engines.report.metrics import measure
 from engines.report.run_state import fold_all
@@ -231,6 +232,19 @@ def test_what_a_model_thinks_is_shown_marked_and_timed_as_its_tokens_are(chat, f
     chat.wrong["/v1/chat/completions"] = (200, {}, [says(None, **{field: "Hm"}), says("", "length"), END])
     *_, finished = connect(chat.url).run(Request(TURN))
     assert (finished.text, finished.reason) == ("<think>\nHm", "length"), "the limit came before the answer"
+
+
+def test_an_answer_in_one_message_says_nothing_of_drafts_or_passes(chat, capsys):
+    from spec_tui.cli import call
+
+    chat.wrong["/v1/chat/completions"] = (200, {}, [says("The whole answer.", "stop"), last(), END])
+    assert call(["run", "--server", chat.url, "Hi"]) == 0
+    said = capsys.readouterr().err
+    assert "1 message of the server\ndrafted (not disclosed), accepted (not disclosed)\n" in said
+    events = list(connect(chat.url).run(Request(TURN)))
+    stats = measure(events).stats()
+    assert (stats["drafted"], stats["accepted"], stats["target_forwards"]) == (None, None, None)
+    assert ServerAcceptance.of([events]).drafted is None
 
 
 @pytest.mark.parametrize(("last_said", "rest"), [([END], 60.0), ([], 0.1)], ids=["[DONE]", "finish_reason"])
