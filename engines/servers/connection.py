@@ -368,7 +368,8 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder) -> Any:
         raise
     except (ValueError, RecursionError):
         with suppress(RecursionError):  # half a character, as a server may cut it between two messages, is a mark
-            return decoder.decode(json.dumps(json.loads(data), ensure_ascii=False).encode("utf-8", "replace"))
+            found = json.loads(data.decode(json.detect_encoding(data), "replace"))
+            return decoder.decode(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
         raise ValueError("it is nested too deep") from None
 
 

@@ -228,6 +228,14 @@ def test_half_a_character_becomes_a_mark(server):
     assert finished.text == "a??b" and finished.text.encode()
 
 
+def test_so_do_bytes_that_are_no_text(server):
+    model = connect(server.url)
+    cut = [chunk(n, content="X").replace(b"X", half) for n, half in enumerate((b"caf\xe9 ", b"\xf0\x9f", b"\x98\x80"))]
+    server.wrong["/completion"] = (200, {}, [*cut, END])
+    *_, finished = model.run(Request(TURN))
+    assert finished.text == "caf\ufffd \ufffd\ufffd\ufffd" and finished.reason == "length"
+
+
 @pytest.mark.parametrize("at_once", [1, 1000])
 def test_a_server_that_goes_on_after_the_limit_is_left(server, at_once):
     model = connect(server.url)
