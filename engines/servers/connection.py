@@ -30,6 +30,7 @@ _SECRET, _WORD = 4, 12  # letters: what is shorter is no secret; may be a word o
 _LOOK = 0.05  # seconds between two looks at whether a request was cancelled
 _TRIPS, _CHEAP = 5, "/health"  # where llama.cpp and vLLM answer with nothing; "no such path" comes back as soon
 _END = object()
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that lines of a stream of events begin with
 Cancelled = Callable[[], bool]
 _WHICH = "is it a llama.cpp server, or OpenAI-compatible?"
 
@@ -218,16 +219,10 @@ class Connection:
             if response.status_code != 200:
                 raise RunFailed(*self._refusal(_Whole(response, _bounded(response), 0.0)))
             with _before_reading(response, deliver):
-                for line in _lines(response):
+                for data in self._streamed(response):
                     if stop.is_set():
                         return
-                    data = line[5:].strip() if line.startswith(b"data:") else b""
-                    if data == b"[DONE]":
-                        break
-                    if data:
-                        events.append(self._parsed(data, decoder, RunFailed))
-                    if line.startswith(b"error:"):
-                        raise RunFailed(f"{self.address} broke off: {self._message(line[6:])}", "ask again")
+                    events.append(self._parsed(data, decoder, RunFailed))
         except SpecError as error:
             end = error
         except Exception as error:  # whatever the library raises for a connection that is closed under it
@@ -240,6 +235,22 @@ class Connection:
             for response in opened:
                 with suppress(Exception):
                     response.close()
+
+    def _streamed(self, response: httpx.Response) -> Iterator[bytes]:
+        """The data of a stream's events. Raises RunFailed: the server says that it broke off, or this is no stream."""
+        said = streams = False
+        for line in _lines(response):
+            said |= bool(line.strip())
+            streams |= line.startswith(_FIELDS)
+            data = line[5:].strip() if line.startswith(b"data:") else b""
+            if data == b"[DONE]":
+                return
+            if data:
+                yield data
+            if line.startswith(b"error:"):
+                raise RunFailed(f"{self.address} broke off: {self._message(line[6:])}", "ask again")
+        if said and not streams:
+            raise RunFailed(f"{self.address} does not stream its answers", _WHICH)
 
     def _json(
         self, method: str, path: str, body: dict[str, Any] | None, kind: type[Answered],

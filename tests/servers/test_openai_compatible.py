@@ -291,6 +291,18 @@ def test_an_answer_that_breaks(server, parts, words):
         list(connect(server.url).run(Request(TURN)))
 
 
+@pytest.mark.parametrize("body", [
+    {"choices": [{"message": {"content": "A whole answer"}}]}, b"<html><body>Log in</body></html>",
+], ids=["a whole answer", "a page"])
+def test_a_server_that_does_not_stream_is_told_from_one_that_broke_off(chat, body):
+    chat.wrong["/v1/chat/completions"] = (200, {}, body)
+    with pytest.raises(RunFailed, match="does not stream its answers"):
+        list(connect(chat.url).run(Request(TURN)))
+    chat.wrong["/v1/chat/completions"] = (200, {}, [b": still loading\n\n"])
+    with pytest.raises(RunFailed, match="broke off"):
+        list(connect(chat.url).run(Request(TURN)))
+
+
 @pytest.mark.parametrize(("message", "words"), [
     ({"choices": 5}, r"\$.choices"), ({"choices": [{"token_ids": "a"}]}, r"token_ids"),
     ({"choices": [], "usage": {"completion_tokens": -1}}, "completion_tokens"),
