@@ -3,6 +3,7 @@ sentence."""
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import queue
@@ -361,13 +362,14 @@ def _before_reading(response: httpx.Response, do: Callable[[], None]) -> Iterato
 
 
 def _lines(response: httpx.Response) -> Iterator[bytes]:
+    """Lines of a stream of events, which may end with CR or LF or both, and a byte order mark may come before them."""
     rest, size = b"", 0
     for part in response.iter_raw():
-        *lines, rest = (rest + part).split(b"\n")
+        *lines, rest = (rest + part).replace(b"\r", b"\n").split(b"\n")
         size += len(part)
         if size > _LARGEST or len(rest) > _LONGEST:
             raise ValueError("the answer is too large")
-        yield from lines
+        yield from (line.removeprefix(codecs.BOM_UTF8) for line in lines)
     yield rest
 
 

@@ -33,6 +33,16 @@ def test_a_good_answer(server):
     assert finished == Finished("length", (0, 1, 2, 3, 4), "w0 w1 w2 w3 w4 ")
 
 
+@pytest.mark.parametrize("change", [
+    lambda stream: stream.replace(b"\n", b"\r"), lambda stream: stream.replace(b"\n", b"\r\n"),
+    lambda stream: b"\xef\xbb\xbf" + stream,
+], ids=["CR", "CR LF", "byte order mark"])
+def test_events_may_be_separated_in_all_ways_of_their_format(server, change):
+    server.wrong["/completion"] = (200, {}, [change(chunk(1) + chunk(2) + END)])
+    *_, finished = connect(server.url).run(Request(TURN))
+    assert finished.text == "w1 w2 "
+
+
 @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://a", "http://", "http://a b", "http://a/?x=1", "\x1b[31m"])
 def test_what_is_no_address(url):
     with pytest.raises(UsageProblem, match="is not the address of a server"):
