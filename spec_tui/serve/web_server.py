@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import re
@@ -326,9 +327,12 @@ async def run_server(
         site = web.TCPSite(runner, gate.host, port)
         try:
             await site.start()
-        except OSError as error:
-            raise UsageProblem(f"{gate.host} port {port} cannot be served on: {error.strerror}",
-                               "--port takes another; 0 takes a free one") from None
+        except (OSError, UnicodeError) as error:  # the latter for a name that no machine can have
+            of_port = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
+            why = getattr(error, "strerror", "there is no such name")
+            raise UsageProblem(f"{gate.host} port {port} cannot be served on: {why}",
+                               "--port takes another; 0 takes a free one" if of_port else
+                               "--host takes an address of this machine") from None
         announce(runner.addresses[0][1])
         await asked.wait()
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import dataclass
 
 import pytest
@@ -65,6 +66,18 @@ def test_without_the_extra_it_says_how_to_get_it(cli, monkeypatch):
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     done = cli("serve", "learn")
     assert done.code == 2 and "pip install 'spec-tui[serve]'" in done.err
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "999.1.1.1", "a..b"])
+def test_an_address_that_is_not_of_this_machine_is_not_blamed_on_the_port(host, cli):
+    done = cli("serve", "learn", "--host", host)
+    assert done.code == 2 and f"{host} port 8000 cannot" in done.err and "--host takes an address" in done.err
+
+
+def test_a_port_that_is_taken_is(cli):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = cli("serve", "learn", "--port", str(taken.getsockname()[1]))
+    assert done.code == 2 and "--port takes another" in done.err
 
 
 @pytest.mark.parametrize("arguments, address", [
