@@ -8,6 +8,7 @@ contexts every pass takes longer, with drafts and without.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -76,6 +77,8 @@ def parse(text: str, read: Callable[[str], str]) -> OtherMachine:
         if not equals or not unit or name in found:
             raise UsageProblem(f"--what-if: {part.strip()!r} is not understood", f"write {_FORM}")
         found[name] = float(number[1]) * unit
+        if math.isinf(found[name]):
+            raise UsageProblem(f"--what-if: {part.strip()} is out of range", f"write {_FORM}")
     requests = found.pop("batch", 1.0)
     if requests != int(requests) or not 1 <= requests <= _MOST_REQUESTS:
         raise UsageProblem(f"--what-if: batch={requests:g} is out of range", f"1 to {_MOST_REQUESTS} requests")

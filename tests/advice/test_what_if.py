@@ -74,7 +74,8 @@ def test_a_machine_by_its_numbers():
     assert parse("file", lambda name: "[[1, 0.1], [4, 0.2]]").table.at(4) == 0.2
     printed = '{"model": "m", "price": [[1, 0.1]], "draft_price": [[1, 0.01]]}'
     assert parse("file", lambda name: printed).draft_table.at(1) == 0.01
-    for wrong in ("memory=1", "memory=1,flops=0", "memory=1,flops=x", "memory=1,flops=1,speed=3", "flops=1,memory=-1"):
+    for wrong in ("memory=1", "memory=1,flops=0", "memory=1,flops=x", "memory=1,flops=1,speed=3", "flops=1,memory=-1",
+                  "memory=1e400GB/s,flops=1", "memory=1,flops=1,overhead=1e400ms", "batch=1e400"):
         with pytest.raises(UsageProblem, match="what-if"):
             parse(wrong, str)
     for wrong in ("1 2 3", '{"prices": []}', '{"price": 3}'):
