@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engines.race.result import Disturbance
-from engines.report.events import Origin
+from engines.report.events import UNDISCLOSED, Emitted, Origin
 from engines.report.run_state import RunState
 from spec_tui.present.race_text import disturbance_sentence
 from spec_tui.present.text import one_line
@@ -27,7 +27,7 @@ class Caveat:
 def speed_caveats(run: RunState, disturbed: Disturbance | None = None) -> list[Caveat]:
     """What to be careful of, the gravest first; nothing where the speed may be believed."""
     found = []
-    if (period := loop_length([token.emitted.token for token in run.tokens])) is not None:
+    if (period := loop_length([_known(token.emitted) for token in run.tokens])) is not None:
         again = f"{period} token{'s' * (period > 1)} over and over"
         found.append(Caveat(
             "the answer repeats itself, which is easy to draft: its speed says little",
@@ -42,7 +42,12 @@ def speed_caveats(run: RunState, disturbed: Disturbance | None = None) -> list[C
     return found
 
 
-def loop_length(tokens: Sequence[int]) -> int | None:
+def _known(token: Emitted) -> int | str:
+    """What tells a token from others: its text where a server does not say its id."""
+    return token.text if token.token == UNDISCLOSED else token.token
+
+
+def loop_length(tokens: Sequence[int | str]) -> int | None:
     """The length of the passage that the last tokens repeat, at least three times; None where they do not."""
     for period in range(1, min(_LONGEST, len(tokens) // _TIMES) + 1):
         size = max(_TIMES * period, _FEWEST)

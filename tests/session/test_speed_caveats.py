@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engines.race.result import Disturbance
-from engines.report.events import Draft, Emitted, Finished, Origin, Prefilled, Round
+from engines.report.events import UNDISCLOSED, Draft, Emitted, Finished, Origin, Prefilled, Round
 from engines.report.run_state import RunState, fold_all
 from engines.request import Request
 from spec_tui.present.speed_caveats import loop_length, speed_caveats
@@ -43,6 +43,17 @@ def test_an_answer_that_the_datastore_holds_is_told():
     assert [found.words for found in speed_caveats(a_run("answer 3", source="history"))] == [
         "a past answer already holds this one (answer 3): its speed says little about other prompts"]
     assert not any(map(speed_caveats, (a_run(None), a_run("answers/7.txt", tokens=9), RunState())))
+
+
+def test_an_answer_of_undisclosed_tokens_repeats_itself_only_where_its_text_does():
+    def written(*texts: str) -> RunState:
+        first, *others = (Emitted(UNDISCLOSED, text, text, "target") for text in texts)
+        rounds = [Round(n, 1, Draft(), (), (token,), None, 0.01, None, None, known="text")
+                  for n, token in enumerate(others, 1)]
+        return fold_all([a_run(None).started, Prefilled(None, None, 0.1, first, None), *rounds])
+
+    assert not speed_caveats(written(*(f"{n} " for n in range(30))))
+    assert "(2 tokens over and over)" in speed_caveats(written(*["ha", " ho "] * 15))[0].words
 
 
 def test_a_busy_machine_is_told():
