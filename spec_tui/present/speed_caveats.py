@@ -1,4 +1,5 @@
-"""Why a run's speed may say little: the answer repeats itself, the datastore already held it, the machine was busy."""
+"""Why a run's speed may say little: it came all at once, it repeats itself, the datastore already held
+it, the machine was busy."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from spec_tui.present.race_text import disturbance_sentence
 from spec_tui.present.text import one_line
 
 _LONGEST, _TIMES, _FEWEST = 64, 3, 24  # tokens of a loop, how often it comes, tokens that it takes together
+_AT_ONCE = 2e-4  # seconds a message: no model decodes so fast, they came together
 _HELD, _ENOUGH = 0.5, 16  # share of an answer that comes from one document, and tokens to tell
 
 
@@ -27,6 +29,9 @@ class Caveat:
 def speed_caveats(run: RunState, disturbed: Disturbance | None = None) -> list[Caveat]:
     """What to be careful of, the gravest first; nothing where the speed may be believed."""
     found = []
+    if run.started is not None and run.started.arrival and run.metrics.decode_seconds < _AT_ONCE * len(run.rounds):
+        found.append(Caveat("the answer came all at once: its speed is not the server's",
+                            "the answer came all at once: when its tokens were decoded isn't known, nor how fast"))
     if (period := loop_length([_known(token.emitted) for token in run.tokens])) is not None:
         again = f"{period} token{'s' * (period > 1)} over and over"
         found.append(Caveat(

@@ -45,13 +45,22 @@ def test_an_answer_that_the_datastore_holds_is_told():
     assert not any(map(speed_caveats, (a_run(None), a_run("answers/7.txt", tokens=9), RunState())))
 
 
-def test_an_answer_of_undisclosed_tokens_repeats_itself_only_where_its_text_does():
-    def written(*texts: str) -> RunState:
-        first, *others = (Emitted(UNDISCLOSED, text, text, "target") for text in texts)
-        rounds = [Round(n, 1, Draft(), (), (token,), None, 0.01, None, None, known="text")
-                  for n, token in enumerate(others, 1)]
-        return fold_all([a_run(None).started, Prefilled(None, None, 0.1, first, None), *rounds])
+def written(*texts: str, seconds: float = 0.01) -> RunState:
+    """What a server sent that tells no tokens, each message so long after the one before."""
+    started = replace(a_run(None).started, arrival=True)
+    first, *others = (Emitted(UNDISCLOSED, text, text, "target") for text in texts)
+    rounds = [Round(n, 1, Draft(), (), (token,), None, seconds, None, None, known="text")
+              for n, token in enumerate(others, 1)]
+    return fold_all([started, Prefilled(None, None, 0.1, first, None), *rounds])
 
+
+def test_an_answer_that_a_server_sends_all_at_once_says_nothing_of_its_speed():
+    at_once, streamed = written("One", " two", " three", seconds=0.00005), written("One", " two", seconds=0.001)
+    assert "came all at once" in speed_caveats(at_once)[0].words and not speed_caveats(streamed)
+    assert not speed_caveats(written("One"))
+
+
+def test_an_answer_of_undisclosed_tokens_repeats_itself_only_where_its_text_does():
     assert not speed_caveats(written(*(f"{n} " for n in range(30))))
     assert "(2 tokens over and over)" in speed_caveats(written(*["ha", " ho "] * 15))[0].words
 
