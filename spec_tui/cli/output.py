@@ -150,6 +150,8 @@ class JsonOutput(Output):
             return
         tokens, reason = [token.emitted.token for token in run.tokens], run.finished.reason if run.finished else None
         found = run_object(run.started, run.metrics, tokens, run.text, reason)
+        if run.failed:
+            found["failed"] = encoding.plain(run.failed)
         if self.explain:
             found["explanation"] = explanation(run)
         if audit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engines.report.events import Failed
+from engines.wire import to_json
 from spec_tui.cli import replay as module
 from spec_tui.session.recorded_race import read_recorded as side_by_side
 from spec_tui.session.sample_traces import names
@@ -82,6 +85,16 @@ def test_runs_behind_one_another_are_told_one_by_one(cli, recorded):
     path.write_bytes(path.read_bytes() * 2)
     assert cli("replay", str(path), "--format", "text").out.count("round 1:") == 2
     assert cli("replay", str(path), "--format", "json").out == out * 2
+
+
+def test_a_run_that_failed_says_so_in_numbers_too(cli, recorded):
+    out, path = recorded
+    whole = path.read_bytes()
+    failed = to_json(Failed("the memory is full", "close what needs it"))
+    path.write_bytes(b"".join(whole.splitlines(keepends=True)[:3]) + failed + b"\n" + whole)
+    broken, complete = map(json.loads, cli("replay", str(path), "--format", "json").out.splitlines())
+    assert broken["failed"] == {"message": "the memory is full", "hint": "close what needs it", "kind": "failed"}
+    assert broken["finish_reason"] is None and broken["tokens"] and complete == json.loads(out)
 
 
 def test_with_a_speed_the_lines_come_by_the_engines_clock(cli, recorded):
