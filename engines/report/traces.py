@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -161,7 +162,7 @@ def _check_target(path: Path) -> None:
 def _is_trace_or_empty(path: Path) -> bool:
     try:
         with open(path, "rb") as file:
-            first = file.readline(_LONGEST_LINE)
+            first = _next_line(file)
     except OSError:
         return False
     return not first or isinstance(_decode(first, TraceValidator())[0], Started | Failed)
@@ -214,13 +215,18 @@ def parse_trace(path: Path, wrong_options: OptionCheck = no_check) -> Trace:
     there is no such file, it cannot be opened, or nothing in it is an event."""
     try:
         with open_input(path) as file:
-            trace = _read(iter(lambda: file.readline(_LONGEST_LINE), b""), wrong_options)
+            trace = _read(iter(lambda: _next_line(file), b""), wrong_options)
     except OSError as error:
         raise UsageProblem(f"the trace {path} cannot be read: {error.strerror}", "check the path") from None
     if not trace.events:
         found = f"{trace.problems[0]}; " if len(trace.problems) > 1 else ""
         raise UsageProblem(f"{path} is not a trace", f"{found}traces are written by spec-tui run --trace FILE")
     return trace
+
+
+def _next_line(file: IO[bytes]) -> bytes:
+    """A line, without the byte order mark that an editor may have put before the first one; nothing at the end."""
+    return file.readline(_LONGEST_LINE).removeprefix(BOM_UTF8)
 
 
 def _read(lines: Iterable[bytes], wrong_options: OptionCheck) -> Trace:

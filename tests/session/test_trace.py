@@ -6,6 +6,7 @@ import dataclasses
 import json
 import types
 import typing
+from codecs import BOM_UTF8
 from typing import Any, Literal, Union
 
 import pytest
@@ -221,6 +222,16 @@ def test_changed_bytes_are_noticed_and_break_nothing(tmp_path, recorded, data):
     assert bytes(changed) == recorded or read is None or (read.problems and not read.sealed)
     if read is not None:
         whole(read)
+
+
+def test_a_byte_order_mark_changes_nothing(tmp_path, recorded):
+    path = tmp_path / "t.jsonl"
+    path.write_bytes((BOM_UTF8 + recorded) * 2)  # two files behind one another
+    trace = read_trace(path)
+    assert trace.sealed and not trace.problems and len(trace.runs) == 2
+    with TraceWriter(path) as writer:  # it is a trace, so it may be overwritten
+        writer.write(trace.events[0])
+    assert read_trace(path).events == trace.events[:1]
 
 
 def test_a_changed_count_in_the_checksum_line_is_noticed(tmp_path, recorded):
