@@ -25,6 +25,8 @@ _BLOCK = 1 << 22  # bytes of a file that are read at once
 
 def typed_path(name: str) -> Path:
     """The path that somebody typed; ``~`` stands for a home folder. Raises UsageProblem where it can be none."""
+    if not name:  # Path takes it as the current folder; a variable that is not set in a shell is enough
+        raise UsageProblem("the name of a file or folder is empty", "give one")
     try:
         path = Path(name).expanduser()
         check_reachable(path)

@@ -216,6 +216,8 @@ def parse_trace(path: Path, wrong_options: OptionCheck = no_check) -> Trace:
     try:
         with open_input(path) as file:
             trace = _read(iter(lambda: _next_line(file), b""), wrong_options)
+    except IsADirectoryError:
+        raise UsageProblem(f"{path} is a folder, not a trace", "name a trace in it") from None
     except OSError as error:
         raise UsageProblem(f"the trace {path} cannot be read: {error.strerror}", "check the path") from None
     if not trace.events:

@@ -179,6 +179,10 @@ LONG = "x" * 5000
     (["replay", "~nouser/x"], "~nouser stands for no home folder here"),
     (["model", "info", "~nouser/x"], "there is no model ~nouser/x"),
     (["datastore", "build", "x", "--from", "~nouser/x"], "~nouser stands for no home folder here"),
+    (["replay", ""], "the name of a file or folder is empty"),
+    (["export", "", "--to", "md"], "the name of a file or folder is empty"),
+    (["datastore", "build", "x", "--from", ""], "the name of a file or folder is empty"),
+    (["export", ".", "--to", "md"], ". is a folder, not a trace\n  name a trace in it"),
     (["run", "hi", "--model", "~nouser/x"], "there is no model ~nouser/x"),
 ])  # fmt: skip
 def test_names_that_can_be_none_are_told_and_no_bug(capsys, arguments, words):

@@ -297,7 +297,7 @@ def test_files_that_are_no_traces(tmp_path, content):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    for path, words in [(tmp_path / "no", "No such file"), (tmp_path, "Is a directory")]:
+    for path, words in [(tmp_path / "no", "No such file"), (tmp_path, "is a folder")]:
         with pytest.raises(UsageProblem, match=words):
             read_trace(path)
 
