@@ -117,7 +117,7 @@ def load_models(
     progress(Loading("loading the tokenizer", _COMPILED))
     load_config(source)
     tokenizer = load_tokenizer(source)
-    found, warnings = _find_draft(options.draft_model, options.draft_revision, source, tokenizer, progress)
+    found, warnings = _find_draft(options.draft_model or None, options.draft_revision, source, tokenizer, progress)
     draft_source = found.source if found is not None else None
     check_room(source, draft_source)
     source.fetch_weights(progress)

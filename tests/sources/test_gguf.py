@@ -185,6 +185,12 @@ def test_more_threads_than_processors_are_refused_only_where_they_are_asked_for(
         torch.set_num_threads(before)
 
 
+def test_an_empty_name_of_a_draft_model_names_none(tmp_path):
+    path = str(Tiny("llama", "F32").write(tmp_path / "m.gguf"))
+    *_, draft, warnings = loading.load_models(LoadOptions(path, "", device="cpu"))
+    assert draft is None and "no draft model here fits" in warnings[0]
+
+
 def test_a_file_is_a_model_like_any_other(tmp_path):
     path = Tiny("llama", "Q8_0").write(tmp_path / "m.gguf", lambda writer: writer.add_license("mit"))
     target, tokenizer, draft, _ = loading.load_models(
