@@ -503,7 +503,14 @@ def empty(tmp_path, monkeypatch):
     """A machine on which nothing was compiled."""
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(native_code.loaded, "code", None)
+    monkeypatch.setattr(native_code.loaded, "problem", None)
     return tmp_path
+
+
+def unavailable_at_a_start(progress=lambda share: None) -> str:
+    """Why there is no native code, in a process that has not tried it yet."""
+    native_code.loaded.problem = None
+    return unavailable(progress)
 
 
 @pytest.mark.parametrize("compiler, why", [
@@ -533,11 +540,11 @@ def test_a_compiler_that_failed_is_not_tried_at_each_start(empty, monkeypatch):
     monkeypatch.setenv("CXX", str(empty / "cxx"))
     compiled: list = []
     for _ in range(3):
-        assert unavailable(compiled.append) == "the C++ compiler failed: 1"
+        assert unavailable_at_a_start(compiled.append) == "the C++ compiler failed: 1"
     once = (empty / "tried").read_text().count("x")
     assert compiled.count(1.0) == 1 and once == len(compiling.SOURCES)
     os.utime(empty / "cxx", (1, 1))  # another one
-    assert unavailable() and (empty / "tried").read_text().count("x") == 2 * once
+    assert unavailable_at_a_start() and (empty / "tried").read_text().count("x") == 2 * once
 
 
 @pytest.mark.parametrize("said", [
@@ -552,7 +559,8 @@ def test_a_compiler_that_was_ended_or_lacked_room_is_tried_again_at_the_next_sta
     (empty / "cxx").chmod(0o755)
     monkeypatch.setenv("CXX", str(empty / "cxx"))
     for times in (1, 2):
-        assert unavailable().startswith("the C++ compiler failed: ")
+        assert unavailable_at_a_start().startswith("the C++ compiler failed: ")
+        assert unavailable().startswith("the C++ compiler failed: "), "not tried again in one process"
         assert (empty / "tried").read_text().count("x") == times * len(compiling.SOURCES)
 
 
@@ -561,6 +569,14 @@ def test_a_cache_folder_that_cannot_be_written_is_named_with_the_way_out(empty, 
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(empty / "file" / "below"))
     assert unavailable() == (f"the cache folder {empty / 'file' / 'below'} cannot be written (Not a directory): "
                              "SPEC_TUI_CACHE_DIR names another one")
+
+
+def test_nothing_is_compiled_where_the_disk_is_full(empty, monkeypatch):
+    monkeypatch.setattr(native_code.folders, "free_bytes", lambda folder: 3 << 20)
+    compiled: list = []
+    assert unavailable(compiled.append) == (f"the cache folder {empty} cannot be written (No space left on device): "
+                                            "SPEC_TUI_CACHE_DIR names another one")
+    assert not compiled
 
 
 def test_a_blank_name_of_a_compiler_is_none(empty, monkeypatch):

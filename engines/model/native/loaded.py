@@ -5,3 +5,4 @@ from __future__ import annotations
 import ctypes
 
 code: ctypes.CDLL | None = None
+problem: Exception | None = None  # why there is none, which this process does not try again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 import shutil
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _AGAIN_DAYS = 3  # after them a compiler that failed is tried again
+_ROOM = 20 << 20  # bytes on the disk, without which nothing is compiled
 _ANY = ctypes.c_void_p
 _COUNT = ctypes.c_int64
 
@@ -91,9 +93,15 @@ class NativeRows(_Filled):
 def library(progress: Progress = lambda share: None) -> ctypes.CDLL:
     """The compiled code: of the package where it has some for this processor; else it is compiled here where that was
     not done before, or where what was kept is damaged; ``progress`` gets the share that is compiled. Raises OSError,
-    RuntimeError, AttributeError: there is none here."""
+    RuntimeError, AttributeError: there is none here. A process tries it once."""
+    if loaded.problem is not None:
+        raise loaded.problem.with_traceback(None)
     if loaded.code is None:
-        loaded.code = _opened(_from_package() or _compiled_here(progress))
+        try:
+            loaded.code = _opened(_from_package() or _compiled_here(progress))
+        except (OSError, RuntimeError, AttributeError) as error:
+            loaded.problem = error
+            raise
     return loaded.code
 
 
@@ -166,6 +174,8 @@ def _in_cache(file: Path, progress: Progress) -> Path:
         raise OSError(f"no code may run from the cache folder {folders.cache()} (it is mounted with noexec): "
                       "SPEC_TUI_CACHE_DIR names another one")
     if not _intact(file):
+        if folders.free_bytes(file.parent) < _ROOM:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         command, refused = _compiler_here()
         progress(0.0)
         with FileLock(file.with_suffix(".lock")):  # another process may be compiling it
