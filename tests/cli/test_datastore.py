@@ -102,6 +102,7 @@ def test_damage_is_found_and_told(cli, texts, home):
     (["x"], "nothing to build from"),
     (["x", "--from", "nowhere"], "does not exist"),
     (["../x", "--from", "."], "cannot be the name"),
+    (["python-stdlib", "--from", "."], "choose another name, or build it from python-stdlib alone"),
     (["x", "--from", ".", "--kind", "thick"], "no kind"),
     (["x", "--from", "model-answers"], "questions"),
     (["x", "--from", "model-answers", ".", "--prompts", "f"], "cannot be combined with other sources"),

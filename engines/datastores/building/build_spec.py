@@ -102,6 +102,9 @@ class BuildSpec:
                                f"{ANSWERS} as the source")  # fmt: skip
         if isinstance(self.sources, str):  # its first character may be /, the whole disk
             raise UsageProblem("sources is not a tuple of strings", f'give ("{self.sources}",)')
+        if self.name == STANDARD_LIBRARY and self.sources != (STANDARD_LIBRARY,):
+            raise UsageProblem(f"{STANDARD_LIBRARY} is the name of the standard library's datastore",
+                               f"choose another name, or build it from {STANDARD_LIBRARY} alone")
         if self.kind not in KINDS:
             raise UsageProblem(f"there is no kind {self.kind!r}", f"kinds are: {', '.join(KINDS)}")
         if self.from_answers:
