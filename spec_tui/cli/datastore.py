@@ -176,7 +176,8 @@ def list_(format: OutputFormat = Format.text) -> int:
     rows = []
     for entry in entries:
         facts = datastore_facts(Store(entry.folder)) if entry.manifest is not None else {"name": entry.name}
-        rows.append(facts | {"shipped": entry.shipped, "unfinished": entry.unfinished, "problem": entry.problem})
+        rows.append(facts | {"shipped": entry.shipped, "unfinished": entry.unfinished, "problem": entry.problem,
+                             "hint": entry.hint})
     offered = not any(e.name == _STANDARD_LIBRARY and e.manifest is not None for e in entries)
     if format is Format.json:
         print(json.dumps(rows + [{"name": _STANDARD_LIBRARY, "offered": True}] * offered, indent=2))
@@ -349,7 +350,7 @@ def _line(row: dict[str, Any]) -> str:
     if row["unfinished"]:
         return "unfinished: the command that began it continues it; remove deletes it"
     if row["problem"]:
-        return f"cannot be used: {row['problem']}"
+        return f"cannot be used: {row['problem']}; {row['hint']}"
     keys = f", {row['keys']:,} keys of {row['model']}" if row["keys"] else ""
     ships = ", ships with the program" if row["shipped"] else ""
     return f"{row['kind']}, {row['tokens']:,} tokens{keys}, {in_bytes(row['bytes'])}{ships}"

@@ -96,6 +96,9 @@ def test_damage_is_found_and_told(cli, texts, home):
     (home / "notes" / "manifest.json").write_text("{}")
     assert cli("datastore", "info", "notes").code == 3
     assert "cannot be used" in cli("datastore", "list").out.replace("\n", " ")
+    (home / "notes" / "manifest.json").write_text('{"format": 99}')
+    assert ("cannot be used: datastore notes has format 99, this program reads up to 1; update spec-tui, or build it "
+            "anew") in " ".join(cli("datastore", "list").out.split())
 
 
 @pytest.mark.parametrize("arguments, message", [

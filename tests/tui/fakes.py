@@ -80,7 +80,8 @@ def entries() -> list[CatalogEntry]:
                       {"sources": {"kind": "model-answers", "digest": "0" * 64, "prompts": 750}}, mark)
     other = Manifest("other-tokens", "sparse", "b" * 64, 50_257, 3, 1_000_000, made, files)
     return [
-        CatalogEntry("broken", Path("broken"), False, None, "datastore broken: tokens.bin is damaged"),
+        CatalogEntry("broken", Path("broken"), False, None, "datastore broken: tokens.bin is damaged",
+                     hint="remove it and build it again"),
         CatalogEntry("half", Path("half"), False, None, "its build is not finished", unfinished=True),
         CatalogEntry("other-tokens", Path("other-tokens"), False, other),
         CatalogEntry("sample", Path("sample"), True, sample),

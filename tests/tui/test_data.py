@@ -494,6 +494,20 @@ async def test_no_datastore_that_does_not_fit_is_named(session, monkeypatch):
         assert "no datastore is searched" in s.status
 
 
+async def test_a_datastore_of_a_later_version_is_not_called_damaged(session, home):
+    (home / "notes").mkdir(parents=True)
+    (home / "notes" / "manifest.json").write_text('{"format": 99}')
+    async with session(client=FakeClient(ready=RETRIEVING)) as s:
+        screen = await opened(s)
+        screen.listed.highlighted = list(screen.rows).index("notes")
+        await s.pilot.press("space")
+        await s.pilot.pause()
+        told = " ".join(str(screen.query_one("#about").content).split())
+        assert "has format 99, this program reads up to 1" in told and "update spec-tui" in told
+        assert "damaged" not in told and "notes cannot be searched: datastore notes has format 99" in said(s)
+        assert "cannot be used" in str(screen.listed.get_option("notes").prompt)
+
+
 def test_one_file_is_no_plural():
     assert source_words({"kind": "files", "roots": ["README.md"], "files": 1}) == "README.md: 1 file"
     assert source_words({"kind": "model-answers", "prompts": 2388}) == "the model's answers to 2,388 prompts, greedy"

@@ -32,6 +32,7 @@ class CatalogEntry:
         shipped: it came with the program.
         manifest: None if the datastore cannot be used.
         problem: a sentence that says why it cannot be used; "" if it can.
+        hint: what the user can do about it.
         unfinished: a build that was interrupted or is running.
     """
 
@@ -41,6 +42,7 @@ class CatalogEntry:
     manifest: Manifest | None = None
     problem: str = ""
     unfinished: bool = False
+    hint: str = ""
 
     @property
     def of_a_table(self) -> bool:
@@ -160,4 +162,4 @@ def _entry(name: str, folder: Path, shipped: bool, unfinished: bool) -> CatalogE
     try:
         return CatalogEntry(name, folder, shipped, Store(folder).manifest)
     except SpecError as error:
-        return CatalogEntry(name, folder, shipped, problem=error.message)
+        return CatalogEntry(name, folder, shipped, problem=error.message, hint=error.hint)

@@ -106,7 +106,7 @@ def row_state(row: DatastoreRow, session: ChatSession) -> tuple[str, str]:
             return _share(session.datastore_jobs), "$primary"
         return "unfinished", "$warning"
     if row.entry is not None and row.entry.problem:
-        return "damaged", "bold $error"
+        return "cannot be used", "bold $error"
     if session.ready is not None and row.name not in stores(session.ready):
         return "does not fit", "$tok-prompt"
     return "", "$tok-prompt"
@@ -184,8 +184,7 @@ def facts(name: str, entry: CatalogEntry | None, ready: Ready | None) -> list[tu
         return [("contents", "the standard library of this Python; built in seconds when it is searched"),
                 ("fits", fits)]
     if entry.manifest is None:
-        return [("damaged", entry.problem or "it cannot be read"),
-                ("remedy", "" if entry.shipped else "- removes it; then build it again")]
+        return [("problem", entry.problem), ("remedy", entry.hint)]
     m = entry.manifest
     known = [
         ("kind", m.kind), ("tokens", f"{m.tokens:,} in {counted(m.documents, 'document')}"),
@@ -405,8 +404,7 @@ class DataScreen(DescribedModal[ChatSettings]):
                 return
             self.chosen = [name for name in self.searched if name != row.name]
         elif state:
-            verb = "" if state.startswith("does") else "is "
-            self._say(f"{row.name} cannot be searched: it {verb}{state}", wrong=True)
+            self._refuse(row, state)
             return
         else:
             self.chosen = [*self.searched, row.name]
@@ -453,6 +451,11 @@ class DataScreen(DescribedModal[ChatSettings]):
         elif self._ready():
             self._build(row.spec, fresh=False)
 
+    def _refuse(self, row: DatastoreRow, state: str) -> None:
+        """Say why a datastore cannot be searched."""
+        problem = "" if row.unfinished or row.entry is None else row.entry.problem
+        self._say(f"{row.name} cannot be searched: {problem or state}", wrong=True)
+
     def action_probe(self) -> None:
         from spec_tui.tui.screens.probe import ProbeScreen
 
@@ -461,7 +464,7 @@ class DataScreen(DescribedModal[ChatSettings]):
             return
         state, _ = row_state(row, self.session)
         if state:
-            self._say(f"{row.name} cannot be searched: {state}", wrong=True)
+            self._refuse(row, state)
         elif row.entry is None:
             self._say(f"{row.name} is built when it is first searched; n builds it now")
         elif self._ready():
