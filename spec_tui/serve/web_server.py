@@ -195,7 +195,8 @@ class SessionServer:
         return web.FileResponse(str(files("textual_serve") / "static" / _STATIC[name]))
 
     async def _session(self, request: web.Request) -> web.StreamResponse:
-        """The websocket of a session; its name is the browser's own secret."""
+        """The websocket of a session; its name is the browser's own secret, or that of who leads: there is one leading
+        session, which the last browser shows that opened it."""
         if not self.gate.takes_from(request.headers.get("Origin"), request.headers.get("Host")):
             return _plain(gates.WRONG_ORIGIN, 403)
         name = request.match_info["name"]
@@ -204,7 +205,8 @@ class SessionServer:
         socket = web.WebSocketResponse(heartbeat=15, max_msg_size=_LONGEST, timeout=2.0)
         await socket.prepare(request)
         browser = _Socket(socket, request.transport)
-        leads = self.gate.leads(request.cookies.get(_cookie(request, "lead")))
+        if leads := self.gate.leads(request.cookies.get(_cookie(request, "lead"))):
+            name = self.gate.lead
         try:
             if (session := await self._shown(name, browser, _size(request.query), leads)) is not None:
                 async for message in socket:

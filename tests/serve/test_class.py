@@ -276,6 +276,10 @@ async def test_the_teachers_address_leads_and_only_that():
         await says(ben, type="vote", said=2)
         await told(ann, {"counts": [0, 0, 1]})
         await ben.close()
+        elsewhere = await joined("d")
+        await says(elsewhere, type="page", at=4, stage="page", most=0)
+        await told(ann, {"at": 4})
+        assert [session.role for session in sessions.sessions.values()].count("teacher") == 1
     finally:
         await sessions.close()
         await client.close()
