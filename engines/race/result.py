@@ -80,7 +80,7 @@ class LaneFigures:
     Attributes:
         rates, rate: tokens/s, a number for each repeat that the lane completed, all prompts together; the estimate.
         speed_ups, speed_up: over the baseline's rate of the same repeat; empty for the baseline itself.
-        metrics: all runs together; acceptance by depth is ``depth_accepted`` over ``depth_tried``.
+        metrics: all runs together.
         ttft: median seconds to the first token.
         memory: bytes, the most of any run (``LaneFinished.memory``).
         datastore_bytes: what the datastores that it searches take on the disk; None where it searches none.
@@ -97,12 +97,6 @@ class LaneFigures:
     over_prompts: PromptMeans = PromptMeans()
     datastore_bytes: int | None = None
     same_program: bool = True
-
-    @property
-    def by_depth(self) -> list[float]:
-        """The share of drafts accepted at each depth, the first drafted position first."""
-        m = self.metrics
-        return [kept / tried for kept, tried in zip(m.depth_accepted, m.depth_tried) if tried]
 
     @property
     def rate(self) -> MedianInterval | None:

@@ -155,6 +155,11 @@ class Metrics:
         return None if self.accepted is None or self.drafted is None else _ratio(self.accepted, self.drafted)
 
     @property
+    def by_depth(self) -> list[float]:
+        """The share of drafts accepted at each depth, the first drafted position first."""
+        return [kept / tried for kept, tried in zip(self.depth_accepted, self.depth_tried) if tried]
+
+    @property
     def chance_accepted(self) -> float | None:
         """How often a drafted token was accepted once those before it were, over all depths; None where none was
         judged."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _FAILURES = 3  # answers that fail in a row end the questions
 
+
 def advise_server(server: ServedModel, suite: Suite, request: Request, seconds: float, format: Format) -> int:
     """Ask the prompts until the time is over, or ctrl+c, in each way in which the server drafts, and say what follows;
     the exit code. Raises SpecError where nothing was answered in any way."""

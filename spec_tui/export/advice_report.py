@@ -118,19 +118,15 @@ def tables(done: Advice) -> list[Rows]:
     screening = done.screening
     if screening is None:
         return []
+    by_lane = [(screening.asked.labels[lane], screening.metrics(lane)) for lane in _order(screening)]
     found = [_speed(screening), _kinds(screening), _lengths(screening), _temperatures(done.found, screening),
-             depth_rows(_figures(screening)), _sizes(done, screening), _times(screening),
+             depth_rows(by_lane), _sizes(done, screening), _times(screening),
              _modelled(done, screening), _dropped(done.found, screening)]
     return [rows for rows in found if len(rows) > 1]
 
 
 def _order(screening: Screening) -> list[int]:
     return [BASELINE, *ranked(screening)]
-
-
-def _figures(screening: Screening):
-    figures = screening.result.figures()
-    return [(screening.asked.labels[lane], figures[lane]) for lane in _order(screening)]
 
 
 def _speed(screening: Screening) -> Rows:

@@ -14,7 +14,7 @@ from engines.race.interval import METHOD
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun, RaceResult, started_here
 from engines.report import encoding
-from engines.report.metrics import run_object
+from engines.report.metrics import Metrics, run_object
 from engines.report.traces import TraceWriter, written
 from spec_tui.export.about import origin
 from spec_tui.export.report import WRITERS, Report, TextBlock
@@ -37,7 +37,7 @@ def tables(result: RaceResult, asked: Race) -> list[Rows]:
     """Speed; drafts; numbers as papers count them and acceptance by depth, where something was drafted."""
     lanes = list(zip(asked.labels, result.figures()))
     found = [speed_rows(lanes, asked), figure_rows(COLUMNS[4:], lanes, asked.baseline), paper_rows(lanes),
-             depth_rows(lanes)]
+             depth_rows([(label, figures.metrics) for label, figures in lanes])]
     return [rows for rows in found if len(rows) > 1]
 
 
@@ -59,12 +59,12 @@ def paper_rows(lanes: Lanes) -> Rows:
     return rows
 
 
-def depth_rows(lanes: Lanes) -> Rows:
+def depth_rows(lanes: Sequence[tuple[str, Metrics]]) -> Rows:
     """Acceptance by depth, of those that drafted."""
     rows = [["accepted at depth", *(str(d + 1) for d in range(_DEPTHS))]]
-    for label, figures in lanes:
-        if figures.metrics.drafted:
-            shares = [share(accepted) for accepted in figures.by_depth][:_DEPTHS]
+    for label, metrics in lanes:
+        if metrics.drafted:
+            shares = [share(accepted) for accepted in metrics.by_depth][:_DEPTHS]
             rows.append([label, *shares, *[""] * (_DEPTHS - len(shares))])
     return rows
 
@@ -142,7 +142,7 @@ def lane_object(figures: LaneFigures, asked: Race) -> dict[str, Any]:
         "tau": m.tau,
         "seconds_per_lookup": m.seconds_per_lookup,
         "over_prompts": encoding.plain(figures.over_prompts),
-        "acceptance_by_depth": figures.by_depth,
+        "acceptance_by_depth": figures.metrics.by_depth,
         "ttft_seconds": figures.ttft,
         "memory_bytes": figures.memory,
         "datastore_bytes": figures.datastore_bytes,

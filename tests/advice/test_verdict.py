@@ -140,6 +140,18 @@ def test_what_is_interrupted_is_said_to_be_unfinished():
     assert sentences(nothing)[0].startswith("Unfinished: it was interrupted") and told(report(nothing))
 
 
+def test_all_tables_of_an_interrupted_round_are_of_the_same_answers():
+    """Of the prompts that every setting has answered: here of the first, for which none drafts anything."""
+    racer = PacedRacer()
+    found = adviser(racer, "pld,rest")
+    for _ in found.run(lambda: len(racer.asked) == 8):
+        if len(racer.asked) == 6:  # warm, all have answered the first
+            racer.costs = dict.fromkeys(("pld", "rest"), FAST)
+    screening = found.rounds[0]
+    assert len(screening.counted()) == 1 and any(run.state.metrics.drafted for run in screening.result.complete)
+    assert not any(rows[0][0] == "accepted at depth" for rows in tables(report(found)))
+
+
 def test_a_setting_that_breaks_is_left_out():
     racer = PacedRacer(pld=FAST)
     racer.breaks = {"rest"}

@@ -156,7 +156,7 @@ def pair_rows(race: RaceState) -> list[Row]:
 
 def by_depth(race: RaceState, width: int) -> list[Row]:
     """Of the drafts that were judged at each depth the share that was accepted, for each lane that drafts."""
-    shares = [(f.lane, f.by_depth) for f in race.figures() if f.by_depth]
+    shares = [(f.lane, f.metrics.by_depth) for f in race.figures() if f.metrics.by_depth]
     if not shares:
         return []
     deepest = max(len(found) for _, found in shares)
