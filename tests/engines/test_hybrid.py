@@ -59,11 +59,11 @@ class Stocked:
         return [self.stores[True][name] for name in names]
 
 
-def engine(open_datastores=None, budget=None, datastores=(), **options) -> Hybrid:
+def engine(open_datastores=None, budget=None, datastores=(), detail=False, **options) -> Hybrid:
     given = {"budget": "auto" if budget else "paper", **options}
     resources = Resources(
         law=None, vocab_size=50, target=SimpleNamespace(fingerprint=""), budget=budget, open_datastores=open_datastores,
-        datastores=datastores,
+        datastores=datastores, detail=detail,
     )
     return Hybrid(resources, **SPEC.parse(given))
 
@@ -343,6 +343,17 @@ def test_a_head_that_agrees_and_costs_clearly_less_comes_before_the_draft_model(
     assert made.ready.heads[head.config.kind].preferred == (first == "eagle")
     _, *events = made.run(Request(TURN, "hybrid", {"budget": "paper", "threshold": 64}, max_new_tokens=8))
     assert {e.note["drafted_by"] for e in events if isinstance(e, Round) and e.draft.tokens} == {first}
+
+
+def test_a_text_that_depends_on_drafts_is_the_same_when_stepped_through():
+    """The source that drafts is not chosen by what is drafted for display too."""
+    texts = [[1, 2, 3, *(10 * n + i for i in range(4))] for n in range(1, 5) for _ in range(4 ** (4 - n))]
+    found = []
+    for detail in (False, True):
+        budget = Budget(CostCurve(((1, 1.0), (64, 20.0))))
+        tree = draft(engine(Stocked([sparse(texts, 60, "exact")]), budget, detail=detail), [1, 2, 3])
+        found.append((tree.tokens, tree.note.scores))
+    assert found[0] == found[1] and found[0][0]
 
 
 @pytest.mark.parametrize("keeps", [True, False])
