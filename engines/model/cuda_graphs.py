@@ -61,6 +61,8 @@ class _Shape:
         masks: by kind of layer, additive [1, 1, rows, columns].
         logits, last: what it leaves, [rows, vocabulary] and, after the final norm, [rows, width].
         streams: the residual stream [rows, width] after some layers, counted from 1.
+        tables: of cosines and sines, which it reads: a graph knows addresses and keeps no tensor, and the forward
+            replaces its tables by longer ones.
     """
 
     def __init__(self, forward: CudaGraphForward, rows: int, columns: int, layers: frozenset[int]) -> None:
@@ -70,6 +72,7 @@ class _Shape:
         self.masks = {kind: like.new_zeros(1, 1, rows, columns) for kind in forward.kinds}
         self.logits, self.last = like.new_zeros(rows, forward.vocab_size), like.new_zeros(rows, forward.width)
         self.streams = {layer: like.new_zeros(rows, forward.width) for layer in layers}
+        self.tables: tuple[torch.Tensor, ...] = ()
         self.replay: Program | None = None
 
     def see_layer(self, layer: int, stream: torch.Tensor) -> None:
@@ -165,7 +168,8 @@ class CudaGraphForward(LeanForward):
         """What a call does, over fixed buffers only: nothing in it may depend on what the host knows when it runs."""
         if shape.columns > len(self._cos):
             self._grow(shape.columns)
-        cos, sin, heads, store = self._cos, self._sin, self.heads, self._store
+        shape.tables = cos, sin = self._cos, self._sin
+        heads, store = self.heads, self._store
         pairs = store.view(len(self.layers), 2 * self.kv_heads, cache.capacity, self.head_dim)
         seen = store[..., : shape.columns, :].unbind(0)
         ids, where, places = shape.numbers.unbind(0)

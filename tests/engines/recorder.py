@@ -7,6 +7,7 @@ could not be recorded on a GPU fails here too: reading a number back, and making
 from __future__ import annotations
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -49,3 +50,32 @@ class Recorder:
                             old.copy_(new)
 
         return replay
+
+
+class Addresses(TorchDispatchMode):
+    """A ``Capture`` that keeps no tensor alive, as a graph does not. ``freed`` counts those that a replay would still
+    read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read: dict[int, StorageWeakRef] = {}
+        self._made: dict[int, StorageWeakRef] = {}
+
+    def __call__(self, program):
+        with self:
+            program()
+        return lambda: None
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for found, known, tensors in ((self._read, self._made, (args, kwargs)), (self._made, self._read, out)):
+            for tensor in tree_leaves(tensors):
+                if isinstance(tensor, torch.Tensor):
+                    storage = StorageWeakRef(tensor.untyped_storage())
+                    if storage.cdata not in known:
+                        found[storage.cdata] = storage
+        return out
+
+    @property
+    def freed(self) -> int:
+        return sum(storage.expired() for storage in self._read.values())

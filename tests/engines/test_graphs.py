@@ -22,7 +22,7 @@ from engines.model.native.native_forward import NativeForward
 from engines.model.selftest import selftest
 from tests.conftest import ONE, make_llama
 from tests.engines.families import cached, make
-from tests.engines.recorder import Recorder
+from tests.engines.recorder import Addresses, Recorder
 from tests.engines.test_lean import FAMILIES, TEXT, TREE, same
 from tests.engines.toys import HIDDEN, MEASURED, random_tree
 
@@ -114,6 +114,18 @@ def test_what_moved_is_recorded_anew(monkeypatch):
     assert ours.cache.layers[0].keys.data_ptr() != place
     same(ours.forward(*TREE), theirs.forward(*TREE))
     assert recorder.recorded == before + 1
+
+
+def test_a_program_reads_no_freed_memory_after_a_long_text():
+    model = make_llama(3, context=2048)
+    fuse(model)
+    graph = Addresses()
+    ours = CausalModel(model, "graphs", compute=CudaGraphForward(model, graph))
+    ours.extend(TEXT[:9])
+    ours.forward(*TREE)
+    ours.drop()
+    ours.extend((TEXT * 40)[:1500])  # positions beyond the first table of rotations
+    assert graph.freed == 0
 
 
 def test_padding_writes_behind_the_last_row_only():
