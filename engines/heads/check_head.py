@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from engines.errors import UsageProblem
-from engines.heads.compatibility import rows_for
+from engines.heads.compatibility import embeddings_of, rows_for
 from engines.heads.draft_head import DraftHead
 from engines.heads.head_config import HeadConfig
 from engines.heads.head_file import HeadFile
@@ -151,9 +151,9 @@ def _tapped(target: CausalModel, texts: Sequence[Text], layers: Sequence) -> lis
 
 def _agreement(head: DraftHead, target: CausalModel, config: HeadConfig, read: Sequence[TappedText]) -> list[float]:
     file = head.file
-    embeddings = target.model.get_input_embeddings().weight if file.embeddings is None else file.embeddings
+    embeddings = embeddings_of(target) if file.embeddings is None else file.embeddings
     rows = rows_for(file, target).detach().float().cpu()
-    student = EagleStudent(config, embeddings.detach().float().cpu())
+    student = EagleStudent(config, embeddings.float().cpu())
     student.network.load_state_dict(file.weights)
     student.network.float()
     return agreement(student, read, lambda states, step: states @ rows.T, file.ids, STEPS)

@@ -47,6 +47,12 @@ def rows_for(file: HeadFile, target: CausalModel) -> torch.Tensor:
     return rows if file.ids is None else rows[file.ids.to(rows.device)]
 
 
+@torch.no_grad()
+def embeddings_of(target: CausalModel) -> torch.Tensor:
+    """The target's embeddings [vocabulary, width] as it reads them: some multiply the rows of their weight."""
+    return target.model.get_input_embeddings()(torch.arange(target.vocab_size, device=target.device))
+
+
 def standing_alone(file: HeadFile, target: CausalModel) -> HeadFile:
     """The head with what it shares with the target: the rows of the language modelling head (vLLM takes the target's,
     all of them, for a head of EAGLE-1 and 2), of EAGLE the embeddings too. Medusa heads get a row for every token,
@@ -59,7 +65,7 @@ def standing_alone(file: HeadFile, target: CausalModel) -> HeadFile:
         whole[..., file.ids, :] = rows
         return replace(file, rows=whole, ids=None, config=replace(file.config, draft_vocabulary=file.config.vocabulary))
     if embeddings is None:
-        embeddings = target.model.get_input_embeddings().weight.detach()
+        embeddings = embeddings_of(target)
     if file.config.family == EAGLE:
         file = replace(file, ids=None, config=replace(file.config, draft_vocabulary=file.config.vocabulary))
     return replace(file, rows=rows, embeddings=embeddings)

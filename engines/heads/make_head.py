@@ -14,6 +14,7 @@ import torch
 
 from engines.errors import UsageProblem
 from engines.heads.checkpoint import write
+from engines.heads.compatibility import embeddings_of
 from engines.heads.head_config import EAGLE, EAGLE3, MEDUSA, HeadConfig, MedusaConfig, usual_layers
 from engines.heads.head_file import HeadFile
 from engines.heads.hidden_state_cache import HiddenStateCache, Text, size_on_disk
@@ -22,6 +23,7 @@ from engines.heads.medusa_student import MedusaStudent
 from engines.heads.network import HeadNetwork
 from engines.heads.training import HELD_OUT, HeadRecipe, HeadTrainer, TargetParts, TrainingProgress, frequent, split
 from engines.heads.training_time_test import EagleStudent
+from engines.libraries import hf
 from engines.libraries.hf import text_config
 
 if TYPE_CHECKING:
@@ -188,5 +190,5 @@ def parts_of(target: CausalModel) -> TargetParts:
     if head is None or norm is None or not hasattr(norm, "weight"):
         raise UsageProblem(f"{target.name} has no head or no final norm that a draft head could share",
                            "choose a Llama-like model")
-    found = (model.get_input_embeddings().weight, head.weight, norm.weight)
+    found = (embeddings_of(target), head.weight, hf.norm_weight(norm))
     return TargetParts(*(tensor.detach().float().cpu() for tensor in found))

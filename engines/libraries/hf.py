@@ -53,6 +53,7 @@ __all__ = ["BaseStreamer", "Cache", "CacheLayerMixin", "GenerationConfig", "PreT
            "PreTrainedTokenizerFast", "Tokenizer"]
 
 _REPORT_SECONDS = 0.25
+_FROM_ONE = ("Gemma", "Gemma2", "Gemma3", "RecurrentGemma", "VaultGemma", "Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
 Processor = Callable[[torch.Tensor | None, torch.Tensor], torch.Tensor]
 """Logits [rows, vocabulary] from token ids [rows, length] and logits."""
 
@@ -131,9 +132,13 @@ def embedding_scale(embedding: nn.Module) -> float | None:
     return float(scale) if isinstance(embedding, nn.Embedding) and isinstance(scale, float) else None
 
 
-def counts_from_one(norm: nn.Module) -> bool:
-    """Whether a norm multiplies by its weight plus one, as Gemma's norms do."""
-    return type(norm).__name__.startswith("Gemma")
+def norm_weight(norm: nn.Module) -> torch.Tensor:
+    """The weight [width] by which a norm multiplies; norms of some families count it from one.
+
+    Which do is undocumented; checked: those that are named here, and that Gemma 3n and Gemma 4 do not.
+    """
+    weight = norm.weight.detach()
+    return weight + 1 if type(norm).__name__.removesuffix("RMSNorm") in _FROM_ONE else weight
 
 
 def layer_kinds(config: PreTrainedConfig) -> Sequence[str] | None:

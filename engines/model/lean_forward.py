@@ -85,11 +85,6 @@ class Layer:
     table: int = 0
 
 
-def _norm_weight(norm: nn.Module) -> torch.Tensor:
-    """The weight [width] by which a norm multiplies."""
-    return norm.weight.detach() + 1 if hf.counts_from_one(norm) else norm.weight.detach()
-
-
 class LeanForward:
     """The ``Forward`` of Llama-like models, made once their layers are fused and laid out. ``like``: an empty tensor of
     the model's dtype and on its device."""
@@ -113,7 +108,7 @@ class LeanForward:
         self.embedding_scale, self.residual_scale, self.logit_scale = hf.scales(config)
         self.embed, self.head = inner.embed_tokens, model.lm_head
         self.like = inner.norm.weight.detach().new_empty(0)
-        self.final_norm = _norm_weight(inner.norm)
+        self.final_norm = hf.norm_weight(inner.norm)
         ropes = hf.ropes(config)
         self.tables = sorted(ropes if len(ropes) == 1 else ropes.keys() & set(hf.layer_kinds(config) or ()))
         self.layers = [self._layer(config, i, layer) for i, layer in enumerate(inner.layers)]
@@ -134,7 +129,7 @@ class LeanForward:
         if hasattr(layer, "post_feedforward_layernorm"):  # then the second is after attention, as its name says
             names = ("input_layernorm", "pre_feedforward_layernorm", "post_attention_layernorm",
                      "post_feedforward_layernorm")
-        weights = [_norm_weight(getattr(layer, name)) if name and hasattr(layer, name) else None for name in names]
+        weights = [hf.norm_weight(getattr(layer, name)) if name and hasattr(layer, name) else None for name in names]
         own, mlp_norm, *after = weights
         return Layer(
             norm=own, head_norms=norms, joint=joint, rope=bool(getattr(attention, "use_rope", True)), kind=kind,
@@ -146,7 +141,7 @@ class LeanForward:
         """``Layer.head_norms`` and ``Layer.joint``."""
         if not hasattr(attention, "q_norm"):
             return None, False
-        queries, keys = _norm_weight(attention.q_norm), _norm_weight(attention.k_norm)
+        queries, keys = hf.norm_weight(attention.q_norm), hf.norm_weight(attention.k_norm)
         joint = len(queries) > self.head_dim or self.heads == 1
         parts = [queries, keys] if joint else [queries] * self.heads + [keys] * self.kv_heads
         return torch.cat(parts).view(-1, self.head_dim), joint and self.heads > 1

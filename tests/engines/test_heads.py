@@ -16,16 +16,19 @@ from engines.errors import ModelUnavailable, UsageProblem
 from engines.heads import training
 from engines.heads.check_head import as_read, check
 from engines.heads.checkpoint import read, write
+from engines.heads.compatibility import standing_alone
 from engines.heads.draft_head import DraftHead
 from engines.heads.head_config import EAGLE, EAGLE3
 from engines.heads.hidden_state_cache import HiddenStateCache, Text
-from engines.heads.make_head import HeadSpec, config_for, make_head
+from engines.heads.make_head import HeadSpec, config_for, make_head, parts_of
 from engines.heads.network import HeadNetwork, Rotation
 from engines.heads.self_generated_data import generate_answers, kept_answers
 from engines.heads.training import HeadRecipe, simulated, split
 from engines.heads.training_time_test import unrolled
 from engines.libraries import tensor_files
+from engines.model.causal_model import CausalModel
 from tests.conftest import make_llama
+from tests.engines.families import NAMED, TREES, make
 from tests.heads import make_file
 from tests.tiers import some
 
@@ -328,6 +331,17 @@ def test_kept_answers_of_another_model_or_length_are_not_trained_on(tiny, tmp_pa
     monkeypatch.setattr(tiny.target, "fingerprint", "another")
     assert not kept_answers(tiny, file, 12) and answered(12) == 12
     assert [json.loads(line)["target"] for line in file.read_text().splitlines()][-1] == "another"
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "gemma4 with shared keys"])
+def test_a_head_is_trained_on_what_the_target_computes_with(name):
+    """Gemma multiplies its embeddings; norms of Gemma 2 and 3 count their weights from one, others do not."""
+    target = CausalModel(make(*(NAMED | TREES)[name]), name)
+    parts, model = parts_of(target), target.model
+    read = model.get_input_embeddings()(torch.arange(target.vocab_size))
+    torch.testing.assert_close(parts.embeddings, read)
+    torch.testing.assert_close(parts.norm, model.base_model.norm(torch.ones(32)))
+    torch.testing.assert_close(standing_alone(make_file(target, layers=(1,)), target).embeddings, read)
 
 
 def test_too_few_texts_are_refused(texts, target, tmp_path):
