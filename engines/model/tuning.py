@@ -115,7 +115,7 @@ def _counts(most: int) -> list[int]:
 def measure(forward: Forward, threads: int) -> float:
     """Mean seconds of a forward over one row and over several, on this many threads: the best of a few of each, after
     one that warms up."""
-    torch.set_num_threads(threads)
+    use_threads(threads)
     best, begun = dict.fromkeys(_ROWS, float("inf")), perf_counter()
     for repeat in range(_REPEATS + 1):
         for rows in _ROWS:

@@ -75,6 +75,20 @@ def test_a_later_model_may_have_all_threads(four, monkeypatch):
     assert now[-1] == 3
 
 
+def test_where_a_second_thread_does_not_pay_a_later_model_may_still_have_all(four, monkeypatch):
+    clock, costs = [0.0], {1: 1.0, 2: 0.95, 4: 0.1}
+    monkeypatch.setattr(tuning, "perf_counter", lambda: clock[0])
+
+    def forward(rows):
+        clock[0] += costs[four[-1]]
+
+    tuning.tune(forward)
+    assert four[-1] == 1 and tuning.own_threads() == 4, "4 threads were not tried"
+    costs[2] = 0.2
+    tuning.tune(forward)
+    assert four[-1] == 4
+
+
 def test_it_is_measured_once(machine):
     measured, _, now, _ = machine
     tune()
