@@ -203,6 +203,7 @@ def measured(*more: Path) -> dict[str, str]:
         more: files of JSON lines with a "prompt" (or "turns"), of benchmarks that lie elsewhere.
     """
     from engines.bench.suite import SHIPPED, shipped
+    from engines.folders import json_lines
     from engines.reproduce.questions import MORE, known
     from spec_tui.learn.showcase_prompts import SHOWCASES
 
@@ -219,8 +220,7 @@ def measured(*more: Path) -> dict[str, str]:
         found |= {text: tool.name for text in _constants(tool)}
     found |= {s.prompt: "showcase" for s in SHOWCASES}
     for file in more:
-        for line in file.read_text("utf-8").splitlines():
-            row = json.loads(line)
+        for _, row in json_lines(file.read_text("utf-8"), file, "is no JSON object", "check the file", dict):
             found |= {text: file.name for text in [row["prompt"], *row.get("turns", ())]}
     return found
 

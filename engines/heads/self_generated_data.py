@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from engines.errors import UsageProblem
-from engines.folders import open_input, read_file
+from engines.folders import json_lines, open_input, read_file
 from engines.heads.hidden_state_cache import Text
 from engines.request import Request
 from engines.tokenization import encode
@@ -108,10 +108,8 @@ def _rows(file: Path) -> list[dict[str, Any]]:
                 content = stream.read(_LARGEST + 1)
         if len(content) > _LARGEST:
             raise UsageProblem(f"{file} is larger than {_LARGEST >> 20} MB", "split it, and train on less")
-        rows = [json.loads(line) for line in content.decode("utf-8-sig").splitlines() if line.strip()]
-    except (OSError, ValueError, RecursionError, EOFError) as error:
+        text = content.decode("utf-8-sig")
+    except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or another file"
         raise UsageProblem(f"{file} cannot be read as lines of JSON: {reason}", "check the file") from None
-    if not all(isinstance(row, dict) for row in rows):
-        raise UsageProblem(f"a line of {file} is not a JSON object", "check the file")
-    return rows
+    return [row for _, row in json_lines(text, file, "is no JSON object", "check the file", dict)]

@@ -138,6 +138,13 @@ def test_prompts_are_lines_or_json_each_once(tmp_path):
     assert read_prompts(path) == ["one", "two\nlines", "three"]
 
 
+def test_a_line_ends_at_a_newline_alone(tmp_path):
+    """U+2028 and U+0085 end lines for ``str.splitlines``, but may stand in a JSON string."""
+    path = tmp_path / "prompts"
+    path.write_bytes('{"prompt": "two\u2028lines"}\r\none\x85prompt\r\n'.encode())
+    assert read_prompts(path) == ["two\u2028lines", "one\x85prompt"]
+
+
 @pytest.mark.parametrize("content, message", [
     (b"", "no prompts"), (b"\xff\xfe", "not text in"), (b'ok\n{"text": "x"}', "line 2"), (b'{"prompt": 3}', "line 1"),
     (b'{"prompt": ""}', "line 1"), (b"{" * 5000, "line 1"), (b'{"prompt": "\\ud800"}', "line 1"),

@@ -22,7 +22,7 @@ from engines.heads.head_config import EAGLE, EAGLE3
 from engines.heads.hidden_state_cache import HiddenStateCache, Text
 from engines.heads.make_head import HeadSpec, config_for, make_head, parts_of
 from engines.heads.network import HeadNetwork, Rotation
-from engines.heads.self_generated_data import generate_answers, kept_answers
+from engines.heads.self_generated_data import generate_answers, kept_answers, read_answers
 from engines.heads.training import HeadRecipe, simulated, split
 from engines.heads.training_time_test import unrolled
 from engines.libraries import tensor_files
@@ -318,6 +318,16 @@ def test_answers_go_on_after_a_kill_in_the_middle_of_a_line(tiny, tmp_path, monk
         file.write_text(line + "\n")
         with pytest.raises(UsageProblem, match=r"answers\.jsonl is damaged"):
             generate_answers(tiny, asked, file, "autoregressive", 12, lambda done, total: None)
+
+
+def test_an_answer_may_hold_any_separator_and_a_damaged_line_is_named(tiny, tmp_path):
+    file, row = tmp_path / "answers.jsonl", {"prompt": "abc", "answer": "one\u2028two\x85three"}
+    file.write_text(json.dumps(row, ensure_ascii=False) + "\n", "utf-8")
+    text, = read_answers(tiny, file)
+    assert tiny.tokenizer.decode(text.tokens[text.start:]) == row["answer"]
+    file.write_text(f"{json.dumps(row)}\n[]\n", "utf-8")
+    with pytest.raises(UsageProblem, match=r"line 2 of .*answers\.jsonl is no JSON object"):
+        read_answers(tiny, file)
 
 
 def test_kept_answers_of_another_model_or_length_are_not_trained_on(tiny, tmp_path, monkeypatch):

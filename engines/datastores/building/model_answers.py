@@ -85,7 +85,7 @@ def read_prompts(path: Path) -> list[str]:
     """The prompts of a file, without repetitions: one a line, or lines of JSON with "prompt". Raises UsageProblem: the
     file is unreadable, not UTF-8, or has no prompts; a line of JSON has no prompt (the message names the line)."""
     _, text = read_input(path, _LARGEST, "a file of prompts, one a line")
-    prompts = [_prompt(path, number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    prompts = [_prompt(path, number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not prompts:
         raise UsageProblem(f"there are no prompts in {path}", "write one a line, or lines of JSON with a \"prompt\"")
     return list(dict.fromkeys(prompts))
