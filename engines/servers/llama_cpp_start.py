@@ -89,8 +89,9 @@ class LlamaCppServer:
         """The server's address. Raises ModelUnavailable."""
         pipe, since = self.process.stdout, monotonic()
         name = Path(settings.file).name
-        self.process.stdin.write(line.encode() + b"\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):  # it died: its last words say why
+            self.process.stdin.write(line.encode() + b"\n")
+            self.process.stdin.flush()
         while True:
             progress(Loading(f"llama.cpp reads {name}"))
             if select.select([pipe], [], [], _LOOK)[0]:

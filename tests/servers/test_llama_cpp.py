@@ -248,6 +248,22 @@ def test_what_it_cannot_read_and_what_is_not_installed(tmp_path, monkeypatch):
     assert missing.value.hint == "pip install 'spec-tui[llamacpp]'"
 
 
+def test_a_process_that_dies_at_once_says_why(file, tmp_path, monkeypatch):
+    (python := tmp_path / "python").write_text("#!/bin/sh\necho 'ImportError: libgomp is missing' >&2\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(llama_cpp_start.sys, "executable", str(python))
+    open_pipe = llama_cpp_start.subprocess.Popen
+
+    def dead(*args, **more):
+        process = open_pipe(*args, **more)
+        process.wait()
+        return process
+
+    monkeypatch.setattr(llama_cpp_start.subprocess, "Popen", dead)
+    with pytest.raises(ModelUnavailable, match="these options: ImportError: libgomp is missing"):
+        start(file)
+
+
 @pytest.mark.parametrize("processors, asked, threads", [(1, -1, 1), (2, -1, 2), (4, None, 4), (4, -1, 3)])
 def test_a_core_is_left_to_the_screen_where_more_than_two_are_there(processors, asked, threads, file, monkeypatch):
     monkeypatch.setattr(llama_cpp_start, "processors", lambda: processors)
