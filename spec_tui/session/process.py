@@ -72,8 +72,8 @@ class ProcessClient(QueuedClient):
             return
         if self._child is not None:
             self._child.close(0.0)
-        self._inbox.clear()
-        self._inbox.append((ENGINE, Failed("loading was stopped", "what was downloaded stays", "cancelled")))
+        failed = Failed("loading was stopped", "what was downloaded stays", "cancelled")
+        self._inbox = deque([(ENGINE, failed)])  # a new one: the ended engine's last event may still come
         self._start()
 
     def _deliver(self, job: int, command: Command) -> None:

@@ -26,7 +26,8 @@ from engines.report.events import (
     Started,
 )
 from engines.request import Request
-from spec_tui.session.engine_commands import Audit, Load, LoadRequest, Run
+from spec_tui.session import process
+from spec_tui.session.engine_commands import Audit, Load, LoadRequest, Run, read_event
 from spec_tui.session.process import ProcessClient
 from tests.session import fake_runtime
 from tests.session.inprocess import InProcessClient
@@ -215,6 +216,26 @@ def test_loading_that_tells_of_nothing_is_stopped_at_once(client):
     assert client.pid != before and gone(before)
     load(client, LoadRequest(model="fake"))
     assert until(client, Ready)[-1].model == "fake"
+
+
+def test_what_a_stopped_engine_said_last_does_not_come_from_the_next(client, monkeypatch):
+    begun, stopped = threading.Event(), threading.Event()
+
+    def slow(line):
+        event = read_event(line)
+        if isinstance(event[1], Ready) and not begun.is_set():
+            begun.set()
+            stopped.wait(20)
+        return event
+
+    monkeypatch.setattr(process, "read_event", slow)
+    job = load(client, LoadRequest(model="first"))
+    assert begun.wait(20)
+    reader = client._child._threads[0]
+    client.cancel(job, at_once=True)
+    stopped.set()
+    reader.join(20)
+    assert [type(event) for event in said(client)] == [Failed]
 
 
 def test_failures_are_events_and_the_engine_stays(either):
