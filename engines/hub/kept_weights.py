@@ -167,12 +167,16 @@ class _WeightsWriter:
         self._rest += bytes(view[whole:])
 
     def _out(self, parts: list[Any]) -> None:
-        try:
-            done = os.writev(self._handle, parts)
-        except OSError as error:
-            raise _unwritable(error.strerror) from None
-        if done != sum(map(len, parts)):
-            raise _unwritable("the disk is full, or a file may not be that large")
+        rest = [part for part in parts if part]
+        while rest:  # Linux writes 2 GiB at once at most
+            try:
+                done = os.writev(self._handle, rest)
+            except OSError as error:
+                raise _unwritable(error.strerror) from None
+            while rest and done >= len(rest[0]):
+                done -= len(rest.pop(0))
+            if rest:
+                rest[0] = rest[0][done:]
 
     def keep(self, said: dict[str, Any]) -> None:
         """Finish the file; from now on it is what is kept."""
@@ -189,6 +193,7 @@ class _WeightsWriter:
     def close(self) -> None:
         with suppress(OSError):
             os.close(self._handle)
+        with suppress(OSError):
             self._file.unlink(missing_ok=True)
 
 

@@ -120,8 +120,18 @@ def test_each_weight_begins_at_a_line_of_the_caches(model, monkeypatch, worth):
         assert {memory.ctypes.data % 64 for memory in found} == {0}
 
 
+def test_a_weight_may_be_larger_than_what_is_written_at_once(model, monkeypatch):
+    writev = os.writev
+    monkeypatch.setattr(kept_weights.os, "writev", lambda handle, parts: writev(handle, [parts[0][:999_999]]))
+    (first, _), (second, again) = taken(model), taken(model, seed=2)
+    assert again == 0 and same(first, second)
+
+
 def test_a_disk_that_fails_meanwhile_says_what_to_do(model, monkeypatch):
-    monkeypatch.setattr(kept_weights.os, "writev", lambda *_: 1)
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(kept_weights.os, "writev", full)
     with pytest.raises(ModelUnavailable, match="cannot be written") as caught:
         taken(model)
     assert "SPEC_TUI_CACHE_DIR" in caught.value.hint
