@@ -89,11 +89,11 @@ def kept_weights(model: GgufFile, order: list[Any], made_by: str) -> Iterator[Pl
     """
     parts = [(str(path.resolve()), size, path.stat().st_mtime_ns) for path, size in model.parts]
     note = measured_file("weights", [parts, *order, made_by])
-    value = kept(note)
-    if value is not None and _intact(note, value):
+    read = _WeightsReader.begun(note)
+    if read is not None:
         with suppress(OSError):
             os.utime(note)  # used most recently
-        yield _WeightsReader(_weights(note), value["sizes"]).place
+        yield read.place
         return
     written = _WeightsWriter.begun(note, model.size * 5 // 4) if model.size >= WORTH else None
     if written is None:
@@ -109,10 +109,21 @@ def kept_weights(model: GgufFile, order: list[Any], made_by: str) -> Iterator[Pl
 class _WeightsReader:
     """What was kept."""
 
-    def __init__(self, file: Path, sizes: list[int]) -> None:
+    def __init__(self, handle: int, sizes: list[int]) -> None:
         self._sizes, self._at = iter(sizes), 0
-        with file.open("rb") as opened:
-            self._content = _mapped(opened.fileno(), sum(sizes))
+        self._content = _mapped(handle, sum(sizes))
+
+    @classmethod
+    def begun(cls, note: Path) -> _WeightsReader | None:
+        """None where nothing is kept as it was written, or another process has just removed it."""
+        value = kept(note)
+        if value is None:
+            return None
+        with suppress(OSError), _weights(note).open("rb") as opened:
+            found = os.fstat(opened.fileno())
+            if found.st_mtime_ns == value["written"] and found.st_size == sum(value["sizes"]):
+                return cls(opened.fileno(), value["sizes"])
+        return None
 
     def place(self, size: int, fill: Fill) -> np.ndarray:
         if next(self._sizes, None) != _padded(size):
@@ -208,14 +219,6 @@ def _mapped(handle: int, size: int) -> np.ndarray:
     with suppress(OSError):
         content.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(content, np.uint8)
-
-
-def _intact(note: Path, value: dict[str, Any]) -> bool:
-    """Whether the file is there as it was written."""
-    with suppress(OSError):
-        found = _weights(note).stat()
-        return found.st_mtime_ns == value["written"] and found.st_size == sum(value["sizes"])
-    return False
 
 
 def _weights(note: Path) -> Path:

@@ -148,6 +148,20 @@ def test_what_was_used_least_recently_goes(model, cache, monkeypatch):
     assert kept_bytes(model) <= 3 * KEPT
 
 
+def test_what_another_process_removes_meanwhile_is_made_anew(model, cache, monkeypatch):
+    first = [memory.copy() for memory in taken(model)[0]]
+    opens = Path.open
+
+    def removed(file, *args, **more):
+        if file.suffix == ".bin":
+            file.unlink(missing_ok=True)
+        return opens(file, *args, **more)
+
+    monkeypatch.setattr(Path, "open", removed)
+    found, made = taken(model)
+    assert made == len(SIZES) and same(found, first)
+
+
 def test_what_belongs_to_no_model_any_more_goes(model, tmp_path, cache):
     other = Path(tmp_path / "other.gguf")
     other.write_bytes(model.read_bytes())
