@@ -8,7 +8,6 @@ import json
 import pytest
 
 from engines.datastores.building import build_journal
-from engines.datastores.building import dense_build as hidden
 from engines.datastores.building import model_answers as answers
 from engines.folders import sample_model
 from engines.model.loading import load_tokenizer
@@ -182,12 +181,12 @@ def test_answers_of_a_build_that_was_interrupted_are_not_asked_again(
 
 
 def test_hidden_states_of_an_interrupted_build_give_the_same_bytes(model, cli, texts, home, monkeypatch):
-    monkeypatch.setattr(hidden, "BATCH", 200)
+    from engines.datastores.building.hidden_states import HiddenStates
+
+    monkeypatch.setattr(HiddenStates, "batch", 200)
     monkeypatch.setattr("engines.datastores.building.build_journal.EVERY", -1.0)
     command = ("--from", str(texts), "--kind", "dense", "--window", "64", "--dims", "8")
     assert cli("datastore", "build", "whole", *command).code == 0
-    from engines.datastores.building.hidden_states import HiddenStates
-
     read, calls = HiddenStates.__call__, []
 
     def interrupted(self, batch):

@@ -54,7 +54,7 @@ def folder(tmp_path):
 @pytest.fixture
 def often(monkeypatch):
     """Small batches, each committed."""
-    monkeypatch.setattr(building, "BATCH", 20)
+    monkeypatch.setattr(building, "CHARACTERS", 20)
     monkeypatch.setattr(build_journal, "EVERY", -1.0)
 
 
@@ -98,7 +98,7 @@ def test_interrupted_builds_give_the_same_bytes(folder, tokenizer, often, at):
 def test_the_same_bytes_where_little_was_committed_and_in_other_batches(folder, tokenizer, monkeypatch):
     corpus = text_files([folder])
     whole = content(build_datastore("whole", corpus, tokenizer).folder)
-    monkeypatch.setattr(building, "BATCH", 30)
+    monkeypatch.setattr(building, "CHARACTERS", 30)
     assert interrupted("cut", corpus, tokenizer, 4)
     assert content(catalog.find("cut")) == whole
 
@@ -109,7 +109,7 @@ from engines.datastores.building import build_journal
 from engines.datastores.building import sparse_build as build
 from engines.datastores.building.build_datastore import build_datastore
 from tests.datastores.conftest import Ids, Vocabulary
-build.BATCH, build_journal.EVERY, steps = 20, -1.0, iter(range(%d))
+build.CHARACTERS, build_journal.EVERY, steps = 20, -1.0, iter(range(%d))
 def progress(step):
     if next(steps, None) is None:
         os._exit(9)  # nothing is closed, flushed or unlocked

@@ -32,6 +32,8 @@ WIDTH = 24
 class Toy:
     """A model whose hidden state says the last three tokens, and when it was called with what."""
 
+    batch = 4096
+
     def __init__(self, vocab_size=50, context=16, width=WIDTH):
         self.identity, self.context = ModelIdentity("toy", "a" * 64, width), context
         self._rows = np.random.default_rng(3).normal(size=(3, vocab_size, width)).astype(np.float32)
@@ -211,7 +213,7 @@ def stopping(after):
 
 def test_an_interrupted_build_gives_the_same_bytes(monkeypatch):
     monkeypatch.setattr("engines.datastores.building.build_journal.EVERY", 0)
-    monkeypatch.setattr("engines.datastores.building.dense_build.BATCH", 40)
+    monkeypatch.setattr(Toy, "batch", 40)
     monkeypatch.setattr("engines.datastores.search.reduction.BLOCK", 64)
     monkeypatch.setattr("engines.datastores.building.dense_build.BLOCK", 64)
     documents = corpus(60)

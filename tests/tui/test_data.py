@@ -169,7 +169,7 @@ async def test_a_build_is_stopped_and_gone_on_with(session, engine, tiny, tmp_pa
     folder.mkdir()
     for n in range(40):
         (folder / f"{n:02}.txt").write_text(f"this is file number {n}\n" * 2)
-    monkeypatch.setattr(building, "BATCH", 20)
+    monkeypatch.setattr(building, "CHARACTERS", 20)
     monkeypatch.setattr(build_journal, "EVERY", -1.0)
     whole = content(build_datastore("whole", text_files([folder]), tiny.tokenizer).folder)
     commit, gate, commits = building.BuildJournal.commit, threading.Event(), iter(range(1000))

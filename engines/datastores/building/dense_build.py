@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 SAMPLE = 1_000_000  # hidden states that the statistics are taken from, as in the paper
 _HELD_OUT = 500  # most keys that are left out, to measure recall with
 _HELD_OUT_SHARE = 100  # at most one key of so many is left out
-BATCH = 4096  # tokens that are read together
 _OVERLAP = 4  # a window repeats one of so many parts of the context, from the window before
 
 Before = Callable[[int], Sequence[int]]
@@ -165,7 +164,8 @@ def write_hidden(
     if not state["complete"]:
         tokens = np.memmap(journal.folder / "tokens.bin", token_dtype(vocab_size), "r", shape=(counts.positions,))
         begins = np.fromfile(journal.folder / "documents.bin", "<i4", counts.documents)
-        for batch in _batches(islice(windows(begins, counts.positions, reader.context, before), done, None)):
+        all_windows = windows(begins, counts.positions, reader.context, before)
+        for batch in _batches(islice(all_windows, done, None), reader.batch):
             read = reader([np.append(np.array(w.before, np.int64), tokens[w.begin : w.end]) for w in batch])
             for window, hidden in zip(batch, read, strict=True):
                 shift = len(window.before) - window.begin
@@ -185,12 +185,13 @@ def write_hidden(
     return rows
 
 
-def _batches(all_windows: Iterator[Window]) -> Iterator[list[Window]]:
+def _batches(all_windows: Iterator[Window], most: int) -> Iterator[list[Window]]:
+    """Windows with ``most`` tokens together, or one that has more."""
     batch: list[Window] = []
     size = 0
     for window in all_windows:
         size += len(window.before) + window.end - window.begin
-        if batch and size > BATCH:
+        if batch and size > most:
             yield batch
             batch, size = [], len(window.before) + window.end - window.begin
         batch.append(window)

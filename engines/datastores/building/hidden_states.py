@@ -16,22 +16,25 @@ if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
 
 WINDOW = 2048  # most tokens of a text that are read together
-BATCH = 4096  # most tokens of a forward, padding included; a longer text is a batch of its own
 _PADDING = 0  # any token: no state depends on later tokens
 
 
 class HiddenStates:
-    """Reads texts with the target (a ``dense_build.HiddenStateReader``), several in a forward, without KV cache and
-    without the language modelling head. Weights are used as they were loaded, so that a build that continues in another
-    process gives the same keys.
+    """Reads texts with the target, several in a forward, without KV cache and without the language modelling head.
+    Weights are used as they were loaded, so that a build that continues in another process gives the same keys.
 
     Args:
         identity: of the target, for the manifest.
         window: most tokens of a text, None for the model's context.
 
+    Attributes:
+        batch: most tokens of a forward, padding included; a longer text is a batch of its own.
+
     Raises:
         UsageProblem: the model has no head, whose input the last hidden state is.
     """
+
+    batch = 4096
 
     def __init__(self, target: CausalModel, identity: ModelIdentity, window: int | None = WINDOW) -> None:
         self._target, self.identity = target, identity
@@ -44,7 +47,7 @@ class HiddenStates:
         out: list[np.ndarray] = [np.zeros(0)] * len(texts)
         remaining = sorted(range(len(texts)), key=lambda i: len(texts[i]), reverse=True)
         while remaining:
-            count = max(1, BATCH // max(1, len(texts[remaining[0]])))
+            count = max(1, self.batch // max(1, len(texts[remaining[0]])))
             batch, remaining = remaining[:count], remaining[count:]
             for i, states in zip(batch, self._states([texts[i] for i in batch])):
                 out[i] = states

@@ -19,7 +19,7 @@ from engines.errors import DatastoreProblem, UsageProblem
 from engines.progress import Progress, ProgressReporter, no_progress
 
 MOST_TOKENS = 2**31 - 2  # with the separators; positions are int32
-BATCH = 1 << 18  # characters that are encoded together
+CHARACTERS = 1 << 18  # that are encoded together
 
 
 @dataclass(slots=True)
@@ -101,14 +101,14 @@ def write_tokens(
 
 
 def _batches(documents: Iterator[tuple[Document, Any]], journal: BuildJournal) -> Iterator[list[tuple[Document, Any]]]:
-    """Documents in batches of about ``BATCH`` characters, or of what came before a commit is due (a model writes
+    """Documents in batches of about ``CHARACTERS``, or of what came before a commit is due (a model writes
     answers slowly)."""
     batch: list[tuple[Document, Any]] = []
     size = 0
     for document, resume in documents:
         batch.append((document, resume))
         size += _characters(document)
-        if size >= BATCH or journal.due:
+        if size >= CHARACTERS or journal.due:
             yield batch
             batch, size = [], 0
     if batch:
