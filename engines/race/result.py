@@ -235,7 +235,7 @@ class RaceResult:
         return ratio_of(mine, theirs)
 
     def _rate(self, runs: Sequence[LaneRun]) -> float | None:
-        """Tokens/s of several runs together."""
+        """Tokens/s of several runs together; a benchmark overrides this and ``_ttft``: it measures them otherwise."""
         return together(run.state.metrics for run in runs).tokens_per_second
 
     def _ttft(self, run: LaneRun) -> float | None:
