@@ -96,7 +96,7 @@ class _Edges:
 
     def most(self, d: float) -> int:
         """Ranks that noise d can make the filters keep."""
-        tied = int(np.searchsorted(self._depths, self._depths[self._k - 1] + d, side="right"))
+        tied = int(np.searchsorted(self._depths[:-1], self._depths[self._k - 1] + d, side="right"))
         return max(self._kept, min(self._ranks(tied, self._limit + d), self._within(self._span + d)))
 
     def _within(self, span: float) -> int:

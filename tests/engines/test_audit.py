@@ -602,3 +602,11 @@ def test_a_filters_edge_that_is_near_explains_a_token_it_rules_out():
         assert 0 < ScoredRow(logits, np.isfinite(row), sampling).to_keep(token) <= gap
     assert ScoredRow(logits, np.array([1, 1, 0, 0, 0], bool), Sampling(1.0, 1.0, 2)).to_keep(2) == pytest.approx(
         np.log(3), rel=0.05)
+
+
+def test_a_token_that_would_repeat_an_ngram_is_ruled_out_beside_a_filter_too():
+    """The audit failed with an IndexError on such a row."""
+    logits, sampling = np.array([3, 2, 1, 0, -np.inf], np.float32), Sampling(1.0, 0.7)
+    near = ScoredRow(logits, np.isfinite(sampling.row(logits)), sampling)
+    assert near.to_keep(4) == near.to_choose(4, None) == 1e6
+    assert 0 < near.to_keep(2) <= near.to_choose(2, None) and 0 < near.to_rate(2, 0.2) < 1
