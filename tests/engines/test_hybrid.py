@@ -226,6 +226,16 @@ def test_a_source_that_does_not_win_its_time_back_searches_now_and_then(
     assert least <= source.searches <= most
 
 
+def test_a_search_is_charged_once_though_the_last_round_has_no_room_for_a_draft():
+    drafter, charged = engine(budget=Budget(CostCurve(((1, 1.0), (64, 4.0))))), []
+    drafter.sources = {"rest": Searching([0.0], 0.3, right=True)}
+    drafter.budget.searched = lambda name, seconds, won: charged.append(name)
+    tree = drafter.propose([1, 2, 3], ROOM)
+    drafter.learn(outcome([1, 2, 3], 1, tree, (0, 1), (5, 5, 5)))
+    drafter.learn(outcome([1, 2, 3, 5, 5, 5], 1, DraftTree(), (), (7,)))
+    assert charged == ["rest"]
+
+
 def test_what_was_found_by_meaning_is_believed_as_a_match_of_one_token_until_it_came_true():
     budget = Budget(CostCurve(((1, 1.0), (64, 1.0))))
     meaning = DraftTree.chain([5] * 4, Origin("retrieval"), [1.0] * 4)

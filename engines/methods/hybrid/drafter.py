@@ -123,6 +123,7 @@ class Hybrid(Drafter):
                 won = self.budget.won(len(outcome.verdict.path), len(outcome.tree), self._modelled)
                 won -= max(others.values(), default=0.0)
             self.budget.searched(name, seconds, won)
+        self._offers.clear()  # a round without room for a draft searches nothing
 
     def _model_promises_more(self, tree: DraftTree, score: float, context: Sequence[int], limits: DraftLimits) -> bool:
         """Whether the model is expected to bring more than the best draft of the sources."""
