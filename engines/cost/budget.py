@@ -275,7 +275,7 @@ class Budget:
         values = self.values(tree)
         order = sorted(range(len(tree)), key=values.__getitem__, reverse=True)  # a parent stays before its child
         falling = [values[node] for node in order]
-        count = best_length(falling, self._seconds(len(tree), self._draft(lambda _: draft_seconds, 1)))
+        count = best_length(falling, self._seconds(len(tree), self._draft(draft_seconds)))
         count = max(count, 1 if self._rounds < _TRIES else 0)
         kept = tree.select(sorted(order[:count])) if count < len(tree) else tree
         expected = 1 + sum(falling[:count])
@@ -313,7 +313,7 @@ class Budget:
     def chain_rate(self, kind: Kind, most: int, draft_seconds: Callable[[int], float]) -> float:
         """The same of a chain that a draft model beside copies has not drafted yet; arguments as of ``more``. It is not
         drafted where that may lose more than such a model may (conservative bandits, Wu et al. 2016)."""
-        least = self._verify(2) - self._verify(1) + self._draft(draft_seconds, 1)
+        least = self._verify(2) - self._verify(1) + self._draft(draft_seconds(1))
         if least > self.acceptance.to_lose * self._verify(1):
             most = 0
         chances, seconds = self._foreseen(kind, most, draft_seconds)
@@ -358,7 +358,7 @@ class Budget:
         0, 1, ... of them; arguments as of ``more``."""
         def foresee() -> tuple[list[float], list[float]]:
             chances = self.acceptance.chances(kind, copied=False, unseen=self.unseen)[:most]
-            return chances, [self._verify(1 + width * n) + self._draft(draft_seconds, n)
+            return chances, [self._verify(1 + width * n) + (self._draft(draft_seconds(n)) if n else 0.0)
                              for n in range(len(chances) + 1)]
 
         return self._once(("foreseen", kind, most, width), foresee)
@@ -439,7 +439,7 @@ class Budget:
 
     def _settle(self, tree: DraftTree, accepted: int) -> None:
         """What the round took and brought, by the prices: what a draft model beside copies may lose after it."""
-        drafting = self._draft(lambda _: self._expected_drafting, int(self._expected_drafting > 0))
+        drafting = self._draft(self._expected_drafting)
         one, took = self._verify(1), self._verify(1 + len(tree)) + drafting
         won = (1 + accepted) * one - took if self._expected_drafting else 0.0
         if self.acceptance.to_lose is not None:
@@ -457,10 +457,9 @@ class Budget:
             self._times.append(self.acceptance.times.seconds(self._at(1), self._at(len(self._times) + 1)))
         return self._times[rows - 1]
 
-    def _draft(self, seconds: Callable[[int], float], n: int) -> float:
-        if not n:
-            return 0.0
-        return self.acceptance.drafting.seconds(seconds(n)) if self.timed else seconds(n)
+    def _draft(self, foreseen: float) -> float:
+        """Seconds that drafting is expected to take, where the price says so many; 0 where there is none."""
+        return self.acceptance.drafting.seconds(foreseen) if self.timed and foreseen else foreseen
 
 
 def _posterior(kept: list[float], total: list[float], prior: float, copied: bool) -> list[float]:

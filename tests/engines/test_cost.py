@@ -173,6 +173,16 @@ def test_a_run_begins_by_drafting_so_that_what_does_not_pay_was_measured():
     assert len(past_the_first_rounds(Budget(hopeless)).prune(tree)) == 0
 
 
+def test_copies_do_not_pay_for_what_a_draft_model_beside_them_takes():
+    """A copy costs no pass of the draft model, however long a draft of that took."""
+    def kept(overhead: float) -> int:
+        budget = past_the_first_rounds(Budget(curve(lambda n: 1 + 0.2 * n), timed=True))
+        budget.acceptance.drafting.more = overhead
+        return len(budget.prune(DraftTree.chain(list(range(6)), PROMPT)))
+
+    assert 0 < kept(0.0) == kept(0.3) == kept(3.0)
+
+
 def test_estimates_come_to_what_happens():
     for chance in (0.2, 0.6, 0.95):
         acceptance = drilled(Budget(curve(COSTS["flat"])), chance, 600).acceptance
