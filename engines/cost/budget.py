@@ -357,7 +357,8 @@ class Budget:
         """The chance of each of ``most`` tokens of a chain, or levels of a tree, and the seconds of a round that drafts
         0, 1, ... of them; arguments as of ``more``."""
         def foresee() -> tuple[list[float], list[float]]:
-            chances = self.acceptance.chances(kind, copied=False, unseen=self.unseen)[:most]
+            chances = self.acceptance.chances(kind, copied=False, unseen=self.unseen)
+            chances = [*chances, *chances[-1:] * (most - _COLUMNS)][:most]  # what lies deeper counts in the last column
             return chances, [self._verify(1 + width * n) + (self._draft(draft_seconds(n)) if n else 0.0)
                              for n in range(len(chances) + 1)]
 

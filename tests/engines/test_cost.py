@@ -183,6 +183,12 @@ def test_copies_do_not_pay_for_what_a_draft_model_beside_them_takes():
     assert 0 < kept(0.0) == kept(0.3) == kept(3.0)
 
 
+def test_a_chain_that_pays_gets_as_long_as_the_option_allows():
+    """With budget=auto none was longer than 24 tokens, whatever num_tokens said."""
+    budget = drilled(Budget(curve(COSTS["flat"])), 1.0)
+    assert [chain_length(budget, most) for most in (8, 24, 64)] == [8, 24, 64]
+
+
 def test_estimates_come_to_what_happens():
     for chance in (0.2, 0.6, 0.95):
         acceptance = drilled(Budget(curve(COSTS["flat"])), chance, 600).acceptance
