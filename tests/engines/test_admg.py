@@ -338,6 +338,7 @@ def test_it_remarks_that_drafting_cannot_pay_once_it_has_seen_it(deep, took, pay
     assert ADMG(resources, **SPEC.parse({})).remark() == drafter.remark()
     assert pays == (not drafter.remark())
     assert pays or "104% of the time of a full one" in drafter.remark()
+    assert not ADMG(resources, **SPEC.parse({"alpha": 0.5})).remark(), "another part, which has not drafted yet"
 
 
 @pytest.mark.parametrize("name", UNCLEAR)

@@ -67,6 +67,15 @@ def test_less_left_out_agrees_more(tiny):
     assert rates[0] > rates[1]
 
 
+def test_another_set_begins_with_the_first_exit_threshold(tiny):
+    def first(layers: str) -> float:
+        return next(e for e in run(tiny, layers=layers) if isinstance(e, Round)).note["exit_threshold"]
+
+    tiny.forget_acceptance()
+    assert first("m2") == 0.6 != first("m2")
+    assert first("a1-3,m1-3") == 0.6
+
+
 @given(st.frozensets(st.integers(1, 99)), st.frozensets(st.integers(1, 99)))
 def test_a_set_is_read_as_it_was_written(attention, mlp):
     removed = SkippedLayers(tuple(sorted(attention)), tuple(sorted(mlp)))

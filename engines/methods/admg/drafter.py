@@ -27,7 +27,7 @@ class ADMG(SelfDraft):
         self, resources: Resources, *, preset: str, alpha: float, m: int, n: int, cosine: bool, interval: bool,
         **exit: float,
     ) -> None:
-        super().__init__(resources, **exit)
+        super().__init__(resources, choice=(alpha, m, n, cosine, interval), **exit)
         self.alpha, self.m, self.n, self.cosine, self.interval = alpha, m, n, cosine, interval
 
     def remark(self) -> str:

@@ -21,7 +21,7 @@ class DraftVerify(SelfDraft):
     """Drafts with the same part of the target in every round of every run."""
 
     def __init__(self, resources: Resources, *, layers: str, **exit: Any) -> None:
-        super().__init__(resources, **exit)
+        super().__init__(resources, choice=(layers,), **exit)
         whole, middle = self._layers(), layers.strip().lower() == MIDDLE
         removed = _middle(whole) if middle else SkippedLayers.parse(layers, len(self.sublayers))
         if not removed:

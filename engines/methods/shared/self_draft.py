@@ -114,15 +114,15 @@ class DraftTimes:
 class SelfDraft(Drafter):
     """Drafts chains with a part of the target. A subclass sets ``layers``, in ``start`` at the latest. ``num_tokens``,
     ``stop``, ``exit_start``, ``exit_target``, ``exit_step``, ``exit_beta1``, ``exit_beta2``: as ``EXIT_OPTIONS``. What
-    the exit has learnt is kept from run to run where the text cannot depend on it. Raises UsageProblem: the target
-    cannot be run without some of its sublayers."""
+    the exit has learnt is kept from run to run where the text cannot depend on it, for each ``choice``: the options
+    that say what is left out. Raises UsageProblem: the target cannot be run without some of its sublayers."""
 
     layers: Layers
     draws_chains = True
 
     def __init__(
         self, resources: Resources, *, num_tokens: int, stop: str, exit_start: float, exit_target: float,
-        exit_step: float, exit_beta1: float, exit_beta2: float,
+        exit_step: float, exit_beta1: float, exit_beta2: float, choice: tuple = (),
     ) -> None:
         super().__init__(resources)
         self.model: CausalModel = resources.target
@@ -130,9 +130,9 @@ class SelfDraft(Drafter):
         self.sublayers = self.model.sublayers
         self.num_tokens, self.stop = num_tokens, stop
         exit = AdaptiveExit(exit_start, exit_target, exit_step, exit_beta1, exit_beta2)
-        self.exit: AdaptiveExit = resources.memory.setdefault(
-            (type(self).__name__, num_tokens, stop, *astuple(exit)), exit)
-        self._pace: DraftTimes = resources.memory.setdefault((type(self).__name__, "pace"), DraftTimes())
+        part = type(self).__name__, choice
+        self.exit: AdaptiveExit = resources.memory.setdefault((*part, num_tokens, stop, *astuple(exit)), exit)
+        self._pace: DraftTimes = resources.memory.setdefault((*part, "pace"), DraftTimes())
         self._stopped = ""
 
     def remark(self) -> str:
