@@ -289,8 +289,9 @@ class Emitted:
         prob: target's probability of the token (under the law's temperature and filters; at temperature 0 the
             plain softmax); None where it is not known.
         gap: difference of the two best scores that the law compared at this position (logits; at temperature > 0
-            logits/temperature + noise). None under laws other than ``exact``: they compare nothing.
-        noise: the Gumbel noise of the chosen token, None at temperature 0 and under other laws.
+            logits/temperature + noise). None under laws other than ``exact``, which compare nothing, and of a token
+            that was given (the first one of a continued answer).
+        noise: the Gumbel noise of the chosen token; None at temperature 0 too.
         top: the target's most probable tokens here, best first.
         trials: what a law that draws, or has a threshold, tried at this position, in order.
     """

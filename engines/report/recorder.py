@@ -43,7 +43,7 @@ def record(
         told.stream.step(token)
     outcome = None
     for outcome in decode(target, drafter, law, prompt, stop, begun, cancelled, progress):
-        yield told.round(outcome) if told.rounds >= 0 else told.prefilled(outcome)
+        yield told.round(outcome) if told.rounds >= 0 else told.prefilled(outcome, given=begun > 0)
     tokens = tuple(outcome.context[start:]) if outcome is not None else ()
     reason = outcome.reason if outcome is not None else None
     # what the stream holds back (an unfinished character) stays out, as in plain decoding
@@ -56,13 +56,13 @@ class _Recorder:
     def __init__(self, target, drafter, law: Law, detokenizer, detail: bool) -> None:
         self.target, self.drafter, self.law, self.detail = target, drafter, law, detail
         self.piece, self.stream = detokenizer.piece, detokenizer.stream()
-        self.detokenizer = detokenizer
         self.text: list[str] = []
         self.rounds = -1  # before the prefill
 
-    def prefilled(self, outcome: Outcome) -> Prefilled:
+    def prefilled(self, outcome: Outcome, given: bool) -> Prefilled:
+        """``given``: the first token was written before, and is not chosen again."""
         clock = perf_counter()
-        (first,) = self._emitted(outcome)
+        (first,) = self._emitted(outcome, compares=self.law.compares and not given)
         self.rounds = 0
         return Prefilled(
             prompt_tokens=outcome.position, reused=outcome.reused, first=first, cache_length=self.target.length,
@@ -73,7 +73,7 @@ class _Recorder:
     def round(self, outcome: Outcome) -> Round:
         clock, tree, verdict = perf_counter(), outcome.tree, outcome.verdict
         self.rounds += 1
-        emitted, draft = self._emitted(outcome), self._draft(tree)
+        emitted, draft = self._emitted(outcome, self.law.compares), self._draft(tree)
         other = outcome.other_seconds + perf_counter() - clock
         verified = ()
         if self.detail:
@@ -85,7 +85,7 @@ class _Recorder:
             budget=tree.budget, bias=verdict.bias, retrieval=tree.retrieval, verified=verified,
         )
 
-    def _emitted(self, outcome: Outcome) -> tuple[Emitted, ...]:
+    def _emitted(self, outcome: Outcome, compares: bool) -> tuple[Emitted, ...]:
         """The tokens added, in order, and why each was chosen."""
         verdict, piece = outcome.verdict, self.piece
         count, own = len(verdict.path), _own_kind(outcome.tree, verdict)
@@ -93,7 +93,7 @@ class _Recorder:
         for i, (token, row) in enumerate(zip(verdict.tokens, summaries(outcome))):
             text = self.stream.step(token)
             self.text.append(text)
-            gap = verdict.gaps[i] if verdict.gaps else row.lead if self.law.compares else None
+            gap = verdict.gaps[i] if verdict.gaps else row.lead if compares else None
             emitted.append(Emitted(
                 token=token, text=text, piece=piece(token), kind="accepted" if i < count else own,
                 node=verdict.path[i] if i < count else -1, prob=row.prob, gap=gap,

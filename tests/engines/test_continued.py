@@ -62,6 +62,16 @@ def test_dice_are_not_thrown_twice(tiny):
     assert again[-1].tokens[1:] != whole[-1].tokens[1 : len(again[-1].tokens)] or len(first) < 3
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_given_token_won_over_nothing(tiny, temperature):
+    """It was shown as ahead of the next best score, which it need not be where the user branches to another token."""
+    first = run(tiny, temperature=temperature)[1].first
+    assert first.gap is not None and (first.noise is None) == (temperature == 0)
+    for token in (first.token, (first.token + 1) % 250):
+        given = run(tiny, temperature=temperature, continued=(token,), new=3)[1].first
+        assert (given.token, given.gap, given.noise) == (token, None, None)
+
+
 def test_what_cannot_be_gone_on_from_is_refused(tiny):
     for token in (-1, 260):
         with pytest.raises(UsageProblem, match="vocabulary"):
