@@ -151,9 +151,9 @@ class DraftTree:
         )
 
     def check(self, vocab_size: int) -> None:
-        """Raises ValueError where a parent does not come first or a token is not of the vocabulary."""
+        """Raises ValueError: columns differ in length, a parent comes too late, a token is not of the vocabulary."""
         n = len(self.tokens)
-        if not n == len(self.parents) == len(self.probs) == len(self.origin):
+        if not n == len(self.parents) == len(self.probs) == len(self.origin) == len(self.also or self.origin):
             raise ValueError("draft tree: columns of unequal length")
         if n and not (min(self.parents) >= -1 and all(map(lt, self.parents, range(n)))):
             raise ValueError("draft tree: a node comes before its parent")

@@ -33,8 +33,9 @@ def checked_proposal(
         [index(n) for n in column] for column in (tree.tokens, tree.parents, tree.origin, tree.also))
     tree.probs = [None if prob is None else float(prob) for prob in tree.probs]
     tree.origins = [_plain(origin) if isinstance(origin, Origin) else origin for origin in tree.origins]
-    if not all(0 <= n < len(tree.origins) for n in tree.origin):
-        raise ValueError(f"draft tree: an index of an origin, of which it lists {len(tree.origins)}, is out of range")
+    count = len(tree.origins)
+    if not (all(0 <= n < count for n in tree.origin) and all(-1 <= n < count for n in tree.also)):
+        raise ValueError(f"draft tree: an index of an origin, of which it lists {count}, is out of range")
     if not all(prob is None or 0 <= prob <= 1 for prob in tree.probs):
         raise ValueError("draft tree: a probability is not within 0 and 1")
     return tree

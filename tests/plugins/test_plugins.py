@@ -169,9 +169,11 @@ def test_numbers_of_numpy_and_torch_are_taken(propose):
     (lambda context: DraftTree.chain([2], ORIGIN, [7.5]), "probability"),
     (lambda context: DraftTree.chain([2], ORIGIN, [math.nan]), "probability"),
     (lambda context: DraftTree([2], [-1], [None], [1], [ORIGIN]), "origin"),
+    (lambda context: DraftTree([2], [-1], [None], [0], [ORIGIN], [1]), "origin"),
+    (lambda context: DraftTree([2], [-1], [None], [0], [ORIGIN], [-1, -1]), "unequal length"),
     (lambda context: context.append(2) or DraftTree(), "context"),
     (lambda context: context.clear() or DraftTree(), "context"),
 ])
 def test_what_would_break_a_run_later_is_told_at_once(propose, said):
     with pytest.raises((TypeError, ValueError), match=said):
-        Strange(Resources(law=None, vocab_size=9), propose).draft([1, 2], DraftLimits(4, 8))
+        Strange(Resources(law=None, vocab_size=9), propose).draft([1, 2], DraftLimits(4, 8)).check(9)
