@@ -586,12 +586,13 @@ class Audited:
     first token of the answer. Scores are logits, above temperature 0 logits/temperature + noise.
 
     Attributes:
-        at: position of the first token that rounding does not explain, else of the first tie; None without either.
+        at: position of the first token that rounding does not explain, else of the first tie; None without either. Of
+            ``lossy`` that of the first of the ``differences``.
         gap: ``gaps[at]``.
         tolerance: the largest gap that rounding explains, from ``noise`` and the dtype's precision.
         noise: the largest change of a difference of two scores, measured on this text between forwards of other shapes.
         checked: positions looked at, all of the answer.
-        ties: gaps above 0 and within the tolerance.
+        ties: of the ``differences`` those whose gaps are within the tolerance.
         differences: tokens that are not the target's choice (above temperature 0: that it cannot draw), ties included.
         choices: the target's choice at each position, given the answer before it (above temperature 0: its likeliest
             token), with its probability.
