@@ -405,7 +405,7 @@ class Runtime:
 
     def measure_price(self) -> None:
         """Measure t(n) anew, whatever was kept; ``ready`` says it. Runs above temperature 0 may draft, and so
-        write, otherwise from then on. Raises UsageProblem while a run is going on."""
+        write, otherwise from then on. Raises UsageProblem while a run is going on, ModelUnavailable: a model fails."""
         with self._alone("a measurement"):
             self._forget()
             self.prices, self.fixed_prices = measure_prices(self.target, self.draft, self.heads, fresh=True)
@@ -467,7 +467,16 @@ class Runtime:
 
     def memory(self, engine: str, options: Mapping[str, Any], rows: int, draft_model: str = "") -> int:
         """Bytes of the weights of the models that an engine runs, as laid out, and of ``rows`` KV rows of each:
-        computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it."""
+        computed from shapes and dtype, since engines share this process. What lies in a datastore is not in it.
+
+        Raises:
+            UsageProblem: options that the engine has not; a draft model that was not asked for before, as ``load`` of
+                one, or while a run is going on.
+            ModelUnavailable: as ``load`` of that draft model.
+        """
+        if draft_model not in ("", *self._named):
+            with self._alone("loading a draft model"):
+                self._draft_named(draft_model)
         draft = self._draft_named(draft_model).model
         spec = methods.find(engine)
         there = methods.available(draft, self.ready.heads)

@@ -103,6 +103,18 @@ def test_the_price_of_a_model_of_a_lane_is_measured_anew_too(tiny, monkeypatch):
     assert (before.draft_price, after.draft_price) == (old.points, new.points) and loaded == ["other"]
 
 
+def test_a_draft_model_is_not_loaded_and_measured_beside_a_run(tiny):
+    loaded = []
+    decoder = loading(tiny, loaded)
+    going_on = decoder.run(Request(TURN, max_new_tokens=2))
+    next(going_on)
+    with pytest.raises(UsageProblem, match="loading a draft model cannot begin while a run"):
+        decoder.memory("draft", {}, 10, "other")
+    assert not loaded and decoder.memory("draft", {}, 10)
+    going_on.close()
+    assert decoder.memory("draft", {}, 10, "other") == decoder.memory("draft", {}, 10) and loaded == ["other"]
+
+
 def test_a_lane_drafts_with_a_model_of_its_own(tiny):
     loaded = []
     lane = parse_lane("draft:model=other/x:y.gguf:num_tokens=3")
