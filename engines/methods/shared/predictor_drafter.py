@@ -43,7 +43,7 @@ class PredictorDrafter(Drafter):
     Args:
         predictor: gives the logits.
         drafting: what it steps; ``price``: t(n) of that, None where it is not known.
-        options: those of ``tree_options.options``.
+        options: those of ``tree_options.draft_options``.
     """
 
     note: ClassVar[type[DraftNote]] = DraftNote

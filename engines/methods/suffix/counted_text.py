@@ -1,6 +1,7 @@
 """Texts in which the end of a context is looked up, and what followed it is counted.
 
-The counts are those of a suffix trie over the texts, and the drafts those that the trie would give; it is not built.
+The counts are those of a suffix trie over the texts, of the latest occurrences of each suffix, and the drafts those
+that the trie would give; it is not built.
 Kept are the positions after each token: one entry a token, and a lookup looks at the occurrences of the last one.
 """
 

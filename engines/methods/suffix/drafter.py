@@ -3,8 +3,9 @@
 Source: Oliaro et al. 2025, "SuffixDecoding". For every suffix of the text that occurs, and each of the two tries, there
 is a draft as large as the match is long (``factor``, ``offset``). The score of a draft is the number of tokens expected
 to be accepted, the sum of its nodes' probabilities; the best score is taken, of equal ones the longer match.
-Differences: an occurrence that nothing follows is not counted; with ``budget=auto`` the probabilities count as far as
-those after such matches came true, and the price decides how much is verified.
+Differences: an occurrence that nothing follows is not counted, and of a suffix only the latest 160 are; with
+``budget=auto`` the probabilities count as far as those after such matches came true, and the price decides how much is
+verified.
 """
 
 from __future__ import annotations
