@@ -50,14 +50,12 @@ class Law(ABC):
     """What the loop and drafters ask of a law.
 
     Attributes:
-        lossless: the text follows the target's distribution, whatever is drafted.
         draws: a drafter may draw the nodes of a tree from distributions; the law tries them as they were drawn.
         wants_chains: it is made for chains that were drawn (``Drafter.draws_chains``), and for nothing else.
         compares: the emitted token is the one with the best score.
     """
 
     name: ClassVar[str]
-    lossless: ClassVar[bool] = True
     compares: ClassVar[bool] = False
     draws = False
     wants_chains = False

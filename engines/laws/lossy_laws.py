@@ -28,8 +28,6 @@ Belief = tuple[int, Sequence[int], np.ndarray]
 class Lossy(Law):
     """A law that chooses among the root-to-leaf rows of the tree; the token after the row is drawn from p."""
 
-    lossless = False
-
     def __init__(self, sampling: Sampling, seed: int, rng: SeededRng | None = None) -> None:
         super().__init__(sampling)
         self.rng = rng or SeededRng(seed)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from engines.core.tree import children
 from engines.report.events import UNDISCLOSED, Emitted, Round, Started, Trial
 from engines.report.plain_text import LOSSY
-from engines.report.run_state import RunState, TokenState
+from engines.report.run_state import TokenState
 from engines.report.wording import chosen, counted, listed, p3, quoted
 
 SHOWN = 3  # trials that a paragraph tells one by one
@@ -382,7 +382,7 @@ def trials_of(event: Round) -> list[Trial]:
     return [trial for emitted in event.emitted for trial in emitted.trials]
 
 
-def after_root(run: RunState, event: Round) -> str:
+def after_root(event: Round) -> str:
     """What the target chooses after the root."""
     if not event.emitted:
         return ""

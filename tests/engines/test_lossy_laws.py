@@ -164,7 +164,7 @@ def test_their_drafts_are_favourites_and_can_be_repeated(name):
 
 def test_laws_say_whether_they_are_lossless():
     laws = {name: make_law(name, Sampling(1.0), 0, 4) for name in LAWS}
-    assert {name for name, law in laws.items() if not law.lossless} == set(LOSSY)
+    assert {name for name, spec in LAWS.items() if not spec.lossless} == set(LOSSY)
     assert all(law.name == name for name, law in laws.items())
     verdict = Exact(Sampling(1.0), 0, 2).judge(flat_tree([1], [-1]), logits_of([0.5, 0.5], [0.5, 0.5]), 0)
     assert verdict.bias is None

@@ -39,7 +39,7 @@ def _why_not(run: RunState, event: Round, spec: MethodSpec | None) -> str:
     """Why nothing was drafted: there was no room, it was not expected to save time, or nothing was found."""
     started, chosen = run.started, event.budget
     before = run.prefilled.prompt_tokens if run.prefilled is not None else None
-    made = event.position - before if before is not None and event.position is not None else 0
+    made = event.position - before if before is not None else 0
     if started is not None and 0 < started.max_new_tokens <= made + 1:
         return "the answer may have only one more token, and the target makes one anyway"
     if chosen is not None and chosen.rests:

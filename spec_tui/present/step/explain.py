@@ -149,7 +149,7 @@ def _verify(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
                  f"{rows} rows{_pass_time(event, ' in ')}." + _price(run, rows)]
     started = run.started
     rule = "At every row the target predicts the next token." if started is None else _law(run).rule(started)
-    words.append(rule + after_root(run, event))
+    words.append(rule + after_root(event))
     return words + (_rows(run, event) if deep else [])
 
 
