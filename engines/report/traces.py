@@ -175,12 +175,10 @@ class Trace:
     Attributes:
         events: the readable events, in order.
         problems: sentences about what could not be read, for the user.
-        sealed: every run has its checksum, and it is right.
     """
 
     events: tuple[RunEvent, ...]
     problems: tuple[str, ...] = ()
-    sealed: bool = False
 
     @property
     def complete(self) -> bool:
@@ -234,11 +232,10 @@ def _next_line(file: IO[bytes]) -> bytes:
 def _read(lines: Iterable[bytes], wrong_options: OptionCheck) -> Trace:
     events: list[RunEvent] = []
     problems: list[str] = []
-    validator, seal, sealed = TraceValidator(wrong_options), _Seal(), True
+    validator, seal = TraceValidator(wrong_options), _Seal()
     for number, line in enumerate(lines, 1):
         if b'"Sealed"' in line[:32]:
             wrong, seal = seal.differs(line), _Seal()
-            sealed = sealed and not wrong
             problems += [wrong] if wrong else []
             continue
         seal.add(line)
@@ -248,8 +245,7 @@ def _read(lines: Iterable[bytes], wrong_options: OptionCheck) -> Trace:
             problems.append(f"line {number} {'is cut off' if torn else wrong}")
         if event is not None:
             events.append(event)
-    sealed = sealed and not seal.lines
-    return Trace(tuple(events), (*_shorten(problems), *_inconsistencies(events, seal.lines)), sealed)
+    return Trace(tuple(events), (*_shorten(problems), *_inconsistencies(events, seal.lines)))
 
 
 def _decode(line: bytes, validator: TraceValidator) -> tuple[RunEvent | None, str]:

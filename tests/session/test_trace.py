@@ -83,7 +83,7 @@ def a_run(tmp_path, prompt="hello"):
 
 def test_written_and_read(tmp_path):
     events, path = a_run(tmp_path, "hostile")
-    assert read_trace(path) == Trace(tuple(events), sealed=True) and read_trace(path).complete
+    assert read_trace(path) == Trace(tuple(events)) and read_trace(path).complete
     assert path.read_bytes().count(b"\n") == len(events) + 1
 
 
@@ -98,14 +98,14 @@ def test_every_prefix_is_readable(tmp_path):
         assert list(read.events[:whole]) == events[:whole]
         if data[end - 1 : end] != b"\n":
             assert f"line {whole + 1} is cut off" in read.problems[0] or read.complete
-        assert not read.sealed and read.problems
+        assert read.problems
         assert ("the end of the run is missing" in read.problems[-1]) != read.complete
 
 
 def test_a_run_without_a_newline_at_the_end_is_whole(tmp_path):
     events, path = a_run(tmp_path)
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    assert read_trace(path) == Trace(tuple(events), sealed=True)
+    assert read_trace(path) == Trace(tuple(events))
 
 
 DAMAGE = [
@@ -130,7 +130,7 @@ def test_damaged_lines_are_named_and_left_out(tmp_path, line):
     path.write_bytes(b"\n".join([*lines[:2], line, b"", *lines[3:]]) + b"\n")
     read = read_trace(path)
     assert list(read.events) == events[:2] + events[3:]
-    assert read.problems[0].startswith("line 3 is not ") and not read.sealed and len(read.problems) == 3
+    assert read.problems[0].startswith("line 3 is not ") and len(read.problems) == 3
     assert "is round 2, and what comes between it and round 0 is missing" in read.problems[1]
     assert "the checksum does not match, so the file was damaged or changed" in read.problems[2]
     assert read.problems[2].endswith(f": it should have {len(lines) - 1} lines, and has {len(lines)}")
@@ -147,13 +147,13 @@ def test_one_behind_the_other_is_a_trace_of_two_runs(tmp_path):
     events, path = a_run(tmp_path)
     path.write_bytes(path.read_bytes() * 2)
     read = read_trace(path)
-    assert read.runs == (tuple(events),) * 2 and read.sealed and not read.problems
+    assert read.runs == (tuple(events),) * 2 and not read.problems
 
 
 def test_line_ends_of_another_system_do_not_matter(tmp_path):
     events, path = a_run(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert read_trace(path) == Trace(tuple(events), sealed=True)
+    assert read_trace(path) == Trace(tuple(events))
 
 
 def test_no_folder_of_this_machine_is_in_a_trace(tmp_path):
@@ -188,7 +188,7 @@ def recorded(tiny, tmp_path_factory):
     with TraceWriter(path) as writer:
         for event in (*events, tiny.audit(Answer.from_events(events))):
             writer.write(event)
-    assert read_trace(path).sealed
+    assert not read_trace(path).problems
     return path.read_bytes()
 
 
@@ -206,7 +206,7 @@ def damaged(tmp_path, data: bytes) -> Trace | None:
 def test_cut_off_at_any_byte(tmp_path, recorded, data):
     end = data.draw(st.integers(0, len(recorded) - 2))
     read = damaged(tmp_path, recorded[:end])
-    assert read is None or (read.problems and not read.sealed)
+    assert read is None or read.problems
     if read is not None:
         whole(read)
 
@@ -219,7 +219,7 @@ def test_changed_bytes_are_noticed_and_break_nothing(tmp_path, recorded, data):
         at = data.draw(st.integers(0, len(recorded) - 2))
         changed[at] = data.draw(st.sampled_from(list(b'0123456789-e."\\,[]{}x\n\x00\xff')))
     read = damaged(tmp_path, bytes(changed))
-    assert bytes(changed) == recorded or read is None or (read.problems and not read.sealed)
+    assert bytes(changed) == recorded or read is None or read.problems
     if read is not None:
         whole(read)
 
@@ -238,7 +238,7 @@ def test_a_changed_count_in_the_checksum_line_is_noticed(tmp_path, recorded):
     body, _, seal = recorded[:-1].rpartition(b"\n")
     changed = seal.replace(b'"lines":', b'"lines":9')
     read = damaged(tmp_path, body + b"\n" + changed + b"\n")
-    assert changed != seal and read is not None and read.problems and not read.sealed
+    assert changed != seal and read is not None and read.problems
 
 
 NUMBERS = [-2, -1, 0, 1, 3, 10**6, 10**400, -1e300, 1e300, None, float("inf"), True, "x", [], {}]
@@ -258,7 +258,7 @@ def test_whatever_stands_in_a_field_breaks_nothing(tmp_path, recorded, data):
     holder[key] = data.draw(st.sampled_from(NUMBERS))
     lines[number] = json.dumps(record).encode()
     read = damaged(tmp_path, b"\n".join(lines) + b"\n")
-    assert read is not None and not read.sealed
+    assert read is not None and read.problems
     whole(read)
 
 

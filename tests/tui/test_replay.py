@@ -59,7 +59,7 @@ def cells(session: Session, *names: str) -> list:
 
 
 async def test_enter_without_a_cursor_opens_the_last_token():
-    async with playing(Trace(tuple(script(ASKED)), sealed=True)) as (s, _):
+    async with playing(Trace(tuple(script(ASKED)))) as (s, _):
         last = len(s.app.session.last.run.tokens) - 1
         await s.pilot.press("enter")
         await s.pilot.pause()
@@ -88,7 +88,7 @@ async def test_a_saved_trace_keeps_its_baseline_and_audit(session, tmp_path):
 async def test_a_prefill_shows_how_far_it_is():
     events = script(ASKED)
     events[1] = replace(events[1], seconds=4.0, prompt_tokens=1000)
-    async with playing(Trace(tuple(events), sealed=True), speed=1.0) as (s, clock):
+    async with playing(Trace(tuple(events)), speed=1.0) as (s, clock):
         for clock.now, read in ((0.0, "0 of 1,000 tokens"), (1.0, "250 of 1,000 tokens")):
             s.chat.pump()
             s.chat.draw_all()
@@ -130,7 +130,7 @@ async def test_replay_equals_live_cell_by_cell(session, tmp_path, rounds):
 
 async def test_keys_of_the_clock():
     events = tuple(script(ASKED))
-    async with playing(Trace(events, sealed=True), 1.0) as (s, clock):
+    async with playing(Trace(events), 1.0) as (s, clock):
         assert "playing ×1" in s.status and s.chat.prompt.disabled and "takes no prompts" in s.chat.prompt.placeholder
         assert s.chat.focused is s.chat.transcript
         await s.pilot.press("space")
@@ -154,7 +154,7 @@ async def test_keys_of_the_clock():
 
 
 async def test_what_needs_a_model_is_not_offered_and_the_rest_works():
-    async with playing(Trace(tuple(script(ASKED)), sealed=True)) as (s, _):
+    async with playing(Trace(tuple(script(ASKED)))) as (s, _):
         await s.pilot.press("b", "a", "f6", "f7", "n", "n", "d", "i", "ctrl+e", "ctrl+o")
         await s.settle()
         assert s.app.screen is s.chat and len(s.app.session.turns) == 1 and not s.notice
@@ -173,7 +173,7 @@ async def test_steps_through_a_trace_first(tmp_path):
     from spec_tui.tui.screens.step import StepScreen
 
     events = tuple(script(ASKED))
-    app = replay(ReplayClient(Trace(events, sealed=True), 1.0, Clock()), "step")
+    app = replay(ReplayClient(Trace(events), 1.0, Clock()), "step")
     async with app.run_test(size=(120, 40)) as pilot:
         for _ in range(4):
             await pilot.pause()
@@ -194,7 +194,7 @@ async def test_an_audit_and_a_second_run_are_played_too():
     first = tuple(script(replace(ASKED, engine="autoregressive")))
     second = tuple(script(ASKED))
     audited = (*first, finding(Answer.from_events(first), "identical"))
-    async with playing(Trace((*audited, *second), sealed=True)) as (s, _):
+    async with playing(Trace((*audited, *second))) as (s, _):
         await s.settle()
         await s.settle()
         assert [turn.request.engine for turn in s.app.session.turns] == ["autoregressive", "draft"]
@@ -207,7 +207,7 @@ async def test_a_run_that_failed_and_one_that_was_stopped():
 
     events = script(ASKED)
     for last in (Failed("the model broke", "mend it"), Finished("cancelled", (), "")):
-        async with playing(Trace((*events[:5], last), sealed=True)) as (s, _):
+        async with playing(Trace((*events[:5], last))) as (s, _):
             assert ("the model broke" in s.shown) == isinstance(last, Failed)
             assert len(s.app.session.turns) == 1 and not s.app.session.busy and not s.chat.prompt.text
 
@@ -280,7 +280,7 @@ def still(app):
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 def test_picture_of_a_replay(snap_compare, size):
     clock = Clock()
-    app = replay(ReplayClient(Trace(tuple(script(ASKED)), sealed=True), 0.25, clock, "a-trace"))
+    app = replay(ReplayClient(Trace(tuple(script(ASKED))), 0.25, clock, "a-trace"))
 
     async def steps(pilot):
         await still(app)(pilot)
@@ -292,7 +292,7 @@ def test_picture_of_a_replay(snap_compare, size):
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 def test_picture_of_the_export_dialog(snap_compare, size):
-    app = replay(ReplayClient(Trace(tuple(script(ASKED)), sealed=True), math.inf, Clock(), "a-trace"))
+    app = replay(ReplayClient(Trace(tuple(script(ASKED))), math.inf, Clock(), "a-trace"))
 
     async def steps(pilot):
         await still(app)(pilot)

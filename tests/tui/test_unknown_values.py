@@ -43,7 +43,7 @@ def test_a_trace_keeps_what_is_absent_absent(tmp_path):
     path = tmp_path / "server.jsonl"
     path.write_bytes(written(EVENTS))
     trace = read_trace(path)
-    assert trace.events == EVENTS and trace.sealed and not trace.problems
+    assert trace.events == EVENTS and not trace.problems
 
 
 def test_metrics_count_what_is_known_and_no_more():
@@ -77,7 +77,7 @@ def test_every_export_is_made(name):
 @pytest.mark.parametrize("size", SMALL_FIRST, ids=str)
 @pytest.mark.parametrize("screen", ["chat", "step"])
 async def test_every_screen_draws_it(screen, size):
-    app = replay(ReplayClient(Trace(EVENTS, sealed=True), float("inf"), title="a-server"), screen)
+    app = replay(ReplayClient(Trace(EVENTS), float("inf"), title="a-server"), screen)
     async with app.run_test(size=size) as pilot:
         await pilot.pause(0.3)
         keys = ["escape", "left", "enter", "escape", "v", "v", "v"] if screen == "chat" else ["right"] * 8 + ["e"]
