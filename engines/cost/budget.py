@@ -46,6 +46,9 @@ Kind = tuple[str, int]
 LEVELS: Kind = ("levels", 0)
 """Counts whole levels of a tree: whether any node of a depth was accepted."""
 
+NODES_A_LEVEL = 2
+"""Nodes of each level that are verified: a guess made before the tree is there."""
+
 
 @dataclass(slots=True)
 class AcceptanceCounts:

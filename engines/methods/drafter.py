@@ -161,6 +161,14 @@ def chosen_row(outcome: Outcome) -> int:
     return outcome.verdict.path[before - 1] + 1 if before else 0
 
 
+def reach(tree: DraftTree) -> list[float]:
+    """For each node the drafter's probability of the path to it; nodes without a probability count as certain."""
+    found: list[float] = []
+    for parent, prob in zip(tree.parents, tree.probs):
+        found.append((found[parent] if parent >= 0 else 1.0) * (1.0 if prob is None else prob))
+    return found
+
+
 def in_order(**bounds: int) -> None:
     """Raises UsageProblem where the first of two options is above the second."""
     (low, least), (high, most) = bounds.items()

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from engines.core.tree import depths
 from engines.heads.head_config import EAGLE_HEAD
 from engines.methods import counterparts as other
-from engines.methods.options import Option
 from engines.methods.origins import DRAFT
 from engines.methods.shared.explain import Words, expanded, likeliest
 from engines.methods.shared.stop_rules import STOPPED
-from engines.methods.shared.tree_options import LEVELS, NODES, DraftNote, draft_options
+from engines.methods.shared.tree_options import TREE_OPTIONS, DraftNote, draft_options
 from engines.methods.spec import MethodSpec
 from engines.report.events import Round
 from engines.report.run_state import RunState, best_path
 from engines.report.wording import counted, ms, tokens
+
+_DEPTH, _TOP_K, _TOTAL_NODES = TREE_OPTIONS
 
 
 def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[other.Counterpart, ...]:
@@ -64,11 +66,7 @@ SPEC = MethodSpec(
     origins=(DRAFT,),
     drafts_from="the draft head",
     options=draft_options(num_tokens=8, confidence=0.0, tree=(
-        Option("depth", 6, f"Tree: maximum number of levels. {LEVELS}", 1, 16),
-        Option("top_k", 4, "Tree: children tried per node, and nodes expanded per level.", 1, 32, paper=10),
-        Option("total_nodes", 24, f"Tree: maximum number of nodes verified, the likeliest paths. {NODES}", 1, 256,
-               paper=59),
-    )),
+        replace(_DEPTH, default=6, paper=None), _TOP_K, replace(_TOTAL_NODES, default=24))),
     needs=(EAGLE_HEAD,),
     variants=({"shape": "tree"},),
     trials=({"budget": "paper", "num_tokens": 3}, *STOPPED),

@@ -22,7 +22,7 @@ from time import perf_counter
 from engines import methods
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
-from engines.methods.drafter import Drafter, Resources, in_order
+from engines.methods.drafter import Drafter, Resources, in_order, reach
 from engines.methods.hybrid import SPEC, HybridNote
 from engines.methods.shared.predictor_drafter import PredictorDrafter
 from engines.methods.spec import MethodSpec
@@ -182,7 +182,4 @@ def matched(tree: DraftTree, said: Sequence[int]) -> int:
 
 def expected(tree: DraftTree) -> float:
     """Accepted tokens expected by the draft's own probabilities: the sum of those of its paths."""
-    reach: list[float] = []
-    for parent, prob in zip(tree.parents, tree.probs):
-        reach.append((reach[parent] if parent >= 0 else 1.0) * (1.0 if prob is None else prob))
-    return sum(reach)
+    return sum(reach(tree))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
-from engines.cost.budget import LEVELS
+from engines.cost.budget import LEVELS, NODES_A_LEVEL
 from engines.errors import UsageProblem
 from engines.heads.head_config import MEDUSA_HEADS
 from engines.methods.drafter import Drafter, Resources, chosen_row
@@ -33,7 +33,6 @@ PUBLISHED = tuple(path for paths in (
 ) for path in paths.split())
 """The published tree: for each node the ranks on its path, of the first head, the second and so on."""
 
-_NODES_A_LEVEL = 2  # verified: a guess made before the tree is there
 
 
 class Medusa(Drafter):
@@ -77,7 +76,7 @@ class Medusa(Drafter):
         """Whether asking the heads is expected to pay: all of them cost one pass."""
         if self.budget is None or self.price is None:
             return True
-        return self.budget.more(LEVELS, [], depth, lambda n: seconds, _NODES_A_LEVEL)
+        return self.budget.more(LEVELS, [], depth, lambda n: seconds, NODES_A_LEVEL)
 
     def _candidates(self, position: int, depth: int) -> list[list[RankedToken]]:
         """For each head its likeliest tokens, the first the one after the root; nothing follows an end token."""

@@ -13,6 +13,7 @@ from engines.core.outcome import Outcome
 from engines.core.tree import DraftTree
 from engines.datastores.search.continuations import Continuations, Lookup, collect, merge, together
 from engines.datastores.search.trie import heaviest
+from engines.methods.drafter import reach
 from engines.methods.shared.conversation import Conversation
 from engines.methods.shared.found_tree import from_conversation, from_stores
 
@@ -100,26 +101,25 @@ class FromContext:
             if len(found) or len(level[0][0]) >= size.depth:
                 break
             shared = len(level[0][0])
-            found = merge([self._after(context, path, reach, size) for path, reach in level])
+            found = merge([self._after(context, path, chance, size) for path, chance in level])
         seconds = perf_counter() - clock
         tree = from_conversation(found, heaviest(found, size.nodes), self.conversation, seconds)
         return RetrievalTree(tree, shared if len(found) else 0)
 
-    def _after(self, context: Sequence[int], path: list[int], reach: float, size: TreeSize) -> Continuations:
+    def _after(self, context: Sequence[int], path: list[int], chance: float, size: TreeSize) -> Continuations:
         """What follows the context and a drafted path that is reached with this chance; the path leads each."""
         length = min(size.length, size.depth - len(path))
         found = self.search.after(self.conversation.store, [*context[-self.search.n_max :], *path], length)
         led = np.tile(np.array(path, np.int32), (len(found), 1))
-        return replace(found, tokens=np.concatenate([led, found.tokens], axis=1), weights=reach * found.weights)
+        return replace(found, tokens=np.concatenate([led, found.tokens], axis=1), weights=chance * found.weights)
 
 
 def _levels(tree: DraftTree, width: int) -> Iterator[list[tuple[list[int], float]]]:
     """For each depth the ``width`` likeliest nodes: the tokens of the path to each, and its chance."""
     paths: list[list[int]] = []
-    reach: list[float] = []
-    for token, parent, prob in zip(tree.tokens, tree.parents, tree.probs):
+    for token, parent in zip(tree.tokens, tree.parents):
         paths.append([*(paths[parent] if parent >= 0 else []), token])
-        reach.append((reach[parent] if parent >= 0 else 1.0) * (1.0 if prob is None else prob))
+    chances = reach(tree)
     for depth in range(1, max(map(len, paths), default=0) + 1):
         level = [node for node, path in enumerate(paths) if len(path) == depth]
-        yield [(paths[node], reach[node]) for node in sorted(level, key=lambda node: -reach[node])[:width]]
+        yield [(paths[node], chances[node]) for node in sorted(level, key=lambda node: -chances[node])[:width]]

@@ -8,7 +8,7 @@ from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, FRACTION, Option
 from engines.methods.origins import RETRIEVAL
 from engines.methods.shared import explain
-from engines.methods.shared.explain import Words, option_range, passage, stores, suffix, times, top
+from engines.methods.shared.explain import Words, option_range, passage, stores, suffix, top
 from engines.methods.spec import MethodSpec
 from engines.report.events import Round
 from engines.report.run_state import RunState
@@ -29,8 +29,8 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
     if found is None:
         return explain.draft(run, event, deep)
     words = [f"REST looks up the end of the text. Its last {tokens(found.match)}, {suffix(run, event, found.match)}, "
-             f"occur {times(found.hits)} in {stores(run)}. {counted(found.used, 'continuation')} were merged into a "
-             f"trie; the likeliest first token is {top(event)}."]
+             f"occur {counted(found.hits, 'time')} in {stores(run)}. {counted(found.used, 'continuation')} were "
+             f"merged into a trie; the likeliest first token is {top(event)}."]
     if not deep:
         return words
     return [*words, f"A node's probability is the share of its parent's continuations that pass through it. The "

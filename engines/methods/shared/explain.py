@@ -79,10 +79,6 @@ def stores(run: RunState) -> str:
     return "the datastore " * (len(names) == 1) + joined(one_line(n, 40) for n in names) if names else "the datastores"
 
 
-def times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
 def top(event: Round) -> str:
     """The likeliest first token of a draft."""
     path = best_path(event.draft)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
-from engines.cost.budget import LEVELS, BudgetChoice, kind_of
+from engines.cost.budget import LEVELS, NODES_A_LEVEL, BudgetChoice, kind_of
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.methods.drafter import Drafter, Resources
@@ -22,7 +22,6 @@ from engines.report.events import Origin
 
 _ORIGIN = Origin(DRAFT.name)
 CHAIN = kind_of(_ORIGIN)
-_NODES_A_LEVEL = 2  # of a tree, verified: a guess made before the tree is there
 
 
 class Drafting(Protocol):
@@ -128,7 +127,7 @@ class PredictorDrafter(Drafter):
         if self.budget is None or price is None:
             return len(values) < most
         level = price.at(self.top_k)
-        return self.budget.more(LEVELS, values, most, lambda n: price.at(1) + (n - 1) * level, _NODES_A_LEVEL)
+        return self.budget.more(LEVELS, values, most, lambda n: price.at(1) + (n - 1) * level, NODES_A_LEVEL)
 
     def _chain_goes_on(self, context: Sequence[int], most: int) -> Callable[[list[float]], bool]:
         """Whether another token of a chain is worth drafting, by the chances of those there are."""

@@ -8,14 +8,12 @@ from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, Option
 from engines.methods.shared.stop_rules import NONE, stop_option
 
-LEVELS = "EAGLE-2's depth, 5, counts the forward passes after the first."
-NODES = "EAGLE-2's count, 60, has the root in it."
-
 TREE_OPTIONS = (
-    Option("depth", 8, f"Tree: maximum number of levels. {LEVELS}", 1, 16, paper=6),
+    Option("depth", 8, "Tree: maximum number of levels. EAGLE-2's depth, 5, counts the forward passes after the first.",
+           1, 16, paper=6),
     Option("top_k", 4, "Tree: children tried per node, and nodes expanded per level.", 1, 32, paper=10),
-    Option("total_nodes", 32, f"Tree: maximum number of nodes verified, the likeliest paths. {NODES}", 1, 256,
-           paper=59),
+    Option("total_nodes", 32, "Tree: maximum number of nodes verified, the likeliest paths. EAGLE-2's count, 60, has "
+           "the root in it.", 1, 256, paper=59),
 )
 
 

@@ -11,7 +11,7 @@ from engines.methods import note_of
 from engines.methods.notes import Note, labelled
 from engines.methods.options import BUDGET, Option
 from engines.methods.origins import HISTORY, OUTPUT, PROMPT
-from engines.methods.shared.explain import Words, place, suffix, times, top
+from engines.methods.shared.explain import Words, place, suffix, top
 from engines.methods.spec import MethodSpec
 from engines.report.events import Round
 from engines.report.run_state import RunState
@@ -49,8 +49,9 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
     note: SuffixNote = note_of(run.started, event)
     first = event.draft.origins[0]
     words = [f"Suffix decoding asks no model. The end of the text, its last {tokens(note.match or 0)}, "
-             f"{suffix(run, event, note.match)}, occurred {times(note.hits or 0)} before, in the {place(first)}. It "
-             f"drafts {tokens(len(event.draft.tokens))} of what followed, the likeliest first {top(event)}."]
+             f"{suffix(run, event, note.match)}, occurred {counted(note.hits or 0, 'time')} before, in the "
+             f"{place(first)}. It drafts {tokens(len(event.draft.tokens))} of what followed, the likeliest "
+             f"first {top(event)}."]
     if not deep:
         return words
     if note.answers is not None:
