@@ -46,8 +46,8 @@ class Hybrid(Drafter):
         self.sources: dict[str, Drafter] = {}
         self.model: tuple[str, PredictorDrafter] | None = None
         taken = SPEC.used({"model": model}, resources.available)
-        # The choice comes before the budget's. Nodes that are drafted for display alone would change it, and so the text,
-        # where that depends on the draft; there the budget is not timed.
+        # The choice comes before the budget's. Nodes that are drafted for display alone would change it, and so the
+        # text, where that depends on the draft; there the budget is not timed.
         unpruned = replace(resources, budget=None, detail=resources.detail and (not self.budget or self.budget.timed))
         for spec, stores in _parts(resources):
             shared = {option.name: options[option.name] for option in spec.options if option.name in options}
