@@ -200,10 +200,11 @@ class KeptTexts:
 
 class KeptStates:
     """Reads hidden states, those of the same text once: datastores that differ in what is made of them share it. They
-    are kept in float16, as a build writes them. ``identity``, ``context``: those of ``hidden_states.HiddenStates``."""
+    are kept in float16, as a build writes them. ``identity``, ``context``, ``batch``: as of
+    ``hidden_states.HiddenStates``."""
 
     def __init__(self, reader: Any) -> None:
-        self._reader, self.identity, self.context = reader, reader.identity, reader.context
+        self._reader, self.identity, self.context, self.batch = reader, reader.identity, reader.context, reader.batch
         self._kept: dict[bytes, np.ndarray] = {}
 
     def __call__(self, texts: Sequence[np.ndarray]) -> list[np.ndarray]:
