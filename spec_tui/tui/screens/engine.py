@@ -120,6 +120,8 @@ class EngineScreen(SpecModal[ChatSettings]):
         return self.unavailable(spec, self.settings)
 
     async def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        if event.option is not event.option_list.highlighted_option:
+            return  # the cursor has gone on
         spec = find(event.option.id)
         self.chosen = spec.id
         reason = self._reason(spec)
