@@ -215,6 +215,36 @@ async def test_engine_form_sets_everything_and_shows_ranges(session):
         assert s.client.requests[0].options["num_tokens"] == 9
 
 
+async def test_keys_in_a_field_count_in_the_order_typed(session):
+    """Also where many arrive at once, as over a slow line: backspaces before the digits after them."""
+    async with session() as s:
+        await s.pilot.press("ctrl+e")
+        await s.settle()
+        box = next(field for field in s.app.screen.query(Field) if field.option.name == "max_new_tokens").editor
+        box.focus()
+        box.value = "1234"
+        await s.pilot.press("end")
+        for key in ("backspace",) * 4 + ("5", "6"):
+            s.app.post_message(Key(key, key if key.isdigit() else None))
+        await s.settle()
+        await s.settle()
+        assert box.value == "56"
+
+
+@pytest.mark.parametrize("size", [(60, 30), (80, 30), (100, 30), (100, 34)])
+async def test_the_engine_form_always_has_room_to_say_what_is_wrong(session, size):
+    async with session(size=size) as s:
+        await s.ask("/engine hybrid", feed=0)
+        await s.pilot.press("ctrl+e")
+        await s.settle()
+        field = next(field for field in s.app.screen.query(Field) if field.option.name == "c")
+        field.editor.value = "999"
+        await s.pilot.press("enter")
+        await s.settle()
+        shown = "\n".join(drawn_rows(s.app.screen))
+        assert "c takes 1..256 (default 64)" in shown and "enter uses them" in shown
+
+
 async def test_enter_on_a_switch_applies_the_form_and_space_changes_it(session):
     async with session(size=(60, 24)) as s:
         await s.ask("/engine hybrid", feed=0)

@@ -15,6 +15,7 @@ from textual.widgets import OptionList, TextArea
 
 from spec_tui.present.text import sanitise
 from spec_tui.tui.actions import EXAMPLES, Action, HasActions
+from spec_tui.tui.widgets.line_input import KeysInOrder
 from spec_tui.tui.widgets.strip_panel import shortened
 from spec_tui.tui.widgets.wrap import cells
 
@@ -45,7 +46,7 @@ class Choices(OptionList, can_focus=False):
         self.screen.query_one(PromptBox).take(self.lines[event.option_index])
 
 
-class PromptBox(HasActions, TextArea):
+class PromptBox(HasActions, KeysInOrder, TextArea):
     """A text area that sends. What is pasted or put in is made harmless first, so that what is seen is what is sent."""
 
     ACTIONS = (
@@ -142,16 +143,8 @@ class PromptBox(HasActions, TextArea):
         self.post_message(self.Pasted())
 
     async def _on_key(self, event: events.Key) -> None:
-        # Keys with a binding are acted on here, in their turn: Textual would let them go up to the application first,
-        # and letters typed after them would overtake them (enter before a word, backspace after the next one).
         if event.key != "tab":
             self._tabbed = {}
-        for binding in self._bindings.key_to_bindings.get(event.key, ()):
-            if await self.app.run_action(binding.action, self):
-                event.stop()
-                event.prevent_default()
-                return
-        await super()._on_key(event)
 
     def on_text_area_changed(self) -> None:
         self._list()
