@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -224,6 +225,29 @@ def cache() -> Path:
     from platformdirs import user_cache_path
 
     return _chosen("SPEC_TUI_CACHE_DIR") or user_cache_path("spec-tui", appauthor=False)
+
+
+OTHER_CACHE = "SPEC_TUI_CACHE_DIR names another one"
+"""What to do about ``cache_problem``."""
+
+
+def cache_problem(error: OSError) -> str:
+    """That the cache folder cannot be written, and why."""
+    return f"the cache folder {cache()} cannot be written ({error.strerror or error})"
+
+
+@functools.cache
+def of_this_process() -> TemporaryDirectory[str]:
+    """A temporary folder for what only this process reads, made once; what ends by ``os._exit`` calls
+    ``remove_temporary`` before. Raises OSError."""
+    return TemporaryDirectory(prefix="spec-tui-", ignore_cleanup_errors=True)
+
+
+def remove_temporary() -> None:
+    """Remove that folder where it was made."""
+    if of_this_process.cache_info().currsize:
+        of_this_process().cleanup()
+        of_this_process.cache_clear()
 
 
 HISTORY_SETTING = "SPEC_TUI_HISTORY"

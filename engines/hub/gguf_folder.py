@@ -11,11 +11,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from engines import folders
-from engines.errors import first_line
+from engines.errors import ModelUnavailable, first_line
 from engines.hub.gguf_config import SPECIAL_TOKENS, Unsupported, config_of, token_id
 from engines.hub.gguf_file import GgufFile
 from engines.machine import content_check, keep, kept
@@ -38,18 +39,29 @@ _GPT2 = ("gpt-2", "gpt2", "mpt", "olmo", "jais", "phi-2", "roberta-bpe")
 
 
 def prepared(file: GgufFile) -> Path:
-    """The folder of config.json, tokenizer and generation_config.json for a file, written where it is not there yet.
+    """The folder of config.json, tokenizer and generation_config.json for a file, written where it is not there yet: in
+    the cache, else in a temporary folder that this process removes when it ends.
 
     Raises:
         ValueError: the model is none of the families that are read, or its tokenizer none that is known.
-        OSError: the folder cannot be written.
+        ModelUnavailable: neither can be written.
     """
-    folder = folders.cache() / "gguf" / f"{file.digest}-{_FORM}"
+    try:
+        return _written(file, folders.cache() / "gguf")
+    except OSError as error:
+        with suppress(OSError):
+            return _written(file, Path(folders.of_this_process().name))
+        raise ModelUnavailable(folders.cache_problem(error), folders.OTHER_CACHE) from None
+
+
+def _written(file: GgufFile, parent: Path) -> Path:
+    """That folder in this one. Raises OSError where it cannot be written, ValueError as above."""
+    folder = parent / f"{file.digest}-{_FORM}"
     if _intact(folder):
         return folder
     config = config_of(file)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent))
+    parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=parent))
     try:
         _write(file, config, temporary)
         keep(temporary / CHECKS, _checks(temporary))

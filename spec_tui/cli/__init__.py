@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
+from engines import folders
 from engines.errors import UsageProblem
 from spec_tui.cli.failures import INTERRUPTED, Interrupt, exit_code
 from spec_tui.cli.starting import starting
@@ -38,6 +39,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
+    folders.remove_temporary()
     # There is nothing to save, and an orderly end would wait: a second or two for torch, and for ever for a key
     # reader of Textual's where the process was once stopped and continued from outside.
     os._exit(code)

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
+from engines import folders
 from engines.wire import Event
 from spec_tui.session.engine_commands import Close, event_line, read_command
 from spec_tui.session.engine_service import Loader, Service
@@ -36,6 +37,7 @@ def main(argv: list[str] | None = None) -> None:
     service = Service(_writer(events), lambda *asked: _resolve(factory)(*asked))
     threading.Thread(target=_read, args=(commands, service), daemon=True).start()
     service.serve()
+    folders.remove_temporary()
     os._exit(0)  # a loaded torch takes long to take down in order, and there is nothing to save
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from engines import folders
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.hub import gguf_file, gguf_folder, local_models
 from engines.hub.gguf_config import Unsupported
@@ -111,6 +113,21 @@ def test_what_the_file_says_of_answers_is_kept(tmp_path):
     assert tokenizer.apply_chat_template([{"content": "hi"}], tokenize=False) == "<|user|>hi"
     assert tokenizer.model_max_length == 256 and tokenizer.eos_token == SPECIAL[0]
     assert gguf_folder.prepared(file) == folder and not list(folder.parent.glob("tmp*"))
+
+
+def test_a_model_is_read_where_the_cache_cannot_be_written(tmp_path, monkeypatch):
+    path = Tiny("qwen2").write(tmp_path / "m.gguf")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(path / "below"))
+    folder = locate(str(path)).folder
+    assert loading.load_tokenizer(str(path)).model_max_length == 256 and locate(str(path)).folder == folder
+    folders.remove_temporary()
+    assert [place.name for place in tmp_path.iterdir()] == ["m.gguf"], "nothing is left behind"
+    monkeypatch.setattr(tempfile, "tempdir", str(path / "below"))
+    with pytest.raises(ModelUnavailable) as caught:
+        locate(str(path))
+    assert caught.value.message == f"the cache folder {path / 'below'} cannot be written (Not a directory)"
+    assert caught.value.hint == "SPEC_TUI_CACHE_DIR names another one"
 
 
 def llama3_factors(theta: float = 10_000.0) -> np.ndarray:

@@ -164,15 +164,14 @@ def _compiled_here(progress: Progress) -> Path:
     except OSError as error:
         if error.errno is None:  # in our words already
             raise
-        raise OSError(f"the cache folder {folders.cache()} cannot be written ({error.strerror}): SPEC_TUI_CACHE_DIR "
-                      "names another one") from None
+        raise OSError(f"{folders.cache_problem(error)}: {folders.OTHER_CACHE}") from None
 
 
 def _in_cache(file: Path, progress: Progress) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     if hasattr(os, "ST_NOEXEC") and os.statvfs(file.parent).f_flag & os.ST_NOEXEC:
         raise OSError(f"no code may run from the cache folder {folders.cache()} (it is mounted with noexec): "
-                      "SPEC_TUI_CACHE_DIR names another one")
+                      f"{folders.OTHER_CACHE}")
     if not _intact(file):
         if folders.free_bytes(file.parent) < _ROOM:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
