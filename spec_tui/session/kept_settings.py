@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 
 from engines import folders, methods
-from engines.errors import RunFailed, UsageProblem
+from engines.errors import RunFailed, SpecError, UsageProblem
 from engines.folders import typed_path
 from engines.heads.local_heads import AUTO, NONE, local_heads, may_be_on_hub, place_of
 from engines.race.lanes import Lane
 from engines.request import Request
 from spec_tui.present.token_styles import OUTCOME, VIEWS
 from spec_tui.session.engine_commands import LoadRequest
+from spec_tui.session.settings import check_datastores
 
 _HEAD = "-head.json"
 _PROMPTS = "prompts.json"
@@ -59,17 +60,24 @@ class KeptSettings:
 
 def find(load: LoadRequest) -> KeptSettings | None:
     """What is kept for the model that would be loaded; None where that is nothing."""
+    from engines.hub.known_models import resolve
+
     try:
         kept = msgspec.json.decode(folders.read_file(_file(load)), type=KeptSettings)
-        methods.find(kept.engine).parse(kept.options)
-    except (OSError, ValueError, UsageProblem):
+        spec = methods.find(kept.engine)
+        spec.parse(kept.options)
+        check_datastores(kept.datastores)
+        draft = typed_path(resolve(kept.draft_model)) if kept.draft_model else Path()
+    except (OSError, ValueError, SpecError):
         return None
-    return kept if kept.model == _name(load) else None
+    gone = draft.is_absolute() and not os.path.exists(draft)
+    return None if spec.host or gone or kept.model != _name(load) else kept
 
 
 def keep(load: LoadRequest, lane: Lane, gained: str = "") -> KeptSettings:
     """Ask this model as a lane does from now on. Raises RunFailed where it cannot be written."""
-    kept = KeptSettings(_name(load), lane.engine, dict(lane.options), lane.datastores, lane.draft_model, gained)
+    draft = _from_any_folder(lane.draft_model)
+    kept = KeptSettings(_name(load), lane.engine, dict(lane.options), lane.datastores, draft, gained)
     try:
         folders.write_json(_file(load), asdict(kept))
     except OSError as error:
@@ -175,10 +183,15 @@ def _name(load: LoadRequest) -> str:
     from engines.hub.known_models import default_model, known_name
 
     given = load.model or default_model()
-    if short := known_name(given):
-        return short
+    return known_name(given) or _from_any_folder(given)
+
+
+def _from_any_folder(model: str) -> str:
+    """A model as it was given; of one that lies in a folder or file here the whole path."""
+    from engines.hub.known_models import names
+
     try:
-        path = Path(given).expanduser()
-        return str(path.resolve()) if os.path.exists(path) else given
+        path = Path(model).expanduser()
+        return str(path.resolve()) if model and model not in names() and os.path.exists(path) else model
     except (OSError, RuntimeError, ValueError):
-        return given
+        return model

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engines.hub.known_models import chosen
-from engines.race.lanes import parse_lane
+from engines.race.lanes import Lane, parse_lane
 from engines.request import Request
 from spec_tui.session import kept_settings
 from spec_tui.session.engine_commands import LoadRequest
@@ -32,12 +32,12 @@ def damage_all(folder: Path, content: bytes) -> None:
 
 
 def test_what_is_kept_is_taken_where_no_engine_is_named():
-    lane = parse_lane("draft:model=other:num_tokens=4:datastore=notes")
+    lane = parse_lane("draft:model=other:num_tokens=4:datastore=python-stdlib")
     kept = kept_settings.keep(LOAD, lane, "1.4x")
     assert kept == kept_settings.find(LOAD) and "num_tokens=4" in kept.words and "--undo --model sample" in kept.words
     load, asked, found = kept_settings.begin_with(LOAD, ASKED)
     assert found == kept and load.draft_model == "other"
-    assert (asked.engine, asked.options, asked.datastores) == ("draft", {"num_tokens": 4}, ("notes",))
+    assert (asked.engine, asked.options, asked.datastores) == ("draft", {"num_tokens": 4}, ("python-stdlib",))
     for load, request in (
         (LOAD, Request(ASKED.conversation, "pld")), (LOAD, Request(ASKED.conversation, options={"c": 1})),
         (LoadRequest(model="sample", server="http://x"), ASKED), (LoadRequest(model="another/model"), ASKED),
@@ -79,6 +79,26 @@ def test_what_is_damaged_counts_as_none(tmp_path, damage):
     kept_settings.keep(LOAD, parse_lane("pld"))
     damage_all(tmp_path, damage)
     assert kept_settings.begin_with(LOAD, ASKED) == (LOAD, ASKED, None)
+
+
+@pytest.mark.parametrize("lane", [
+    Lane("rest", datastores=("gone",)), Lane("draft", draft_model="/gone/away"), Lane("draft", draft_model="~/gone"),
+    Lane("server"),
+])
+def test_what_names_something_that_is_gone_or_decodes_elsewhere_counts_as_none(lane):
+    kept_settings.keep(LOAD, lane)
+    assert kept_settings.begin_with(LOAD, ASKED) == (LOAD, ASKED, None)
+
+
+def test_a_kept_draft_model_is_found_from_any_folder_until_it_is_gone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    kept_settings.keep(LOAD, Lane("draft", draft_model="mine"))
+    assert kept_settings.begin_with(LOAD, ASKED)[0].draft_model == str(tmp_path / "mine")
+    (tmp_path / "mine").rmdir()
+    assert kept_settings.find(LOAD) is None
+    kept_settings.keep(LOAD, Lane("draft", draft_model="owner/name"))
+    assert kept_settings.find(LOAD).draft_model == "owner/name", "the hub may have it"
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"view": "gone"}', b'{"view": ["source"]}'])
