@@ -295,6 +295,18 @@ def test_a_branch_is_faster_only_where_noise_does_not_explain_it(pace, said):
     assert said in words_of(table_rows(*versions, "said", True, 80)[0])
 
 
+def test_versions_of_different_lengths_are_compared_as_far_as_both_go():
+    """An answer whose end is drafted ten times as fast as its beginning, beside a branch that has written that much."""
+    template = next(e for e in EVENTS if isinstance(e, Round) and len(e.emitted) == 1)
+    rounds = [replace(template, index=i + 1, verify_seconds=0.01 if i < 12 else 0.001) for i in range(200)]
+    whole, begun = (version_from(fold_all([EVENTS[0], *part]), 1) for part in (rounds, rounds[:12]))
+    for versions in ((whole, begun), (begun, whole)):
+        title, _, tokens, *_, speed, _ = map(words_of, table_rows(*versions, "said", True, 80))
+        assert "as far as both go" in title and "no difference (1.00x ±" in title
+        assert tokens.split()[1:] == ["12", "12"] and len(set(speed.split()[1:])) == 1
+    assert "as far as both go" not in words_of(table_rows(begun, begun, "said", True, 80)[0])
+
+
 async def test_the_dialog_of_a_branch_says_what_enter_does_and_asks_nothing_without_effect(session):
     async with session() as s:
         await stepping(s, "right", "B")

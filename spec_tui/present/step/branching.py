@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
+from itertools import accumulate
 
 from engines.laws import LAWS
 from engines.methods import find
@@ -24,6 +26,21 @@ def version_from(run: RunState, number: int) -> RunState:
         started=run.started, rounds=Log(rounds), tokens=Log(run.tokens[start:]), metrics=measure(rounds),
         finished=run.finished, failed=run.failed,
     )
+
+
+def as_far_as_both_go(a: RunState, b: RunState) -> tuple[RunState, RunState]:
+    """Two versions, the longer one without the rounds that go beyond the tokens of the shorter one: later text may be
+    easier or harder to draft, so the speed of the whole runs compares their texts rather than what was changed."""
+    length = min(len(a.tokens), len(b.tokens))
+    return _first_tokens(a, length), _first_tokens(b, length)
+
+
+def _first_tokens(version: RunState, length: int) -> RunState:
+    """The rounds of a version that are within its first so many tokens, with their own metrics."""
+    ends = [0, *accumulate(len(event.emitted) for event in version.rounds)]
+    count = bisect_right(ends, length) - 1
+    rounds = version.rounds[:count]
+    return replace(version, rounds=Log(rounds), tokens=Log(version.tokens[: ends[count]]), metrics=measure(rounds))
 
 
 def going_on(asked: Request, run: RunState, number: int, changed: Request) -> Request:

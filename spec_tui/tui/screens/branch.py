@@ -13,7 +13,7 @@ from engines.request import Request
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.rows import rows_beside
 from spec_tui.present.speed_verdict import of_versions
-from spec_tui.present.step.branching import differences, same_text, uses_past_answers, version_from
+from spec_tui.present.step.branching import as_far_as_both_go, differences, same_text, uses_past_answers, version_from
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, FAILED
 from spec_tui.session.chat_session import ChatSession, Turn
@@ -47,7 +47,9 @@ def version_rows(title: str, run: RunState, at: int | None, top: int, width: int
 
 
 def table_rows(a: RunState, b: RunState, said: str, well: bool | None, width: int) -> list[Row]:
-    """The two versions in numbers, and what their texts say about each other."""
+    """The two versions in numbers, as far as both go, and what their texts say about each other."""
+    title = "both versions" + ", as far as both go" * (len(a.tokens) != len(b.tokens))
+    a, b = as_far_as_both_go(a, b)
     mark, style = {True: ("✓", "good"), False: ("✗", "bad"), None: ("≠", "warn")}[well]
     both = (a.metrics, b.metrics)
     speed = of_versions(b, a)
@@ -56,7 +58,7 @@ def table_rows(a: RunState, b: RunState, said: str, well: bool | None, width: in
              "accepted": [f"{m.accepted} of {m.drafted}" for m in both],
              "M": [_number(m.mean_generated_length) for m in both],
              "tokens/s": [_number(m.tokens_per_second) for m in both]}
-    return [title_row(width, "both versions", f"changed: {speed.words}" if speed.ratio else ""),
+    return [title_row(width, title, f"changed: {speed.words}" if speed.ratio else ""),
             *([(fit(name, _NAME), "muted"), *((fit(value, _CELL), "text" if name else "title") for value in values)]
               for name, values in table.items()),
             *rows_beside(f"{mark} ", style, said, width)]
