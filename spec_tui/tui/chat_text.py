@@ -27,9 +27,11 @@ from spec_tui.session.engine_commands import Audit, MeasurePrice, Run
 from spec_tui.session.jobs import Job
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.settings import changed, sampling_words
-from spec_tui.tui.widgets.strip_panel import Row, Span, gauge
+from spec_tui.tui.widgets.strip_panel import Row, Span, gauge, shortened
 from spec_tui.tui.widgets.transcript import Transcript
+from spec_tui.tui.widgets.wrap import cells
 
+_LEAST_BAR = 6  # columns of the bar of a loading
 _MEASURES = ("F7 measures plain decoding, to say whether drafting was faster; /race runs engines side by side and "
              "ranks them. ")
 WELCOME = """Type a prompt, or press ctrl+o for examples.
@@ -169,12 +171,12 @@ def _playback(client: ReplayClient) -> Row:
             (f" {seconds:.2f} of {length:.2f} s{which}{does}", "muted")]
 
 
-def status(session: ChatSession, message: str) -> Row:
-    """The status line: a message, else what the engine is doing."""
+def status(session: ChatSession, message: str, width: int) -> Row:
+    """The status line, in so many columns: a message, else what the engine is doing."""
     if session.client.capabilities.clock and session.phase == "ready" and not message:
         return _playback(session.client)
     if session.phase == "loading":
-        return [*_loading(session), *_more(message)]
+        return [*_loading(session, width), *_more(message)]
     job = session.jobs.at_work
     if job is not None:
         return [*_at_work(session, job), *_more(message)]
@@ -251,20 +253,25 @@ def stocked(ended: Built | Refused | DatastoreList | None, session: ChatSession)
     return f"removed {ended.removed}" if isinstance(ended, DatastoreList) else ""
 
 
-def _loading(session: ChatSession) -> Row:
+def _loading(session: ChatSession, width: int) -> Row:
+    """How far the loading is. Where it is narrow the bar and the end of the stage give way, not the key of esc."""
     job = session.jobs.loading
     if job is not None and job.stopping:
         return [(f" {marks.WAITING} ", "warn"), ("stopping the loading", "text")]
-    event = job and job.progress
-    waits = "your prompt waits: " if session.queued is not None else ""
-    stage, width = one_line(event.stage, 64) if event else "starting the engine", 20
-    if session.downloading:
-        waits, width = "", 6  # bytes, rate and time left shall be read at 80 columns
-    row: list[Span] = [(f" {marks.WAITING} ", "warn"), (waits, "muted"), (stage, "text")]
-    if event is not None and event.done is not None:
-        row += [("  ", "text"), *gauge(event.done, width), (f" {event.done * 100:>4.0f}%", "muted")]
-    row.append(("  esc takes back your prompt" if session.queued is not None else "  esc stops", "muted"))
-    return row
+    event, queued = job and job.progress, session.queued is not None
+    stage = one_line(event.stage, 64) if event else "starting the engine"
+    done = event.done if event else None
+    percent = "" if done is None else f" {done * 100:>4.0f}%"
+    mark, waits = f" {marks.WAITING} ", "your prompt waits: " * queued
+    hint = "  esc takes back your prompt" if queued else "  esc stops"
+    room = width - cells(mark + percent + hint)
+    left = room - cells(waits + stage) - 2
+    if left < _LEAST_BAR:
+        waits, left = "", left + cells(waits)
+    row: list[Span] = [(mark, "warn"), (waits, "muted"), (shortened(stage, room), "text")]
+    if done is not None and left >= _LEAST_BAR:
+        row += [("  ", "text"), *gauge(done, min(left, _LEAST_BAR if session.downloading else 20))]
+    return [*row, (percent, "muted"), (hint, "muted")]
 
 
 def problem(session: ChatSession) -> str:

@@ -186,7 +186,7 @@ def status(controller: RaceController, message: str, width: int) -> list[Row]:
         return _sentence(f" {marks.FAILED} ", "bad", "no engine: esc goes back to the chat, ctrl+r there tries again",
                          width)
     at_work = controller.can_race and (session.phase != "ready" or session.busy)
-    return [words.status(session, "") if at_work else _resting(controller)]
+    return [words.status(session, "", width) if at_work else _resting(controller)]
 
 
 def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:

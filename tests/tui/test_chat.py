@@ -308,6 +308,16 @@ async def test_a_download_is_read_at_80_columns_and_esc_stops_it(session, stage)
         assert s.client.loads == 2
 
 
+@pytest.mark.parametrize(("size", "words"), [
+    ((120, 40), "your prompt waits: testing the model with drafts  █"), ((80, 24), "testing the model with drafts  █"),
+    ((60, 16), "testing the model with…   85%")])
+async def test_a_prompt_that_waits_says_at_every_size_how_far_the_loading_is_and_what_esc_does(session, size, words):
+    async with session(client=FakeClient(auto=False), size=size) as s:
+        s.client.say(Loading("testing the model with drafts", 0.85))
+        await s.ask("early")
+        assert words in s.status and s.status.endswith(" 85%  esc takes back your prompt")
+
+
 async def test_a_prompt_that_waits_for_a_download_is_taken_back_first(session):
     async with session(client=FakeClient(auto=False)) as s:
         s.client.say(GOING)

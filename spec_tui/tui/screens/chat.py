@@ -321,11 +321,11 @@ class ChatScreen(HasActions, Backdrop):
         if slash.is_command(text) and not self._message:
             row = [("   ", "text"), *marks.spans(one_line(slash.describe(text)), "muted")]
         else:
-            row = words.status(self.session, self._message)
+            row = words.status(self.session, self._message, self.size.width)
         status = self.query_one("#status", SplitLine)
         self._long = bool(self._message) and 0 < status.size.width < size(row)
         self._draw_notice()
-        status.show(words.status(self.session, "") if self._long else row)
+        status.show(words.status(self.session, "", self.size.width) if self._long else row)
         keys_of = [a.when(on) and a.offered(on) for on in (self, self.transcript) for a in on.actions if a.footer]
         if keys_of != self._keys_of:
             self._keys_of = keys_of

@@ -174,7 +174,7 @@ class EvaluateScreen(HasActions, Screen[None]):
     def _said(self) -> str:
         state = self.state
         if not self.running and not self.message and self.session.phase != "ready":
-            return "".join(text for text, _ in words.status(self.session, ""))
+            return "".join(text for text, _ in words.status(self.session, "", self.size.width))
         if not self.running:
             asked = self.query_one(Input).value.strip() or "our own prompts"
             return self.message or f"{asked} · {counted(self.minutes, 'minute')}"
