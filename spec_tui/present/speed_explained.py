@@ -14,7 +14,7 @@ from spec_tui.present.speed_verdict import of_runs, seconds_alone
 
 _CLOSE = 0.05  # of the speed: what t(n) says of a single run is no surer
 _ADVISE = "spec-tui advise compares engines on prompts like yours"
-_RARELY = 0.5  # of the rounds
+_RARELY = 0.5  # of the rounds, or of the drafted tokens
 
 
 def explanation(run: RunState, baseline: RunState | None = None) -> list[str]:
@@ -87,11 +87,13 @@ def _ideas(run: RunState, costs: RoundCosts, even: BreakEven) -> Iterator[str]:
         yield f"another engine: this one had a guess in only {percent(drafting)} of the rounds; {_ADVISE}"
     if slower and found is not None and "budget" not in started.options:
         yield f"drafts of another size. {conclusion(found).removesuffix('.')}"
-    if slower and costs.draft > costs.verify - costs.seconds / even.needs:
+    rate, alone = m.acceptance_rate, costs.seconds / even.needs
+    missed = rate is not None and rate < _RARELY and costs.free_drafts() * alone <= 1 + _CLOSE  # cheaper is not enough
+    if slower and not missed and costs.draft > max(0.0, costs.verify - alone):
         yield (f"an engine whose drafts cost less: drafting takes {percent(costs.draft / costs.seconds)} of a round; "
                f"{_ADVISE}")
-    if slower and m.acceptance_rate is not None:
-        yield f"another engine: only {percent(m.acceptance_rate)} of what was drafted was accepted; {_ADVISE}"
+    if slower and rate is not None:
+        yield f"another engine: only {percent(rate)} of what was drafted was accepted; {_ADVISE}"
     yield f"nothing clear from this run; {_ADVISE}"
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from engines.report.events import Started
-from engines.report.run_state import RunState, fold
+from engines.report.events import Round, Started
+from engines.report.run_state import RunState, fold, fold_all
 from engines.request import Request
 from spec_tui.present.speed_explained import explanation
 from spec_tui.present.speed_verdict import of_runs
@@ -52,6 +52,17 @@ def test_a_baseline_that_was_measured_is_what_it_is_compared_with():
 ], ids=["dear", "paper", "baseline", "no guess", "no budget"])
 def test_what_to_try_follows_from_what_cost_most(run, tried):
     assert explanation(run)[-1].startswith(f"First to try: {tried}")
+
+
+@pytest.mark.parametrize("verify, draft", [(0.012, 0.004), (0.010, 0.002)], ids=["rows cost", "rows are free"])
+def test_drafts_of_which_nothing_is_accepted_are_not_called_dear(verify, draft):
+    costs = Costs(2, verify, draft)
+    drafted = [event for event in answered("draft", costs, budget="auto").events]
+    nothing = fold_all(replace(event, path=(), emitted=event.emitted[-1:]) if isinstance(event, Round) else event
+                       for event in drafted)
+    said = explanation(nothing)
+    assert "0.00 of 1.0 drafted tokens were accepted" in said[1]
+    assert said[-1].startswith("First to try: another engine: only 0% of what was drafted was accepted")
 
 
 def test_what_was_not_measured_is_not_explained():
