@@ -309,7 +309,7 @@ def _print_estimate(estimate: BuildEstimate) -> None:
     """The estimate, and a note if the disk has too little space for it."""
     from engines.datastores.storage.catalog import home
 
-    narrate(", ".join(estimate_parts(estimate)))
+    narrate(", ".join(estimate_parts(estimate, "--limit")))
     free = free_bytes(home())
     if estimate.building and estimate.building > free:
         narrate(f"note: the disk has {in_bytes(free)} left; SPEC_TUI_DATA_DIR chooses another place for datastores")

@@ -73,10 +73,10 @@ def race_left(seconds: float, done: int, runs: int, lanes: int) -> str:
     return f", about {left / 60:.0f} min left" if left >= 90 else f", about {left:.0f} s left"
 
 
-def estimate_parts(estimate: BuildEstimate) -> list[str]:
-    """What a build will take, part by part."""
+def estimate_parts(estimate: BuildEstimate, limit: str = "") -> list[str]:
+    """What a build will take, part by part. ``limit``: name of the option that limits the tokens; "" without one."""
     if estimate.tokens is None:
-        return ["the size is not known; set a limit to bound it"]
+        return ["the size is not known" + f"; {limit} bounds it" * bool(limit)]
     parts = [f"{'at most' if estimate.upper_bound else 'about'} {estimate.tokens:,} tokens", in_bytes(estimate.size)]
     if estimate.building and estimate.building > estimate.size:
         parts.append(f"{in_bytes(estimate.building)} while it is built")

@@ -8,15 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engines.datastores.building.build_spec import BuildSpec, build, open_corpus
+from engines.datastores.building.build_spec import BuildSpec, build, estimate_build, open_corpus
 from engines.datastores.building.hidden_states import HiddenStates, tokens_before
+from engines.datastores.datastore_events import BuildEstimate
 from engines.datastores.search.dense import DenseStore
 from engines.datastores.search.reduction import Recipe
 from engines.datastores.search.sparse import SparseStore
 from engines.errors import UsageProblem
 from engines.request import Request
 from engines.tokenization import encode
-from spec_tui.present.progress_text import amount, left_out
+from spec_tui.present.progress_text import amount, estimate_parts, left_out
 
 ROWS = [{"prompt": "Add", "input": "1 and 2", "answer": "3"}, {"prompt": "Say hi", "input": "", "answer": "hi"},
         {"prompt": "Nothing", "input": "", "answer": " "}]  # fmt: skip
@@ -56,6 +57,23 @@ def test_rows_without_question_or_answer_are_counted(tmp_path):
     corpus = open_corpus(BuildSpec("chats", (str(file),), columns=("prompt", "input", "answer")))
     assert left_out(corpus.skipped) == "left out: 2 without question or answer"
     assert [amount(number, corpus.unit) for number in (1, 2, 1.5)] == ["1 row", "2 rows", "1.5 rows"]
+
+
+def test_a_build_from_a_file_of_chats_begins_with_an_estimate(tiny, tmp_path):
+    file = tmp_path / "chats.jsonl"
+    rows = [{"q": "Say hi" if n % 5 else "", "a": "hi " * (n % 7 + 1)} for n in range(100)]
+    file.write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    for limits in ({}, {"document_limit": 9}, {"limit": 300}):
+        spec = BuildSpec("chats", (str(file),), kind="both", columns=("q", "a"), recipe=Recipe(0), **limits)
+        guess = estimate_build(spec, open_corpus(spec), tiny.tokenizer, tiny)
+        made = build(spec, open_corpus(spec), tiny.tokenizer, tiny, replace=True).manifest
+        assert abs(guess.tokens / made.tokens - 1) < 0.15 and 0.5 < guess.size / made.size < 1.5, limits
+        assert f"about {guess.tokens:,} tokens" in estimate_parts(guess)
+
+
+def test_where_the_size_is_not_known_the_limit_that_bounds_it_is_named():
+    assert estimate_parts(BuildEstimate(None), "--limit") == ["the size is not known; --limit bounds it"]
+    assert estimate_parts(BuildEstimate(None)) == ["the size is not known"]
 
 
 def test_the_keys_of_a_chat_are_the_states_that_it_has(tiny, chats):

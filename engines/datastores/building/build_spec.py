@@ -27,7 +27,7 @@ from engines.report import encoding
 from engines.request import Request
 
 if TYPE_CHECKING:
-    from engines.datastores.building.chats import Rows
+    from engines.datastores.building.chats import Chats, Rows
     from engines.datastores.building.text_files import TextFiles
     from engines.datastores.storage.datastore import Store
     from engines.hub.model_source import TrustPolicy
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 KINDS = ("sparse", "dense", "both")
 STANDARD_LIBRARY, ANSWERS, HUB = "python-stdlib", "model-answers", "hf:"
 _LIBRARY = re.compile(r"python\d+\.\d+", re.ASCII)
-_SAMPLED_FILES, _SAMPLED_CHARACTERS = 12, 1 << 15  # files for an estimate, and characters of each
+_SAMPLED, _SAMPLED_CHARACTERS = 12, 1 << 15  # files or rows for an estimate, and characters of each file
 _SUFFIX_SECONDS = 3e-7  # a token: the suffix array and the checksums
 _UNLIMITED = 1 << 62
 _OF_ANSWERS = ("prompts", "answers", "temperature", "top_p", "max_new_tokens", "system", "with_prompts", "engine")
@@ -227,11 +227,13 @@ def _rows(source: str) -> Rows:
 
 
 def estimate_build(spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: LoadedModel | None = None) -> BuildEstimate:
-    """An estimate in a fraction of a second: files are sampled, and answers are taken to be as long as they may be."""
+    """An estimate in a fraction of a second: files are sampled, and answers are taken to be as long as they may be.
+    Raises UsageProblem: the model's chat template refuses a row's chat."""
+    from engines.datastores.building.chats import Chats
     from engines.datastores.building.text_files import TextFiles
 
-    if isinstance(corpus, TextFiles):
-        estimate = estimate_sparse(corpus, Encoder(tokenizer), spec.limit)
+    if isinstance(corpus, TextFiles) or (isinstance(corpus, Chats) and corpus.chats is not None):
+        estimate = estimate_sparse(corpus, Encoder(tokenizer), spec.limit, spec.document_limit)
     elif spec.from_answers:
         tokens = min(corpus.total * spec.max_new_tokens, spec.limit or _UNLIMITED)
         estimate = BuildEstimate(tokens, 6 * tokens, 6 * tokens, tokens * model.prices[0].at(1), upper_bound=True)
@@ -255,25 +257,39 @@ def with_dense_part(sparse: BuildEstimate, recipe: Recipe, model: LoadedModel) -
     return replace(sparse, size=sparse.size + size, building=sparse.size + building, seconds=seconds)
 
 
-def estimate_sparse(corpus: TextFiles, encoder: Encoder, limit: int | None = None) -> BuildEstimate:
-    """What ``build_datastore`` of these files will take, measured on a few of them."""
+def estimate_sparse(
+    corpus: TextFiles | Chats, encoder: Encoder, limit: int | None = None, document_limit: int | None = None,
+) -> BuildEstimate:
+    """What ``build_datastore`` of these files, or of the chats of a file, will take, measured on a few of them. Raises
+    UsageProblem: the model's chat template refuses a chat."""
     import numpy as np
 
-    from engines.datastores.search.continuations import spread
     from engines.datastores.search.sparse import token_dtype
 
-    chosen = [next(corpus.documents(int(i)))[0] for i in spread(len(corpus.files), _SAMPLED_FILES)]
-    texts = [Document(d.source, d.text[:_SAMPLED_CHARACTERS], line=1) for d in chosen]
+    texts, documents, scale = _sampled(corpus)
     clock = perf_counter()
     encoded = encoder(texts)
     seconds = perf_counter() - clock
-    sampled = max(1, sum(len(d.text.encode()) for d in texts))
     found, lines = sum(len(e.tokens) for e in encoded), sum(len(e.lines) for e in encoded)
-    share = min(1.0, limit * sampled / max(1, found * corpus.total)) if limit is not None else 1.0
-    scale = share * corpus.total / sampled
+    most = min(limit or _UNLIMITED, documents * (document_limit or _UNLIMITED))
+    scale *= min(1.0, most / max(1.0, found * scale))
     tokens = round(found * scale)
     size = round(tokens * (np.dtype(token_dtype(encoder.vocab_size)).itemsize + 4) + lines * scale * 4)
     return BuildEstimate(tokens, size, size, seconds * scale + tokens * _SUFFIX_SECONDS)
+
+
+def _sampled(corpus: TextFiles | Chats) -> tuple[list[Document], int, float]:
+    """The beginnings of a few documents, how many documents there are, and how much all hold for what these hold."""
+    from engines.datastores.building.chats import Chats
+    from engines.datastores.search.continuations import spread
+
+    chats = isinstance(corpus, Chats)
+    places = spread(corpus.total if chats else len(corpus.files), _SAMPLED)
+    chosen = [found[0] for i in places if (found := next(corpus.documents(int(i)), None)) is not None]
+    if chats:
+        return chosen, corpus.chats, corpus.chats / max(1, len(chosen))
+    texts = [Document(d.source, d.text[:_SAMPLED_CHARACTERS], line=1) for d in chosen]
+    return texts, len(corpus.files), corpus.total / max(1, sum(len(d.text.encode()) for d in texts))
 
 
 def build(

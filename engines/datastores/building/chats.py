@@ -53,6 +53,7 @@ class Chats:
     A row without question or answer is left out. Raises UsageProblem for a column that a row of a file lacks.
 
     Attributes:
+        chats: how many there are; None for a dataset of the hub.
         skipped: how many rows are left out, by reason; of a dataset of the hub, which is a stream, it is not known.
     """
 
@@ -60,8 +61,10 @@ class Chats:
         self._rows, self._columns = rows, tuple(columns)
         self.total, self.unit = rows.total, rows.unit
         self.identity = {"kind": "chats", "columns": list(columns), "rows": rows.identity}
-        known = rows.rows() if isinstance(rows, JsonRows) else ()
+        in_file = isinstance(rows, JsonRows)
+        known = rows.rows() if in_file else ()
         empty = sum(self._chat(name, row) is None for name, row, _ in known)
+        self.chats = rows.total - empty if in_file else None
         self.skipped = {"without question or answer": empty} if empty else {}
 
     def context(self, document: int) -> tuple[int, ...]:

@@ -172,7 +172,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         self.query_one(Box).show_keys(keys)
 
     def _takes(self, found: Estimated) -> list[Content]:
-        lines = [Content.styled(" · ".join(estimate_parts(found.estimate)), "bold")]
+        lines = [Content.styled(" · ".join(estimate_parts(found.estimate, "limit")), "bold")]
         if found.estimate.building and found.estimate.building > found.free:
             lines.append(Content.styled(f"the disk has only {in_bytes(found.free)} left", "bold $error"))
         if words := left_out(found.skipped):
