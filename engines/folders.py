@@ -237,17 +237,17 @@ def cache_problem(error: OSError) -> str:
 
 
 @functools.cache
-def of_this_process() -> TemporaryDirectory[str]:
-    """A temporary folder for what only this process reads, made once; what ends by ``os._exit`` calls
-    ``remove_temporary`` before. Raises OSError."""
+def temporary_folder() -> TemporaryDirectory[str]:
+    """A temporary folder for what only this process reads, made at the first call. A process that ends by
+    ``os._exit`` calls ``remove_temporary_folder`` first. Raises OSError."""
     return TemporaryDirectory(prefix="spec-tui-", ignore_cleanup_errors=True)
 
 
-def remove_temporary() -> None:
-    """Remove that folder where it was made."""
-    if of_this_process.cache_info().currsize:
-        of_this_process().cleanup()
-        of_this_process.cache_clear()
+def remove_temporary_folder() -> None:
+    """Remove it, if it was made."""
+    if temporary_folder.cache_info().currsize:
+        temporary_folder().cleanup()
+        temporary_folder.cache_clear()
 
 
 HISTORY_SETTING = "SPEC_TUI_HISTORY"

@@ -462,7 +462,7 @@ class Budget:
         return self._times[rows - 1]
 
     def _draft(self, foreseen: float) -> float:
-        """Seconds that drafting is expected to take, where the price says so many; 0 where there is none."""
+        """Seconds that drafting is expected to take; ``foreseen``: by the price alone, 0 where no model drafts."""
         return self.acceptance.drafting.seconds(foreseen) if self.timed and foreseen else foreseen
 
 

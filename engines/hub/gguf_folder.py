@@ -50,7 +50,7 @@ def prepared(file: GgufFile) -> Path:
         return _written(file, folders.cache() / "gguf")
     except OSError as error:
         with suppress(OSError):
-            return _written(file, Path(folders.of_this_process().name))
+            return _written(file, Path(folders.temporary_folder().name))
         raise ModelUnavailable(folders.cache_problem(error), folders.OTHER_CACHE) from None
 
 

@@ -39,7 +39,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    folders.remove_temporary()
+    folders.remove_temporary_folder()
     # There is nothing to save, and an orderly end would wait: a second or two for torch, and for ever for a key
     # reader of Textual's where the process was once stopped and continued from outside.
     os._exit(code)

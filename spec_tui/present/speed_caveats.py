@@ -1,5 +1,5 @@
-"""Why a run's speed may say little: it came all at once, it repeats itself, the datastore already held
-it, the machine was busy."""
+"""Why a run's speed may say little: the answer came all at once, repeats itself or was in the datastore already; the
+machine was busy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def speed_caveats(run: RunState, disturbed: Disturbance | None = None) -> list[C
     found = []
     if run.started is not None and run.started.arrival and run.metrics.decode_seconds < _AT_ONCE * len(run.rounds):
         found.append(Caveat("the answer came all at once: its speed is not the server's",
-                            "the answer came all at once: when its tokens were decoded isn't known, nor how fast"))
+                            "the answer came all at once: how fast it was decoded is not known"))
     if (period := loop_length([_known(token.emitted) for token in run.tokens])) is not None:
         again = f"{period} token{'s' * (period > 1)} over and over"
         found.append(Caveat(

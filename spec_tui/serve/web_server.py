@@ -195,8 +195,8 @@ class SessionServer:
         return web.FileResponse(str(files("textual_serve") / "static" / _STATIC[name]))
 
     async def _session(self, request: web.Request) -> web.StreamResponse:
-        """The websocket of a session; its name is the browser's own secret, or that of who leads: there is one leading
-        session, which the last browser shows that opened it."""
+        """The websocket of a session. Its name is the browser's own secret; the leading session, of which there is one,
+        is named by the leader's secret, and is shown in the browser that opened it last."""
         if not self.gate.takes_from(request.headers.get("Origin"), request.headers.get("Host")):
             return _plain(gates.WRONG_ORIGIN, 403)
         name = request.match_info["name"]

@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> None:
     service = Service(_writer(events), lambda *asked: _resolve(factory)(*asked))
     threading.Thread(target=_read, args=(commands, service), daemon=True).start()
     service.serve()
-    folders.remove_temporary()
+    folders.remove_temporary_folder()
     os._exit(0)  # a loaded torch takes long to take down in order, and there is nothing to save
 
 

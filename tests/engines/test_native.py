@@ -109,8 +109,8 @@ def rounded(x: torch.Tensor, span: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("kind, rounds", KINDS)
-def test_a_product_with_what_is_no_number_is_none(kind, rounds, value):
-    """It does not vanish where inputs are rounded, so that a damaged model is noticed."""
+def test_nan_and_infinity_come_through_a_product(kind, rounds, value):
+    """Also where inputs are rounded, so that a damaged model is noticed."""
     layer, _ = layer_of(kind, rounds)
     x = torch.randn(3, layer.in_features)
     x[1, 70] = value

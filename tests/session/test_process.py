@@ -423,7 +423,7 @@ def test_the_engine_process_leaves_a_core_to_the_screen_unless_told_otherwise(cl
 
 @pytest.mark.parametrize("entry", ["spec_tui.session.worker", "spec_tui.cli"])
 def test_a_process_that_ends_removes_its_temporary_folder(entry, tmp_path):
-    program = f"from engines import folders; print(folders.of_this_process().name); from {entry} import main; main()"
+    program = f"from engines import folders; print(folders.temporary_folder().name); from {entry} import main; main()"
     done = subprocess.run([sys.executable, "-c", program, *["--version"] * (entry == "spec_tui.cli")], text=True,
                           stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, "TMPDIR": str(tmp_path)})
     assert done.returncode == 0 and str(tmp_path) in done.stdout and not [*tmp_path.iterdir()]

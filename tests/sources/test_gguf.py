@@ -121,7 +121,7 @@ def test_a_model_is_read_where_the_cache_cannot_be_written(tmp_path, monkeypatch
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(path / "below"))
     folder = locate(str(path)).folder
     assert loading.load_tokenizer(str(path)).model_max_length == 256 and locate(str(path)).folder == folder
-    folders.remove_temporary()
+    folders.remove_temporary_folder()
     assert [place.name for place in tmp_path.iterdir()] == ["m.gguf"], "nothing is left behind"
     monkeypatch.setattr(tempfile, "tempdir", str(path / "below"))
     with pytest.raises(ModelUnavailable) as caught:

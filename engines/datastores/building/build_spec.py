@@ -279,7 +279,7 @@ def estimate_sparse(
 
 
 def _sampled(corpus: TextFiles | Chats) -> tuple[list[Document], int, float]:
-    """The beginnings of a few documents, how many documents there are, and how much all hold for what these hold."""
+    """The beginnings of a few documents; how many documents there are; the size of all of them over that of these."""
     from engines.datastores.building.chats import Chats
     from engines.datastores.search.continuations import spread
 

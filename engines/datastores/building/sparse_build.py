@@ -19,7 +19,7 @@ from engines.errors import DatastoreProblem, UsageProblem
 from engines.progress import Progress, ProgressReporter, no_progress
 
 MOST_TOKENS = 2**31 - 2  # with the separators; positions are int32
-CHARACTERS = 1 << 18  # that are encoded together
+CHARACTERS = 1 << 18  # of documents that are encoded together
 
 
 @dataclass(slots=True)

@@ -34,7 +34,6 @@ PUBLISHED = tuple(path for paths in (
 """The published tree: for each node the ranks on its path, of the first head, the second and so on."""
 
 
-
 class Medusa(Drafter):
     """Drafts with heads that read the hidden state of the row from which the root was chosen."""
 

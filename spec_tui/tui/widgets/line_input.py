@@ -1,4 +1,4 @@
-"""Keys in the order in which they were typed, and an input that takes them so."""
+"""An input that handles keys in the order in which they were typed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from textual.widgets import Input
 
 
 class KeysInOrder:
-    """A part of widgets: they act on keys that have a binding in their turn. Textual lets these go up to the
-    application first, and letters typed after them would overtake them (enter before a word, backspace after the next
-    one)."""
+    """A mixin for widgets: keys that have a binding are handled in the order typed. Textual passes them up to the
+    application first, so that letters typed later are handled before them (a word before its enter, a digit before the
+    backspace)."""
 
     async def on_key(self, event: events.Key) -> None:
         for binding in self._bindings.key_to_bindings.get(event.key, ()):
