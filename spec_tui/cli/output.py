@@ -109,7 +109,7 @@ class TextOutput(Output):
         self._open_line = not written.endswith("\n") if written else self._open_line
 
     def abandon(self) -> None:
-        if self._open_line and sys.stdout.isatty():
+        if self._open_line and (sys.stdout.isatty() or _messages_follow_in_the_same_file()):
             print(flush=True)
         self._open_line = False
 
@@ -123,6 +123,14 @@ class TextOutput(Output):
             narrate("\n".join(["", *explanation(run)]))
         if audit:
             narrate(f"audit: {sentence(run.audited) if run.audited else _UNAUDITED}")
+
+
+def _messages_follow_in_the_same_file() -> bool:
+    """Whether stdout and stderr were sent to one file or pipe."""
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):  # closed, or no file
+        return False
 
 
 class NarratedOutput(Output):

@@ -103,6 +103,15 @@ def test_streams_that_are_closed_or_full(command, code, words):
     assert (done.returncode, done.stderr) == (code, "") and done.stdout.startswith(words)
 
 
+@pytest.mark.parametrize("streams, answer_ends", [("2>&1", b"!\n"), ("2>/dev/null", b"!"), ("2>&-", b"!")])
+def test_messages_in_the_same_file_begin_on_a_line_of_their_own(streams, answer_ends):
+    """Alone, the answer is exact: it gets no line end that the model did not write."""
+    line = f"{shlex.join(FAKE)} run hello --max-new-tokens 3 {streams}"
+    done = subprocess.run(["bash", "-c", line], stdout=subprocess.PIPE)
+    assert done.returncode == 0
+    assert done.stdout.partition(b"pld: ")[0] == b"first t1! t2" + answer_ends
+
+
 def test_a_folder_that_was_deleted_is_told(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
