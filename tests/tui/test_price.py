@@ -97,7 +97,7 @@ def test_a_ratio_above_m_is_a_wrong_baseline():
     panel = SpeedPanel()
     panel.show_run(run, baseline_of(run.metrics.mean_generated_length * 1.3), 9)
     rows = flat(panel.rows(80, 10))
-    assert "! wrong baseline" in rows[1] and rows[2].startswith("b measures the baseline again")
+    assert "! wrong baseline" in rows[1] and rows[2].startswith("F7 measures the baseline again")
 
 
 @pytest.mark.parametrize("run", [run_of(), run_of(slower=60), run_of(slower=900, dear=True), RunState()],

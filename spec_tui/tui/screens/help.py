@@ -34,7 +34,7 @@ NUMBERS = (
     ("✓ ≈ ✗", "what an audit (a) found: every token is the target's own choice; a tie within rounding; a BUG"),
     ("t(n)", "time of a forward pass over n tokens, measured when the model is loaded"),
     ("break-even", "tokens that a verify step must give on average to be as fast as autoregressive decoding"),
-    ("1.42x", "times as fast as autoregressive decoding of the same prompt and settings; b measures it"),
+    ("1.42x", "times as fast as autoregressive decoding of the same prompt and settings; F7 measures it"),
 )
 
 

@@ -33,7 +33,7 @@ class SpeedPanel(StripPanel, can_focus=True):
     With ``detailed`` also where the time goes: acceptance by depth, draft against verification, who proposed the text.
     """
 
-    measures = True  # whether b measures a baseline here
+    measures = True  # whether F7 measures a baseline here
     word_here = "speed-up"
 
     def __init__(self, **kwargs) -> None:
@@ -207,8 +207,8 @@ def _share_out(spare: int, gap: int) -> dict[str, int]:
 
 
 def against(found: SpeedVerdict, baseline: RunState | None, measures: bool = True) -> Row:
-    """What a run is compared with, or why there is no verdict and the key that ``measures``."""
-    key: list[Span] = [("b", "strong"), (" measures the baseline" + " again" * bool(baseline), "muted")]
+    """What a run is compared with, or why there is no verdict and the key that ``measures``, in the prompt box too."""
+    key: list[Span] = [("F7", "strong"), (" measures the baseline" + " again" * bool(baseline), "muted")]
     if found.speed in (Speed.UNMEASURED, Speed.IMPOSSIBLE) and measures:
         return key if baseline is None else [*key, (f": {found.reason}", "muted")]
     if baseline is None or found.speed is Speed.BASELINE:
