@@ -28,6 +28,7 @@ from spec_tui.export.results_folder import ResultsFolder
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
+    from engines.request import Request
     from engines.runtime import Runtime
     from spec_tui.session.engine_commands import LoadRequest
 
@@ -64,9 +65,9 @@ def bench(
     Like compare: engines run one after another on the same models, warmed up, each run with empty caches and nothing
     learned, in an order that keeps changing. Numbers are medians over the repeats, by task and overall.
     """
-    questions = _questions(suite, task, limit)
+    questions, request = _questions(suite, task, limit, generation.request())
     count = (REPEATS if suite is None else 1) if repeats is None else repeats
-    lanes, request = _lanes(engines, engine or []), generation.request()
+    lanes = _lanes(engines, engine or [])
     asked = Race(lanes, request, questions.prompts, count, audit=generation.audit)
     asked.check()
     folder = results_folder(out) if out is not None else None
@@ -139,12 +140,13 @@ def _run(
     return code
 
 
-def _questions(path: Path | None, tasks: str, limit: int | None) -> Suite:
-    """The suite that is asked for. Raises UsageProblem."""
+def _questions(path: Path | None, tasks: str, limit: int | None, request: Request) -> tuple[Suite, Request]:
+    """The suite that is asked for, and the request with its system prompt. Raises UsageProblem."""
     if limit is not None and limit < 1:
         raise UsageProblem(f"--limit {limit} is out of range", "it is at least 1")
-    suite = read_prompts(path).suite.of_tasks(filter(None, map(str.strip, tasks.split(","))))
-    return suite if limit is None else suite.limited(limit)
+    found, request = read_prompts(path, request)
+    suite = found.suite.of_tasks(filter(None, map(str.strip, tasks.split(","))))
+    return suite if limit is None else suite.limited(limit), request
 
 
 def _lanes(engines: str, single: list[str]) -> tuple[Lane, ...]:

@@ -132,8 +132,8 @@ def checked_race(
     elif prompt != PromptOptions():
         raise UsageProblem("there are two kinds of prompts, one given and --prompts", "give one of them")
     else:
-        turns = read_prompts(prompts).suite.prompts
-        asked = Race(lanes, generation.request(), turns, 1 if repeats is None else repeats, audit=generation.audit)
+        found, request = read_prompts(prompts, generation.request())
+        asked = Race(lanes, request, found.suite.prompts, 1 if repeats is None else repeats, audit=generation.audit)
     asked.check()
     return asked
 

@@ -12,6 +12,7 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -202,6 +203,24 @@ def test_prompts_from_a_file(cli, tmp_path):
     assert done.code == 0 and (found["prompts"], found["repeats"], len(found["runs"])) == (3, 1, 9)
     assert [run["prompt"] for run in found["runs"] if run["lane"] == "pld"] == [0, 1, 2]
     assert "single repeat" in " ".join(found["notes"])
+
+
+@pytest.mark.parametrize("given, system", [((), "In French."), (("--system", "brief"), "brief")])
+@pytest.mark.parametrize("ask", [
+    ("compare", *LANES, "--prompts"), ("sweep", "--engine", "rest", "--vary", "c=8", "--prompts"),
+    ("bench", "--no-peers", *LANES, "--suite"), ("advise", "--minutes", "0.001", "--prompts"),
+], ids=lambda ask: ask[0])
+def test_a_chat_log_keeps_its_system_prompt_and_says_what_is_left_out(cli, monkeypatch, tmp_path, ask, given, system):
+    log = [{"role": role, "content": text} for role, text in (("system", "In French."), ("user", "Hi"), ("tool", "1"))]
+    file = tmp_path / "log.jsonl"
+    file.write_text(json.dumps({"messages": log}))
+    run, asked = FakeRuntime.run, []
+    monkeypatch.setattr(FakeRuntime, "run", lambda self, request, *rest, **more: asked.append(request.conversation) or
+                        run(self, request, *rest, **more))
+    monkeypatch.setattr(FakeRuntime, "open_datastores", SimpleNamespace(sparse=lambda names: []), raising=False)
+    done = cli(*ask, str(file), *given)
+    assert done.code == 0 and set(asked) == {(("system", system), ("user", "Hi"))}
+    assert "note: results of tools in the chat log are left out" in done.err
 
 
 @pytest.mark.parametrize(
