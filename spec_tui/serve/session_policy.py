@@ -83,13 +83,16 @@ class Confinement(msgspec.Struct, frozen=True):
 
 def on_this_machine(load: LoadRequest) -> LoadRequest:
     """The request with the models and the head where they are on this machine: a session fetches nothing, and starts
-    elsewhere. Raises ModelUnavailable: one is not here whole."""
+    elsewhere. Raises ModelUnavailable: one is not here whole; UsageProblem: another program, or no address of one."""
     from engines.hub.model_source import locate
+    from engines.servers.connection import checked_address
 
     if load.backend:
         raise UsageProblem("a session starts no other program", "start its server, and give --server URL")
-    if load.server is not None and load.model is None:
-        return load
+    if load.server is not None:
+        checked_address(load.server)
+        if load.model is None:
+            return load
     names = {"model": load.model or default_model(), "draft_model": load.draft_model}
     for role, name in names.items():
         if name is None or known_name(name) == name:
@@ -150,7 +153,7 @@ def _port(server: str | None) -> int | None:
 
     if server is None:
         return None
-    found = urlsplit(server if "://" in server else f"http://{server}")
+    found = urlsplit(server)
     return found.port or (443 if found.scheme == "https" else 80)
 
 

@@ -145,7 +145,7 @@ def test_the_environment_is_made_of_what_is_allowed(tmp_path, monkeypatch):
 
 def test_only_a_named_server_can_be_reached(tmp_path):
     assert confinement(SessionPolicy(shows="lessons"), tmp_path).port is None
-    ports = {"http://h:8080/v1": 8080, "https://h": 443, "http://h": 80, "h:81": 81}
+    ports = {"http://h:8080/v1": 8080, "https://h": 443, "http://h": 80}
     for url, port in ports.items():
         assert confinement(SessionPolicy(shows="chat", load=LoadRequest(server=url)), tmp_path).port == port
 
