@@ -13,11 +13,12 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import ClassVar, TypeVar
 
-from engines.errors import SpecError, way_out
+from engines.errors import ModelUnavailable, SpecError, UsageProblem, way_out
 from spec_tui.present.text import one_line, sanitise, wrap
 
 T = TypeVar("T")
 FAILED, LEFT_OUT, INTERRUPTED = 1, 5, 130
+_WORST_FIRST = INTERRUPTED, FAILED, ModelUnavailable.exit_code, UsageProblem.exit_code, LEFT_OUT, 0
 _LONGEST = 600
 _VALUES = {
     "Input should be a valid number.*|'.*' is not a valid float.*": "takes a number",
@@ -68,6 +69,11 @@ def exit_code(work: Callable[[], int]) -> int:
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except Exception as error:
         return _other(error)
+
+
+def worst(*codes: int) -> int:
+    """The exit code of work in parts: a BUG or a failed run counts more than what could not run at all."""
+    return min(codes, key=_WORST_FIRST.index)
 
 
 def _other(error: Exception) -> int:
