@@ -259,7 +259,7 @@ class EntryRun:
             numbers = {row: lanes.index(lane) for row, lane in by_row.items() if lane in lanes}
             done.runs.append(SettingRun(setting, asked, results, numbers))
             follow(runner, asked, results, RaceProgress(asked, PAUSE))
-            return ended(results, asked, results.own_bugs)
+            return worst(ended(results, asked, results.own_bugs), LEFT_OUT * (len(lanes) < len(by_row)))
 
     def _sublayers(self):
         from engines.reproduce.sublayer_facts import measure_sublayers

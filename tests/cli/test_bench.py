@@ -107,10 +107,12 @@ def test_who_cannot_run_is_said_and_the_others_run(cli, monkeypatch):
     monkeypatch.setattr(FakeRuntime, "run", picky)
     done = cli("bench", "--engines", "draft,pld", *QUICK, "--format", "json")
     found = json.loads(done.out)
-    assert done.code == 0 and [lane["lane"] for lane in found["lanes"]] == ["autoregressive", "pld"]
+    assert done.code == 5 and [lane["lane"] for lane in found["lanes"]] == ["autoregressive", "pld"]
     assert found["left_out"] == ["draft is left out: there is no draft model (give --draft-model)"]
     assert [lane["lane"] for lane in found["generate"]] == ["generate", "generate+lookup"]
     assert "note: draft is left out" in done.err
+    done = cli("bench", "--no-peers", *QUICK, "--format", "json")
+    assert done.code == 0 and "note: draft is left out" in done.err, "nobody asked for it by name"
 
 
 def test_generate_is_left_out_where_it_is_not_wanted_or_not_there(cli, monkeypatch, generated):
