@@ -25,7 +25,7 @@ from engines.wire import Event
 from spec_tui.cli.advise_server import advise_server
 from spec_tui.cli.export import write_document
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, do_all, narrate
-from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOrServerOptions, OutputFormat
+from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOrServerOptions, OutputFormat, Without
 from spec_tui.cli.prompts import LARGEST, read_prompts
 from spec_tui.cli.run import load_decoder
 from spec_tui.cli.status_line import Status
@@ -65,7 +65,7 @@ def advise(
     format: OutputFormat = Format.text,
     *,
     models: ModelOrServerOptions,
-    generation: GenerationOptions,
+    generation: Annotated[GenerationOptions, Without("audit")],
 ) -> int:
     """Find the engine and the settings that are fastest with your model on prompts like yours.
 
