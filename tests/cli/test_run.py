@@ -362,6 +362,18 @@ def test_interrupted_json(cli, monkeypatch):
     assert found["stats"]["new_tokens"] == len(found["tokens"]) == 1 + 2 * found["stats"]["target_forwards"]
 
 
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_while_a_datastore_is_built_for_the_run(cli, monkeypatch, number, code):
+    def building(self, request, cancelled=lambda: False, progress=lambda event: None):
+        Interrupt.entered.take(number, None)
+        unless(cancelled, progress, "the build of the datastore")(Loading("building the datastore"))
+        yield
+
+    monkeypatch.setattr(FakeRuntime, "run", building)
+    done = cli("run", "hello")
+    assert done.code == code and "the build of the datastore was stopped" in done.err
+
+
 def test_interrupted_while_loading(cli, monkeypatch):
     monkeypatch.setattr(Status, "show", lambda self, event: os.kill(os.getpid(), signal.SIGINT))
     done = cli("run", "hello", "--model", "endless")
