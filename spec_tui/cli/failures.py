@@ -111,18 +111,20 @@ def _of_parser(error: Exception) -> str:
 
 def do_all(*steps: Callable[[], object]) -> None:
     """Do them all, whatever fails of them and however often ctrl+c is pressed meanwhile: what was measured is not lost
-    where a file cannot be written, nor a file where stdout cannot. Raises the first SpecError or OSError of theirs at
-    the end; the others are told. Raises KeyboardInterrupt at the end where nothing failed."""
+    where a file cannot be written, nor a file where stdout cannot. Raises their first exception at the end; the others
+    are told. Raises KeyboardInterrupt at the end where nothing failed."""
     failed = None
     with Interrupt() as interrupted:
         for step in steps:
             try:
                 step()
-            except (SpecError, OSError) as error:
+            except Exception as error:  # of a library that draws, too
                 if failed is None:
                     failed = error
                 elif isinstance(error, SpecError):
                     _tell(error.message, error.hint)
+                elif not isinstance(error, OSError):
+                    _other(error)
     if failed is not None:
         raise failed
     if interrupted():

@@ -40,6 +40,16 @@ def test_ctrl_c_while_results_are_written_waits_until_all_are(capsys):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_what_cannot_be_drawn_costs_no_table(capsys):
+    def draw() -> None:
+        raise ValueError("the font is broken")
+
+    with pytest.raises(ValueError, match="the font is broken"):
+        do_all(draw, lambda: print("told"), draw)
+    done = capsys.readouterr()
+    assert done.out == "told\n" and "unexpected error: ValueError: the font is broken" in done.err
+
+
 def test_bare_command_without_a_terminal(cli):
     done = cli()
     assert done.code == 2 and "needs a terminal" in done.err and "spec-tui run PROMPT" in done.err
