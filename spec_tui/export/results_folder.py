@@ -49,7 +49,7 @@ class ResultsFolder:
             for name in self._plots:
                 (self.path / name).unlink(missing_ok=True)  # an earlier report's may have no counterpart now
             for name, plot in drawn.items():
-                draw(plot, self.path / name)
+                write_whole(self.path / name, draw(plot))
         except OSError as error:
             raise RunFailed(f"{self.path} cannot be written: {error.strerror}",
                             "make room, or name another folder") from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 
 import pytest
@@ -184,6 +186,20 @@ def test_a_folder_is_written_and_other_peoples_files_are_not_touched(cli, tmp_pa
     done = cli("bench", *ENGINES, *QUICK, "--out", str(out))
     assert done.code == 2 and "was not written by spec-tui bench" in done.err and not done.out
     assert (out / "results.json").read_text() == "a diary"
+
+
+def test_a_plot_that_cannot_be_written_whole_leaves_nothing_behind(cli, tmp_path, monkeypatch):
+    replace = os.replace
+
+    def full(source, target):
+        if str(target).endswith(".svg"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    done = cli("bench", *ENGINES, *QUICK, "--out", str(tmp_path / "out"))
+    assert done.code == 1 and "No space left on device" in done.err and "all lanes write the same text" in done.out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results.json", "runs.csv", "tables.md"}
 
 
 @pytest.mark.parametrize("arguments, words", [
