@@ -101,6 +101,8 @@ def test_a_flag_that_would_change_nothing_is_refused(cli, line, flag, meant):
     ("replay rest --screen foo", "--screen: 'foo' is not one of 'chat', 'step', 'race'"),
     ("replay rest --speed abc", "--speed takes a number"), ("learn --path x", "--path takes a whole number"),
     ("price --acceptance 3", "--acceptance"), ("reproduce x --limit 0", "--limit"),
+    ("serve --memory inf", "--memory is at most 1048576, not inf"), ("serve --memory nan", "--memory is at most"),
+    ("head train x --minutes inf", "--minutes is at most 525600, not inf"),
 ])  # fmt: skip
 def test_a_value_that_is_none_is_told_in_our_words(cli, line, said):
     done = cli(*line.split())
