@@ -261,6 +261,27 @@ def test_probing_a_library_that_kills_its_process(tmp_path, monkeypatch):
     assert found["noisy"]["works"] and found["absent"]["problem"] == "not installed"
 
 
+def test_libraries_that_hang_are_waited_for_together(monkeypatch):
+    waited = []
+
+    class Hanging:
+        def __init__(self, *_, **__):
+            self.killed = False
+
+        def communicate(self, timeout=None):
+            if not self.killed:
+                waited.append(timeout)
+                raise subprocess.TimeoutExpired("python", timeout)
+
+        def kill(self):
+            self.killed = True
+
+    monkeypatch.setattr(subprocess, "Popen", Hanging)
+    monkeypatch.setattr(library_probe, "monotonic", lambda: sum(waited))
+    found = library_probe.probe_libraries(("torch", "faiss", "scann"))
+    assert {each["problem"] for each in found.values()} == {"does not answer within 120 s"} and sum(waited) < 121
+
+
 def test_models_in_the_hub_cache(tmp_path, monkeypatch):
     sample = sample_model("draft")
     for owner, name, revision in [("some", "model", "abc"), ("cut", "off", "def"), ("no", "weights", "012")]:
