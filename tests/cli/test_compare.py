@@ -17,12 +17,16 @@ from types import SimpleNamespace
 import pytest
 
 from engines.errors import RunFailed, UsageProblem
+from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
-from engines.race.race_events import LaneFinished
+from engines.race.race_events import LaneFinished, RaceStarted
 from engines.race.result import RaceResult
-from engines.report.events import Ready, Round
+from engines.report.events import Loading, Ready, Round
+from engines.request import Request
 from engines.wire import read_trace
-from spec_tui.cli import call, leave
+from spec_tui.cli import call, leave, sweep
+from spec_tui.cli.status_line import Status
+from spec_tui.present.text import cells
 from spec_tui.session import loader
 from tests.cli.test_run import STATS, Stdin
 from tests.session import fake_runtime
@@ -413,6 +417,18 @@ def test_hostile_text_steers_nothing(cli):
     for format in ("table", "json", "csv", "md"):
         done = cli("compare", "hostile", *LANES, "--repeats", "1", "--format", format)
         assert not any(mark in done.out + done.err for mark in ("\x1b", "\x07", "\x9b", "\u202e"))
+
+
+def test_a_name_of_wide_letters_shifts_no_bar_and_wraps_no_status_line(monkeypatch, capsys):
+    lanes = (Lane("autoregressive"), *(Lane("rest", datastores=(name,)) for name in ("notes", "要約" * 12)))
+    result = RaceResult()
+    result.add(RaceStarted(lanes, 1, 1, 0))
+    _, *lines = sweep.plot(result, Race(lanes, Request(())), "datastore").split("\n")
+    assert len(set(map(cells, lines))) == 1 and "約要…" in lines[2], "a dash for the speed ends each"
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    Status().show(Loading("要約" * 30, 0.5))
+    assert cells(capsys.readouterr().err.removeprefix("\r\x1b[K")) < 40
 
 
 def test_a_sweep_is_drawn_from_zero(cli, monkeypatch):
