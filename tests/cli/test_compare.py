@@ -24,7 +24,7 @@ from engines.race.result import RaceResult
 from engines.report.events import Loading, Ready, Round
 from engines.request import Request
 from engines.wire import read_trace
-from spec_tui.cli import call, leave, sweep
+from spec_tui.cli import call, compare, leave, sweep
 from spec_tui.cli.status_line import Status
 from spec_tui.present.text import cells
 from spec_tui.session import loader
@@ -194,6 +194,15 @@ def test_prompts_from_a_pipe(cli, monkeypatch, ask):
     monkeypatch.setattr(sys, "stdin", Stdin("one\n\nhällo\n".encode()))
     done = cli(*ask, "-", *LANES, "--format", "json")
     assert done.code == 0 and {run["prompt"] for run in json.loads(done.out)["runs"]} == {0, 1}
+
+
+def test_all_runs_of_an_interrupted_race_are_counted(cli, monkeypatch, tmp_path):
+    """Where nothing has begun, too: two prompts, one of two turns."""
+    file = tmp_path / "question.jsonl"
+    file.write_text('{"turns": ["One?", "And two?"]}\n{"prompt": "Three?"}\n')
+    monkeypatch.setattr(compare, "race", lambda racer, asked, *_: iter([signal.raise_signal(signal.SIGINT)]))
+    done = cli("compare", "--prompts", str(file), *LANES, "--repeats", "2")
+    assert done.code == 130 and "0 of 18 runs are complete" in done.err
 
 
 def test_prompts_from_a_file(cli, tmp_path):
