@@ -32,6 +32,7 @@ class RunFailed(SpecError):
 class StartCancelled(RunFailed):
     """A run was cancelled before it began: another program was being started, or a datastore built."""
 
+    exit_code = 130
     kind = "cancelled"
 
     def __init__(self, what: str) -> None:

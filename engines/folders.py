@@ -299,6 +299,14 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))).free
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, unless it is there. Raises UsageProblem: it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageProblem(f"the folder {folder} cannot be made: {error.strerror}", "name another") from None
+
+
 def writable_folder() -> Path:
     """The current folder; where it cannot be written, that of the user's documents."""
     if os.access(here := Path.cwd(), os.W_OK):

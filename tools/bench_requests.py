@@ -133,7 +133,7 @@ def main() -> None:
     if asked.write:
         server, on = ("-vllm", " vLLM") if asked.vllm else ("", "")
         name = f"requests-{Path(asked.model).stem}{server}.svg"
-        draw(plot(rows), PAGE.with_name(name))
+        PAGE.with_name(name).write_bytes(draw(plot(rows)))
         pages.put(PAGE, f"requests {asked.model}{on}", page_text(rows, note, name))
 
 

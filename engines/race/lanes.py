@@ -103,6 +103,11 @@ class Race:
                 replace(self.request, conversation=(("user", turn),)).check()
 
     @property
+    def runs(self) -> int:
+        """How many there are, without warm-ups: of every lane, at every turn, in every repeat."""
+        return len(self.lanes) * self.repeats * (sum(map(len, self.prompts)) or 1)
+
+    @property
     def baseline(self) -> int:
         """The lane that speed-ups are measured against: the first of the baseline engine, else the first."""
         baseline = methods.baseline().id

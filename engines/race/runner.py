@@ -118,7 +118,7 @@ class _Runner:
         self.out: set[int] = set()  # lanes that failed
         self.step = 0
         self.warm = WARM_UP if asked.warm_up is None else asked.warm_up
-        self.steps = len(asked.lanes) * (bool(self.warm) + asked.repeats * len(self.turns))
+        self.steps = len(asked.lanes) * bool(self.warm) + asked.runs
 
     def events(self, enough: Callable[[], bool]) -> Iterator[RunEvent | RaceEvent]:
         asked = self.asked

@@ -53,6 +53,21 @@ class _Whole(NamedTuple):
     seconds: float
 
 
+def checked_address(url: str) -> str:
+    """The URL of a server as it may be shown. Raises UsageProblem: no such address, or one with a password in it."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError, ValueError):
+        parsed = httpx.URL("")
+    strange = any(letter.isspace() or not letter.isprintable() for letter in url)
+    strange |= parsed.port is not None and not 0 < parsed.port < 1 << 16
+    if strange or parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
+        raise UsageProblem(f"{url[:100]} is not the address of a server", "give one like http://127.0.0.1:8080")
+    if parsed.userinfo:
+        raise UsageProblem("the address contains a password", "put it into an environment variable: --api-key-env")
+    return str(parsed).rstrip("/")
+
+
 class Connection:
     """A server's address, and requests to it. Proxies and certificates are those of the environment.
 
@@ -69,16 +84,7 @@ class Connection:
     """
 
     def __init__(self, url: str, api_key: str | None = None, direct: bool = False) -> None:
-        try:
-            parsed = httpx.URL(url)
-        except (httpx.InvalidURL, TypeError, ValueError):
-            parsed = httpx.URL("")
-        strange = any(letter.isspace() or not letter.isprintable() for letter in url)
-        if strange or parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
-            raise UsageProblem(f"{url[:100]} is not the address of a server", "give one like http://127.0.0.1:8080")
-        if parsed.userinfo:
-            raise UsageProblem("the address contains a password", "put it into an environment variable: --api-key-env")
-        self.address = str(parsed).rstrip("/")
+        self.address = checked_address(url)
         headers = {"Accept-Encoding": "identity"}  # nothing that unpacks to more than it is
         if api_key:
             if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:

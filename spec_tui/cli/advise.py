@@ -25,7 +25,7 @@ from engines.wire import Event
 from spec_tui.cli.advise_server import advise_server
 from spec_tui.cli.export import write_document
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, do_all, narrate
-from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOrServerOptions, OutputFormat
+from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOrServerOptions, OutputFormat, Without
 from spec_tui.cli.prompts import LARGEST, read_prompts
 from spec_tui.cli.run import load_decoder
 from spec_tui.cli.status_line import Status
@@ -65,7 +65,7 @@ def advise(
     format: OutputFormat = Format.text,
     *,
     models: ModelOrServerOptions,
-    generation: GenerationOptions,
+    generation: Annotated[GenerationOptions, Without("audit")],
 ) -> int:
     """Find the engine and the settings that are fastest with your model on prompts like yours.
 
@@ -83,7 +83,7 @@ def advise(
         return 0
     if not 0 < minutes <= _LONGEST:
         raise UsageProblem(f"minutes {minutes:g} is out of range", f"--minutes takes more than 0, up to {_LONGEST:g}")
-    asked = read_prompts(prompts)
+    asked, request = read_prompts(prompts, generation.request())
     asked = replace(asked, suite=asked.suite.of_tasks(filter(None, map(str.strip, task.split(",")))))
     if sample is not None:
         asked = replace(asked, suite=sampled(asked.suite, sample))
@@ -92,9 +92,6 @@ def advise(
     machine = None
     if what_if is not None:
         machine = other_machine.parse(what_if, lambda name: read_input(Path(name), LARGEST, "a file in --what-if")[1])
-    request = generation.request()
-    if asked.system and generation.system is None:
-        request = replace(request, conversation=(("system", asked.system),))
     with Status() as status:
         for name in also or ():  # before anything takes time
             locate(name, None, models.load.terms, "draft model", status.show)

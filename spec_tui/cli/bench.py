@@ -18,7 +18,7 @@ from engines.errors import ModelUnavailable, UsageProblem
 from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
 from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named, tell_addresses
-from spec_tui.cli.failures import do_all, narrate
+from spec_tui.cli.failures import LEFT_OUT, do_all, narrate, worst
 from spec_tui.cli.option_groups import GenerationOptions, ModelOptions
 from spec_tui.cli.prompts import read_prompts
 from spec_tui.cli.run import load_decoder
@@ -28,6 +28,7 @@ from spec_tui.export.results_folder import ResultsFolder
 from spec_tui.present.text import one_line
 
 if TYPE_CHECKING:
+    from engines.request import Request
     from engines.runtime import Runtime
     from spec_tui.session.engine_commands import LoadRequest
 
@@ -62,11 +63,13 @@ def bench(
     """Measure engines over a suite of tasks, and transformers.generate with the same methods.
 
     Like compare: engines run one after another on the same models, warmed up, each run with empty caches and nothing
-    learned, in an order that keeps changing. Numbers are medians over the repeats, by task and overall.
+    learned, in an order that keeps changing. Numbers are medians over the repeats, by task and overall. What cannot run
+    is named and left out.
     """
-    questions = _questions(suite, task, limit)
+    questions, request = _questions(suite, task, limit, generation.request())
     count = (REPEATS if suite is None else 1) if repeats is None else repeats
-    lanes, request = _lanes(engines, engine or []), generation.request()
+    wanted = named(engines, engine or [])
+    lanes = _lanes(wanted)
     asked = Race(lanes, request, questions.prompts, count, audit=generation.audit)
     asked.check()
     folder = results_folder(out) if out is not None else None
@@ -75,7 +78,8 @@ def bench(
         asked, questions, left_out = enter(runner, asked, questions, models.load, not no_peers)
         for sentence in left_out:
             narrate(f"note: {sentence}")
-        return _run(runner, asked, questions, left_out, folder, format)
+        missing = any(lane not in asked.lanes for lane in wanted)
+        return worst(_run(runner, asked, questions, left_out, folder, format), LEFT_OUT * missing)
 
 
 def enter(
@@ -139,18 +143,17 @@ def _run(
     return code
 
 
-def _questions(path: Path | None, tasks: str, limit: int | None) -> Suite:
-    """The suite that is asked for. Raises UsageProblem."""
+def _questions(path: Path | None, tasks: str, limit: int | None, request: Request) -> tuple[Suite, Request]:
+    """The suite that is asked for, and the request with its system prompt. Raises UsageProblem."""
     if limit is not None and limit < 1:
         raise UsageProblem(f"--limit {limit} is out of range", "it is at least 1")
-    suite = read_prompts(path).suite.of_tasks(filter(None, map(str.strip, tasks.split(","))))
-    return suite if limit is None else suite.limited(limit)
+    found, request = read_prompts(path, request)
+    suite = found.suite.of_tasks(filter(None, map(str.strip, tasks.split(","))))
+    return suite if limit is None else suite.limited(limit), request
 
 
-def _lanes(engines: str, single: list[str]) -> tuple[Lane, ...]:
-    """The lanes that the flags name, all engines where they name none; the baseline first where it is not among them.
-    Raises UsageProblem."""
-    lanes = named(engines, single)
+def _lanes(lanes: tuple[Lane, ...]) -> tuple[Lane, ...]:
+    """The lanes that were named, all engines where none was; the baseline first where it is not among them."""
     if not lanes:
         specs = methods.specs()
         lanes = (*(Lane(spec.id) for spec in specs),

@@ -85,8 +85,8 @@ app.callback(invoke_without_command=True)(command(tui, call=lambda function, **v
 _CODES = "Exit codes: 0, 1 {}, 2 usage, 3 model unavailable, 130 interrupted."
 _RUN_CODES = _CODES.format("failed run or a BUG found by --audit")
 _ADVICE_CODES = _CODES.format("a BUG")
-_RACE_CODES = ("Exit codes: 0, 1 a lane failed or a BUG, 2 usage, 3 model unavailable, 5 a lane cannot run, "
-               "130 interrupted.")
+_RACE_CODES = ("Exit codes: 0, 1 a lane failed or a BUG, 2 usage, 3 model unavailable, 5 a lane that was asked for "
+               "cannot run, 130 interrupted.")
 _HEAD = "Train, list and check draft heads, EAGLE's and Medusa's."
 _MODEL = "Describe models without loading them."
 _DATASTORE = "Build and search datastores, for drafts by retrieval."

@@ -132,8 +132,8 @@ def checked_race(
     elif prompt != PromptOptions():
         raise UsageProblem("there are two kinds of prompts, one given and --prompts", "give one of them")
     else:
-        turns = read_prompts(prompts).suite.prompts
-        asked = Race(lanes, generation.request(), turns, 1 if repeats is None else repeats, audit=generation.audit)
+        found, request = read_prompts(prompts, generation.request())
+        asked = Race(lanes, request, found.suite.prompts, 1 if repeats is None else repeats, audit=generation.audit)
     asked.check()
     return asked
 
@@ -142,8 +142,8 @@ def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable
     """Load, run, ``show`` what there is, also of a race that was interrupted. Returns the exit code. A lane that cannot
     run with what is loaded is named before the others do, and left out. Raises SpecError: the race cannot be run, or a
     lane failed in its warm-up."""
-    runs = len(asked.lanes) * asked.repeats * max(1, sum(map(len, asked.prompts)))
-    if runs > _MANY and sys.stdin.isatty() and not confirmed(f"this takes {runs:,} runs: begin?", "ask for fewer"):
+    question = f"this takes {asked.runs:,} runs: begin?"
+    if asked.runs > _MANY and sys.stdin.isatty() and not confirmed(question, "ask for fewer"):
         return FAILED
     tell_addresses(asked.lanes)
     folder = TraceFolder(traces, asked) if traces is not None else None
@@ -194,11 +194,10 @@ def _forecast(asked: Race, racer: Peers) -> None:
     """About how long it will take, where that is more than some seconds."""
     prompts = [turn for turns in asked.prompts for turn in turns] or [asked.request.conversation[-1][1]]
     length = sum(map(len, prompts)) // len(prompts) // LETTERS
-    runs = len(asked.lanes) * asked.repeats * len(prompts)
-    seconds = expected_seconds(runs, len(asked.lanes), length, asked.request.max_new_tokens, racer.host.ready)
+    seconds = expected_seconds(asked.runs, len(asked.lanes), length, asked.request.max_new_tokens, racer.host.ready)
     if seconds is not None and seconds >= _SAID_FROM:
-        narrate(f"{counted(runs, 'run')}, about {in_time(seconds)}; less where drafts gain or answers end early, more "
-                "on a busy machine")
+        narrate(f"{counted(asked.runs, 'run')}, about {in_time(seconds)}; less where drafts gain or answers end early, "
+                "more on a busy machine")
 
 
 def tell_addresses(lanes: tuple[Lane, ...]) -> None:
@@ -225,8 +224,7 @@ def ended(result: RaceResult, asked: Race, bugs: bool) -> int:
         hint = f"\n  {run.failed.hint}" if run.failed.hint else ""
         narrate(f"spec-tui: {asked.labels[run.lane]}: {run.failed.message}{hint}")
     if result.finished is None or result.finished.reason == "cancelled":
-        runs = len(asked.lanes) * asked.repeats * (result.started.prompts if result.started else 1)
-        narrate(f"spec-tui: interrupted; {len(result.complete)} of {runs} runs are complete")
+        narrate(f"spec-tui: interrupted; {len(result.complete)} of {asked.runs} runs are complete")
         return INTERRUPTED
     cannot = all(run.failed.kind in _CANNOT for run in broke)
     return FAILED if bugs or not cannot else LEFT_OUT * bool(broke)

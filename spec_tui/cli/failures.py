@@ -13,11 +13,12 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import ClassVar, TypeVar
 
-from engines.errors import SpecError, way_out
+from engines.errors import ModelUnavailable, SpecError, UsageProblem, way_out
 from spec_tui.present.text import one_line, sanitise, wrap
 
 T = TypeVar("T")
 FAILED, LEFT_OUT, INTERRUPTED = 1, 5, 130
+_WORST_FIRST = INTERRUPTED, FAILED, ModelUnavailable.exit_code, UsageProblem.exit_code, LEFT_OUT, 0
 _LONGEST = 600
 _VALUES = {
     "Input should be a valid number.*|'.*' is not a valid float.*": "takes a number",
@@ -70,6 +71,11 @@ def exit_code(work: Callable[[], int]) -> int:
         return _other(error)
 
 
+def worst(*codes: int) -> int:
+    """The exit code of work in parts: a BUG or a failed run counts more than what could not run at all."""
+    return min(codes, key=_WORST_FIRST.index)
+
+
 def _other(error: Exception) -> int:
     """Tell of what is none of ours: the parser's complaints, a full disk, a bug. Returns the exit code."""
     typer = sys.modules.get("typer")  # not imported for the application's sake: its first paint waits for every import
@@ -105,18 +111,20 @@ def _of_parser(error: Exception) -> str:
 
 def do_all(*steps: Callable[[], object]) -> None:
     """Do them all, whatever fails of them and however often ctrl+c is pressed meanwhile: what was measured is not lost
-    where a file cannot be written, nor a file where stdout cannot. Raises the first SpecError or OSError of theirs at
-    the end; the others are told. Raises KeyboardInterrupt at the end where nothing failed."""
+    where a file cannot be written, nor a file where stdout cannot. Raises their first exception at the end; the others
+    are told. Raises KeyboardInterrupt at the end where nothing failed."""
     failed = None
     with Interrupt() as interrupted:
         for step in steps:
             try:
                 step()
-            except (SpecError, OSError) as error:
+            except Exception as error:  # of a library that draws, too
                 if failed is None:
                     failed = error
                 elif isinstance(error, SpecError):
                     _tell(error.message, error.hint)
+                elif not isinstance(error, OSError):
+                    _other(error)
     if failed is not None:
         raise failed
     if interrupted():

@@ -49,6 +49,7 @@ _PROMPTS = "Prompts, one per line or lines of JSON; the model answers them greed
 _ANSWERS = "Answers of this model: lines of JSON with prompt and answer, zipped or not. Repeatable."
 _CHECKED = 8  # prompts of the showcase
 _MEASURED = 4  # prompts that are answered for an estimate
+_YEAR = 365 * 24 * 60  # minutes
 
 HeadName = Annotated[str, Argument(metavar="NAME", autocompletion=complete_head, help="A folder, hub id or name.")]
 
@@ -222,7 +223,7 @@ def train(
     family: Annotated[Family, Option(
         help="A head that drafts step by step, as in EAGLE-1 and 2 or as in EAGLE-3, or heads side by side."
     )] = Family[EAGLE3.lower()],
-    minutes: Annotated[float, Option(metavar="N", min=0.05, help="Minutes of training.")] = 60.0,
+    minutes: Annotated[float, Option(metavar="N", min=0.05, max=_YEAR, help="Minutes of training.")] = 60.0,
     vocabulary: Annotated[int | None, Option(
         metavar="N", min=16,
         help="Number of tokens that it can draft, the most frequent in the answers. Default: 8192; EAGLE-1 and 2: all.",

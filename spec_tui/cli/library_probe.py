@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict
+from time import monotonic
 from typing import Any
 
 from engines.errors import SpecError
@@ -20,7 +21,7 @@ LIBRARIES = (
 )
 DECODING = "decoding"
 """Not a library: whether a few tokens of the sample pair come out right."""
-_SECONDS = 120
+_SECONDS, _READING = 120, 0.1  # for all, and to read what one that has ended said
 
 
 def probe_libraries(libraries: tuple[str, ...] = (*LIBRARIES, DECODING)) -> dict[str, dict[str, Any]]:
@@ -33,12 +34,14 @@ def probe_libraries(libraries: tuple[str, ...] = (*LIBRARIES, DECODING)) -> dict
         )
         for name in libraries
     }
-    return {name: _collect(process) for name, process in running.items()}
+    end = monotonic() + _SECONDS
+    return {name: _collect(process, end) for name, process in running.items()}
 
 
-def _collect(process: subprocess.Popen) -> dict[str, Any]:
+def _collect(process: subprocess.Popen, end: float) -> dict[str, Any]:
+    """What a process answers until ``end``, by ``monotonic``."""
     try:
-        out, _ = process.communicate(timeout=_SECONDS)
+        out, _ = process.communicate(timeout=max(_READING, end - monotonic()))
         return json.loads(out.splitlines()[-1])
     except subprocess.TimeoutExpired:
         process.kill()

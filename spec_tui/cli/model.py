@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -132,8 +131,9 @@ def export(
     prepare_this_process()
     from engines.hub.model_source import locate
     from engines.model.folder_export import export_folder
+    from spec_tui.export.paste_files import stem
 
-    folder = typed_path(output or f"{_stem(name)}-{type.name.upper()}")
+    folder = typed_path(output or f"{stem(name)}-{type.name.upper()}")
     with Status() as status:
         source = locate(name, revision, progress=status.show)
         source.fetch_weights(status.show)
@@ -142,12 +142,6 @@ def export(
         narrate(f"note: {remark}")
     narrate(f"wrote {folder}")
     return 0
-
-
-def _stem(name: str) -> str:
-    """A model's name as the beginning of a folder's."""
-    last = name.rstrip("/").rpartition("/")[2].removesuffix(".gguf")
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip(".-") or "model"
 
 
 @group.command(short_help="Delete a known model that was downloaded.")

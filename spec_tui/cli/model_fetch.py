@@ -27,9 +27,10 @@ class Skipped(BaseException):
 def get_model(name: str | None, given: Sequence[Path], offline: bool, skippable: bool) -> int:
     """Fetch a known model unless it is here; from then on it answers where none is named. Without a name somebody at a
     terminal is asked. With ``skippable`` esc and failures end in a line, not in an error."""
-    name = model_to_get(skippable) if name is None else name
-    if name == SAMPLE and skippable:
-        return 0
+    if name is None:
+        name = model_to_get(skippable)
+        if name == SAMPLE:
+            return 0
     model = _known(name)
     if model.present:
         if not skippable:

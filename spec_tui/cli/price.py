@@ -73,6 +73,9 @@ def price(
         raise UsageProblem("--fresh would change nothing here", "a server's t(n) is measured each time, and not kept")
     if served and engine:
         raise UsageProblem("a server does not say where the time of its rounds goes", "leave --engine out")
+    if served and context:
+        raise UsageProblem("--context would change nothing here",
+                           "what a server takes to read keys and values is not measured")
     lanes = round_profile.lanes_of(engine) if engine else []
     decoder = load_decoder(load)
     if (limit := decoder.ready.context_limit) is not None and context > limit:
@@ -141,7 +144,7 @@ def _from_outside(server: ServedModel, asked: _Asked, format: Format) -> int:
              "threads": ready.threads, "context": found.context, "round_trip_seconds": server.round_trip,
              "price": [list(point) for point in found.price]}
     if asked.counts:
-        facts["requests"] = _requests(facts, asked)
+        facts["requests"] = _requests(facts, asked, measured_at=found.context)
     print(json.dumps(facts) if format is Format.json else "\n".join(
         [*_head(facts, "tokens read, n"), *_at_once(facts), "", *wrap(WHAT_IT_IS, text_width())]))
     return 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from engines.bench.prompt_files import PromptFile, open_prompts, read
 from engines.errors import UsageProblem
 from engines.folders import read_input, text_of
+from engines.request import Request
 from spec_tui.cli.failures import narrate
 
 LARGEST = 8 << 20
@@ -28,9 +30,14 @@ def read_prompt(argument: str | None, file: str | None) -> str:
     return _stdin("the prompt, and end it")
 
 
-def read_prompts(file: Path | None) -> PromptFile:
-    """As ``open_prompts``; ``-`` is stdin. Raises UsageProblem."""
-    return read(_stdin("the prompts, and end them"), "stdin", "stdin") if file == Path("-") else open_prompts(file)
+def read_prompts(file: Path | None, request: Request) -> tuple[PromptFile, Request]:
+    """As ``open_prompts``, where ``-`` is stdin; and the request with the system prompt of the file, unless it has one.
+    What of the file is not asked is told. Raises UsageProblem."""
+    found = read(_stdin("the prompts, and end them"), "stdin", "stdin") if file == Path("-") else open_prompts(file)
+    for note in found.notes:
+        narrate(f"note: {note}")
+    own = (("system", found.system),) if found.system else ()
+    return found, replace(request, conversation=request.conversation or own)
 
 
 def _stdin(what: str) -> str:

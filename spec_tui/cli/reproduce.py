@@ -20,7 +20,7 @@ from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
 from spec_tui.cli.bench import PAUSE
 from spec_tui.cli.compare import RaceFormat, RaceProgress, ended, follow
-from spec_tui.cli.failures import INTERRUPTED, LEFT_OUT, do_all, narrate
+from spec_tui.cli.failures import INTERRUPTED, LEFT_OUT, do_all, narrate, worst
 from spec_tui.cli.option_groups import Alone, ModelOptions, Only
 from spec_tui.cli.output import console, table
 from spec_tui.cli.run import load_decoder
@@ -119,7 +119,7 @@ def reproduce(
             codes.append(error.exit_code)
             continue
         if any(setting.results.complete for setting in run.done.runs) or codes[-1] != INTERRUPTED:
-            codes[-1] = max(codes[-1], run.measure())
+            codes[-1] = worst(codes[-1], run.measure())
             found = report(run.done)
             try:
                 do_all(partial(print, WRITERS[format](found), end=end, flush=True),
@@ -128,10 +128,10 @@ def reproduce(
                 if len(runnable) == 1:
                     raise
                 narrate(f"spec-tui: {name}: {error.message}\n  {error.hint}")
-                codes[-1] = codes[-1] or error.exit_code
+                codes[-1] = worst(codes[-1], error.exit_code)
         if codes[-1] == INTERRUPTED:
             break
-    return max(codes)
+    return worst(*codes)
 
 
 def _keep(folder: ResultsFolder | None, found: Report, drawn: Plot | None) -> None:
@@ -202,7 +202,7 @@ class EntryRun:
             return INTERRUPTED
         code = 0
         for setting in entry.settings if any(row.lane for row in entry.rows) else ():
-            code = max(code, self._race(setting))
+            code = worst(code, self._race(setting))
             if code == INTERRUPTED:
                 break
         starts = (r.state.started for run in done.runs for r in run.results.runs.values() if r.state.started)
@@ -259,7 +259,7 @@ class EntryRun:
             numbers = {row: lanes.index(lane) for row, lane in by_row.items() if lane in lanes}
             done.runs.append(SettingRun(setting, asked, results, numbers))
             follow(runner, asked, results, RaceProgress(asked, PAUSE))
-            return ended(results, asked, results.own_bugs)
+            return worst(ended(results, asked, results.own_bugs), LEFT_OUT * (len(lanes) < len(by_row)))
 
     def _sublayers(self):
         from engines.reproduce.sublayer_facts import measure_sublayers

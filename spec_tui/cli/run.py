@@ -15,7 +15,7 @@ from engines.errors import SpecError, UsageProblem
 from engines.heads.local_heads import AUTO
 from engines.hub import known_models
 from engines.report.answer import Answer
-from engines.report.events import Failed, Finished, Loading, Prefilled, Started
+from engines.report.events import Failed, Finished, Loading, Started
 from engines.report.run_state import RunState, fold
 from engines.report.traces import TraceWriter
 from engines.request import Request
@@ -198,10 +198,12 @@ def _events(
 ) -> Iterator[Event]:
     """The run's events, and ``Audited`` where the answer is to be checked and nothing was interrupted."""
     reading = Status()
-    for event in decoder.run(request, cancelled=cancelled, progress=reading.show_preparing):
-        if isinstance(event, Prefilled | Finished):
+    try:
+        for event in decoder.run(request, cancelled=cancelled, progress=reading.show_preparing):
             reading.clear()
-        yield event
+            yield event
+    finally:
+        reading.clear()
     if audit and not cancelled():
         output.abandon()
         with Status() as status:

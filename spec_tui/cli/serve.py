@@ -39,7 +39,7 @@ def serve(
     port: Annotated[int, Option(metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     public_url: Annotated[str | None, Option("--public-url", metavar="URL", help=_URL)] = None,
     sessions: Annotated[int, Option(metavar="N", min=1, max=1000, help="Maximum number of sessions.")] = 8,
-    memory: Annotated[float, Option(metavar="GIB", min=0.01, help=_MEMORY)] = 4.0,
+    memory: Annotated[float, Option(metavar="GIB", min=0.01, max=1 << 20, help=_MEMORY)] = 4.0,
     grace: Annotated[float, Option(metavar="SECONDS", min=0, max=86400, help=_GRACE)] = 60.0,
     engine: Annotated[str, Option(metavar="ID", help="The engine that sessions begin with."), _OF_CHAT] = "",
     set_: Annotated[EngineSettings, _OF_CHAT] = None,

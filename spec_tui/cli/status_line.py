@@ -14,7 +14,7 @@ from engines.report.events import Failed, Loading, Preparing
 from spec_tui.cli.failures import narrate
 from spec_tui.present.progress_text import amount, amount_done, preparing_share, preparing_words, rate_and_time_left
 from spec_tui.present.rows import bar
-from spec_tui.present.text import one_line
+from spec_tui.present.text import fitted, one_line
 
 _BAR = 24  # columns
 _INTERVAL = 0.1  # seconds between two drawings
@@ -64,7 +64,7 @@ class Status:
     def _write(self, text: str, end: str = "") -> None:
         """Replace the line; of a long text only as much as fits."""
         if self.shown and (text or self._line):
-            self._line = one_line(text, shutil.get_terminal_size().columns - len(end) - 1) + end
+            self._line = fitted(text, shutil.get_terminal_size().columns - len(end) - 1) + end
             print(f"\r\x1b[K{self._line}", end="", file=sys.stderr, flush=True)
 
 

@@ -16,7 +16,7 @@ from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, checked
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.present.rows import bar
-from spec_tui.present.text import one_line
+from spec_tui.present.text import cells, fitted, padded
 
 _VARY = "The option and its values: c=8,16,32,64. datastore=... varies the datastores, model=... the draft model."
 
@@ -79,7 +79,7 @@ def plot(result: RaceResult, asked: Race, option: str) -> str:
     """A bar of tokens/s and one of acceptance for each value; both begin at 0, acceptance ends at 100%."""
     figures = result.figures()
     names = [_value(lane, option) for lane in asked.lanes]
-    width = min(max(map(len, names), default=0), 24)
+    width = min(max(map(cells, names), default=0), 24)
     rates = [f.rate.median if f.rate else 0.0 for f in figures]
     room = max(20, min(shutil.get_terminal_size().columns, 120) - width - 20)
     long, short = room * 2 // 3, room // 3
@@ -90,7 +90,7 @@ def plot(result: RaceResult, asked: Race, option: str) -> str:
         speed = _bar(rate / max(rates) if max(rates) else 0.0, long)
         accepted = f"{_bar(share, short)} {share:>4.0%}" if share is not None else ""
         number = f"{rate:>7.1f}" if f.rate else f"{'-':>7}"
-        lines.append(f"{one_line(name, width):<{width}}  {speed} {number}  {accepted}".rstrip())
+        lines.append(f"{padded(fitted(name, width), width)}  {speed} {number}  {accepted}".rstrip())
     return "\n".join(lines)
 
 

@@ -12,6 +12,11 @@ from engines.folders import typed_path
 from engines.methods.counterparts import ModelFiles
 
 
+def stem(name: str) -> str:
+    """A model's name as the beginning of a file's or folder's."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).name.removesuffix(".gguf")).strip(".-") or "model"
+
+
 @cache
 def model_files(name: str) -> ModelFiles:
     """A model of this machine, by the name that it was loaded with. Never asks the network."""
@@ -19,8 +24,7 @@ def model_files(name: str) -> ModelFiles:
     from engines.hub.known_models import resolve
     from engines.hub.model_source import locate
 
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).name.removesuffix(".gguf")) or "model"
-    beside = str(Path.cwd() / stem)
+    beside = str(Path.cwd() / stem(name))
     try:
         here = os.path.exists(typed_path(resolve(name))) or hub_cache.snapshot(name.partition(":")[0]) is not None
         source = locate(name) if here else None

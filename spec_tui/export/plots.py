@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from engines.race.interval import MedianInterval
@@ -68,8 +68,8 @@ def speed_bar(estimate: MedianInterval | None) -> Bar:
     return Bar(estimate, f"{estimate.median:.2f}", "slower" if estimate.median < 1 else "ours")
 
 
-def draw(plot: Plot, file: Path) -> None:
-    """Draw a picture into a file, as SVG. Raises OSError."""
+def draw(plot: Plot) -> bytes:
+    """A picture as SVG."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -92,7 +92,9 @@ def draw(plot: Plot, file: Path) -> None:
             axes.set_visible(False)
         if not plot.own:
             figure.supxlabel(plot.axis, fontsize=10)
-        figure.savefig(file, format="svg", bbox_inches="tight", metadata={"Date": None})
+        drawn = BytesIO()
+        figure.savefig(drawn, format="svg", bbox_inches="tight", metadata={"Date": None})
+        return drawn.getvalue()
 
 
 def _panel(axes: Axes, plot: Plot, rows: Sequence[BarRow], small: bool) -> None:

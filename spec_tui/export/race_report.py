@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engines.errors import RunFailed, UsageProblem
-from engines.folders import unused, writable_folder, write_whole
+from engines.errors import RunFailed
+from engines.folders import make_folder, unused, writable_folder, write_whole
 from engines.race.interval import METHOD
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun, RaceResult, started_here
@@ -179,10 +179,7 @@ class TraceFolder:
     these names."""
 
     def __init__(self, folder: Path, asked: Race) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageProblem(f"the folder {folder} cannot be made: {error.strerror}", "name another") from None
+        make_folder(folder)
         self._folder, self._lanes = folder, asked.lanes
         for lane in range(len(asked.lanes)):  # the others are named alike
             TraceWriter(self._path(LaneRun(lane, 0, 0)))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import read_file, write_whole
+from engines.folders import make_folder, read_file, write_whole
 from spec_tui.export.plots import Plot, draw
 from spec_tui.export.report import WRITERS, Report
 
@@ -34,10 +34,7 @@ class ResultsFolder:
             wrote = schema.rpartition(" ")[0]
             raise UsageProblem(f"{path / taken[0]} exists and was not written by {wrote}, so it is not overwritten",
                                "name another folder")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageProblem(f"the folder {path} cannot be made: {error.strerror}", "name another") from None
+        make_folder(path)
 
     def write(self, report: Report, *plots: Plot | None) -> list[str]:
         """Write it all, with a plot for each name that has one. Returns the names of the files. Raises RunFailed: the
@@ -49,7 +46,7 @@ class ResultsFolder:
             for name in self._plots:
                 (self.path / name).unlink(missing_ok=True)  # an earlier report's may have no counterpart now
             for name, plot in drawn.items():
-                draw(plot, self.path / name)
+                write_whole(self.path / name, draw(plot))
         except OSError as error:
             raise RunFailed(f"{self.path} cannot be written: {error.strerror}",
                             "make room, or name another folder") from None

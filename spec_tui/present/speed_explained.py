@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from engines import methods
 from engines.advice.findings import RoundCosts
@@ -11,10 +12,12 @@ from engines.report.run_state import RunState
 from engines.report.wording import counted
 from spec_tui.present.price_text import conclusion, outlook, percent
 from spec_tui.present.speed_verdict import of_runs, seconds_alone
+from spec_tui.present.tables import milliseconds
 
 _CLOSE = 0.05  # of the speed: what t(n) says of a single run is no surer
 _ADVISE = "spec-tui advise compares engines on prompts like yours"
 _RARELY = 0.5  # of the rounds, or of the drafted tokens
+_ms = partial(milliseconds, digits=1)
 
 
 def explanation(run: RunState, baseline: RunState | None = None) -> list[str]:
@@ -95,7 +98,3 @@ def _ideas(run: RunState, costs: RoundCosts, even: BreakEven) -> Iterator[str]:
     if slower and rate is not None:
         yield f"another engine: only {percent(rate)} of what was drafted was accepted; {_ADVISE}"
     yield f"nothing clear from this run; {_ADVISE}"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms"

@@ -13,7 +13,7 @@ from typing import Any
 
 from engines.hub.download_progress import in_bytes
 from engines.race.interval import MedianInterval
-from spec_tui.present.text import fill, one_line, sanitise
+from spec_tui.present.text import cells, fill, one_line, padded, sanitise
 
 _LEAST, _MOST = 30, 120  # columns that lines fill
 _LABEL = 28  # columns for a lane
@@ -79,8 +79,8 @@ def as_text(blocks: Sequence[Rows], labels: Sequence[str], notes: Sequence[str],
     """Tables, then sentences, so wide (0: as the terminal); too wide labels of lanes are shortened, and explained."""
     width = width or text_width()
     short = _short_labels(labels)
-    shown = [[[short.get(name, name), *(cell if isinstance(cell, str) else cell[0] for cell in cells)]
-              for name, *cells in rows] for rows in blocks]
+    shown = [[[short.get(name, name), *(cell if isinstance(cell, str) else cell[0] for cell in others)]
+              for name, *others in rows] for rows in blocks]
     lines = [fill(sanitise(note), width, subsequent_indent="  ")
              for note in (*(f"{short[label]}: {label}" for label in short), *notes)]
     parts = ["\n".join(aligned(rows, width)) for rows in shown]
@@ -114,17 +114,15 @@ def aligned(rows: Rows, width: int = 0) -> list[str]:
 
 def _aligned(rows: Rows) -> str:
     """Columns: the first to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths)))
-        for row in rows
-    ]
+    widths = [max(cells(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(padded(cell, width, right=i > 0) for i, (cell, width) in enumerate(zip(row, widths)))
+             for row in rows]
     return "\n".join(line.rstrip() for line in lines)
 
 
 def _folded(rows: Rows, width: int) -> list[Rows]:
     """A table that is too wide, as several with the same first column; an interval stays with its number."""
-    widths = [max(len(row[i]) for row in rows) + 2 for i in range(len(rows[0]))]
+    widths = [max(cells(row[i]) for row in rows) + 2 for i in range(len(rows[0]))]
     groups: list[list[int]] = []
     for column, name in enumerate(rows[0][1:], 1):
         if name == "interval" and groups:

@@ -8,12 +8,33 @@ from functools import partial
 
 from engines.report.plain_text import LOSSY, one_line, sanitise, visible
 
-__all__ = ["LOSSY", "capital", "fill", "lossy", "one_line", "sanitise", "visible", "wrap"]
+__all__ = ["LOSSY", "capital", "cells", "fill", "fitted", "lossy", "one_line", "padded", "sanitise", "visible", "wrap"]
 wrap = partial(textwrap.wrap, break_on_hyphens=False)
 fill = partial(textwrap.fill, break_on_hyphens=False)
 """As of textwrap, but whole words: a command's --max-new-tokens stays one."""
 
 _KEPT = re.compile(r"\S*/|[b-z]\b")  # a path, the id of a model; a symbol: p, t(n)
+
+
+def cells(text: str) -> int:
+    """Width in terminal columns, of which some letters take two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # not imported for the application's sake: its first paint waits for every import
+
+    return cell_len(text)
+
+
+def fitted(text: str, width: int) -> str:
+    """As ``one_line``, cut to so many terminal columns."""
+    cuts = (one_line(text, letters) for letters in range(width, 0, -1))
+    return next((cut for cut in cuts if cells(cut) <= width), "…")
+
+
+def padded(text: str, width: int, right: bool = False) -> str:
+    """A text with blanks after it, or before it where it stands on the ``right``, to so many terminal columns."""
+    blanks = " " * (width - cells(text))
+    return blanks + text if right else text + blanks
 
 
 def capital(words: str) -> str:

@@ -17,6 +17,8 @@ import engines
 import spec_tui
 from engines import folders
 from engines.errors import ModelUnavailable, UsageProblem
+from engines.heads.head_config import FAMILIES
+from engines.heads.local_heads import AUTO, NONE, may_be_on_hub, place_of
 from engines.hub import hub_cache, kept_weights
 from engines.hub.known_models import KNOWN, default_model, draft_beside, known_name, resolve
 from spec_tui.session.engine_commands import LoadRequest
@@ -80,14 +82,17 @@ class Confinement(msgspec.Struct, frozen=True):
 
 
 def on_this_machine(load: LoadRequest) -> LoadRequest:
-    """The request with the models where they are on this machine: a session fetches nothing, and starts elsewhere.
-    Raises ModelUnavailable: one is not here whole."""
+    """The request with the models and the head where they are on this machine: a session fetches nothing, and starts
+    elsewhere. Raises ModelUnavailable: one is not here whole; UsageProblem: another program, or no address of one."""
     from engines.hub.model_source import locate
+    from engines.servers.connection import checked_address
 
     if load.backend:
         raise UsageProblem("a session starts no other program", "start its server, and give --server URL")
-    if load.server is not None and load.model is None:
-        return load
+    if load.server is not None:
+        checked_address(load.server)
+        if load.model is None:
+            return load
     names = {"model": load.model or default_model(), "draft_model": load.draft_model}
     for role, name in names.items():
         if name is None or known_name(name) == name:
@@ -102,7 +107,18 @@ def on_this_machine(load: LoadRequest) -> LoadRequest:
             raise ModelUnavailable(f"{name} is not here whole", _FETCH.format(name))
         if os.path.exists(Path(name).expanduser()):
             names[role] = str(Path(name).expanduser().resolve())
-    return replace(load, **names)
+    return replace(load, **names, head=_head_here(load.head))
+
+
+def _head_here(name: str | None) -> str | None:
+    """A head by its folder, if it has one; a family may be any of those that ship. Raises ModelUnavailable."""
+    if name in (None, AUTO, NONE) or name.lower() in FAMILIES:
+        return name
+    if (place := place_of(name)) is not None:
+        return str(place.resolve())
+    if not may_be_on_hub(name) or hub_cache.snapshot(name) is None:
+        raise ModelUnavailable(f"the head {name} is not on this machine", "spec-tui head list names those that are")
+    return name
 
 
 def confinement(policy: SessionPolicy, folder: Path) -> Confinement:
@@ -137,7 +153,7 @@ def _port(server: str | None) -> int | None:
 
     if server is None:
         return None
-    found = urlsplit(server if "://" in server else f"http://{server}")
+    found = urlsplit(server)
     return found.port or (443 if found.scheme == "https" else 80)
 
 

@@ -20,7 +20,7 @@ from spec_tui.present.playback import speed_words
 from spec_tui.present.progress_text import preparing_share, preparing_words, short_progress
 from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.tables import in_number
-from spec_tui.present.text import LOSSY, capital, lossy, one_line
+from spec_tui.present.text import LOSSY, capital, cells, lossy, one_line
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.datastore_jobs import Refused
 from spec_tui.session.engine_commands import Audit, MeasurePrice, Run
@@ -29,7 +29,6 @@ from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.settings import changed, sampling_words
 from spec_tui.tui.widgets.strip_panel import Row, Span, gauge, shortened
 from spec_tui.tui.widgets.transcript import Transcript
-from spec_tui.tui.widgets.wrap import cells
 
 _LEAST_BAR = 6  # columns of the bar of a loading
 _MEASURES = ("F7 measures plain decoding, to say whether drafting was faster; /race runs engines side by side and "

@@ -21,6 +21,7 @@ from engines.request import Request
 from spec_tui.cli.bench import results_folder
 from spec_tui.export import bench_report
 from spec_tui.export.bench_report import plots
+from spec_tui.present.tables import aligned
 from tests.bench.made import pace, report, standings, written
 from tests.bench.test_standings import steady
 
@@ -185,6 +186,12 @@ def test_a_long_name_of_a_task_does_not_widen_the_table():
     found = report(standings(lambda *where: pace(10, 1.0), suite=parse("\n".join(rows), "long")))
     assert max(map(len, written("table", found).splitlines())) <= 80
     assert list(json.loads(written("json", found))["suite"]["tasks"]) == ["a" * 300, "b" * 300]
+
+
+def test_names_of_wide_letters_shift_no_column():
+    wide = "要約"
+    table = aligned([["task", "tokens/s"], [wide, "9.0"], ["edit", "12.0"]])
+    assert table == ["task  tokens/s", f"{wide}       9.0", "edit      12.0"]
 
 
 def test_fewer_threads_are_said_with_their_reasons():

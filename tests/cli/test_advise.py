@@ -55,7 +55,7 @@ def test_a_page_that_cannot_be_written_costs_neither_the_verdict_nor_what_is_kep
 @pytest.mark.parametrize("arguments, words", [
     (("--minutes", "0"), "minutes 0 is out of range"), (("--prompts", "none.txt"), "there is no file none.txt"),
     (("--html", "."), "is a folder"), (("--html", "/dev/null"), "is not a report of advise"),
-    (("--html", "mine.html"), "is not a report of advise"),
+    (("--html", "mine.html"), "is not a report of advise"), (("--audit",), "No such option: --audit"),
 ])
 def test_what_cannot_be_is_said_before_anything_is_loaded(cli, tmp_path, monkeypatch, arguments, words):
     monkeypatch.chdir(tmp_path)

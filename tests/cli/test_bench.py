@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 
 import pytest
@@ -107,10 +109,12 @@ def test_who_cannot_run_is_said_and_the_others_run(cli, monkeypatch):
     monkeypatch.setattr(FakeRuntime, "run", picky)
     done = cli("bench", "--engines", "draft,pld", *QUICK, "--format", "json")
     found = json.loads(done.out)
-    assert done.code == 0 and [lane["lane"] for lane in found["lanes"]] == ["autoregressive", "pld"]
+    assert done.code == 5 and [lane["lane"] for lane in found["lanes"]] == ["autoregressive", "pld"]
     assert found["left_out"] == ["draft is left out: there is no draft model (give --draft-model)"]
     assert [lane["lane"] for lane in found["generate"]] == ["generate", "generate+lookup"]
     assert "note: draft is left out" in done.err
+    done = cli("bench", "--no-peers", *QUICK, "--format", "json")
+    assert done.code == 0 and "note: draft is left out" in done.err, "nobody asked for it by name"
 
 
 def test_generate_is_left_out_where_it_is_not_wanted_or_not_there(cli, monkeypatch, generated):
@@ -182,6 +186,20 @@ def test_a_folder_is_written_and_other_peoples_files_are_not_touched(cli, tmp_pa
     done = cli("bench", *ENGINES, *QUICK, "--out", str(out))
     assert done.code == 2 and "was not written by spec-tui bench" in done.err and not done.out
     assert (out / "results.json").read_text() == "a diary"
+
+
+def test_a_plot_that_cannot_be_written_whole_leaves_nothing_behind(cli, tmp_path, monkeypatch):
+    replace = os.replace
+
+    def full(source, target):
+        if str(target).endswith(".svg"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    done = cli("bench", *ENGINES, *QUICK, "--out", str(tmp_path / "out"))
+    assert done.code == 1 and "No space left on device" in done.err and "all lanes write the same text" in done.out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results.json", "runs.csv", "tables.md"}
 
 
 @pytest.mark.parametrize("arguments, words", [

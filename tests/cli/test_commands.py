@@ -40,6 +40,16 @@ def test_ctrl_c_while_results_are_written_waits_until_all_are(capsys):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_what_cannot_be_drawn_costs_no_table(capsys):
+    def draw() -> None:
+        raise ValueError("the font is broken")
+
+    with pytest.raises(ValueError, match="the font is broken"):
+        do_all(draw, lambda: print("told"), draw)
+    done = capsys.readouterr()
+    assert done.out == "told\n" and "unexpected error: ValueError: the font is broken" in done.err
+
+
 def test_bare_command_without_a_terminal(cli):
     done = cli()
     assert done.code == 2 and "needs a terminal" in done.err and "spec-tui run PROMPT" in done.err
@@ -91,6 +101,8 @@ def test_a_flag_that_would_change_nothing_is_refused(cli, line, flag, meant):
     ("replay rest --screen foo", "--screen: 'foo' is not one of 'chat', 'step', 'race'"),
     ("replay rest --speed abc", "--speed takes a number"), ("learn --path x", "--path takes a whole number"),
     ("price --acceptance 3", "--acceptance"), ("reproduce x --limit 0", "--limit"),
+    ("serve --memory inf", "--memory is at most 1048576, not inf"), ("serve --memory nan", "--memory is at most"),
+    ("head train x --minutes inf", "--minutes is at most 525600, not inf"),
 ])  # fmt: skip
 def test_a_value_that_is_none_is_told_in_our_words(cli, line, said):
     done = cli(*line.split())
@@ -247,6 +259,27 @@ def test_probing_a_library_that_kills_its_process(tmp_path, monkeypatch):
     assert found["killer"] == {"works": False, "problem": "crashes (exit code -6)"}
     assert found["broken"]["problem"] == "RuntimeError: bad build"
     assert found["noisy"]["works"] and found["absent"]["problem"] == "not installed"
+
+
+def test_libraries_that_hang_are_waited_for_together(monkeypatch):
+    waited = []
+
+    class Hanging:
+        def __init__(self, *_, **__):
+            self.killed = False
+
+        def communicate(self, timeout=None):
+            if not self.killed:
+                waited.append(timeout)
+                raise subprocess.TimeoutExpired("python", timeout)
+
+        def kill(self):
+            self.killed = True
+
+    monkeypatch.setattr(subprocess, "Popen", Hanging)
+    monkeypatch.setattr(library_probe, "monotonic", lambda: sum(waited))
+    found = library_probe.probe_libraries(("torch", "faiss", "scann"))
+    assert {each["problem"] for each in found.values()} == {"does not answer within 120 s"} and sum(waited) < 121
 
 
 def test_models_in_the_hub_cache(tmp_path, monkeypatch):

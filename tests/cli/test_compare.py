@@ -12,16 +12,21 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from engines.errors import RunFailed, UsageProblem
+from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
-from engines.race.race_events import LaneFinished
+from engines.race.race_events import LaneFinished, RaceStarted
 from engines.race.result import RaceResult
-from engines.report.events import Ready, Round
+from engines.report.events import Loading, Ready, Round
+from engines.request import Request
 from engines.wire import read_trace
-from spec_tui.cli import call, leave
+from spec_tui.cli import call, compare, leave, sweep
+from spec_tui.cli.status_line import Status
+from spec_tui.present.text import cells
 from spec_tui.session import loader
 from tests.cli.test_run import STATS, Stdin
 from tests.session import fake_runtime
@@ -191,6 +196,15 @@ def test_prompts_from_a_pipe(cli, monkeypatch, ask):
     assert done.code == 0 and {run["prompt"] for run in json.loads(done.out)["runs"]} == {0, 1}
 
 
+def test_all_runs_of_an_interrupted_race_are_counted(cli, monkeypatch, tmp_path):
+    """Where nothing has begun, too: two prompts, one of two turns."""
+    file = tmp_path / "question.jsonl"
+    file.write_text('{"turns": ["One?", "And two?"]}\n{"prompt": "Three?"}\n')
+    monkeypatch.setattr(compare, "race", lambda racer, asked, *_: iter([signal.raise_signal(signal.SIGINT)]))
+    done = cli("compare", "--prompts", str(file), *LANES, "--repeats", "2")
+    assert done.code == 130 and "0 of 18 runs are complete" in done.err
+
+
 def test_prompts_from_a_file(cli, tmp_path):
     file = tmp_path / "question.jsonl"
     file.write_text(
@@ -202,6 +216,24 @@ def test_prompts_from_a_file(cli, tmp_path):
     assert done.code == 0 and (found["prompts"], found["repeats"], len(found["runs"])) == (3, 1, 9)
     assert [run["prompt"] for run in found["runs"] if run["lane"] == "pld"] == [0, 1, 2]
     assert "single repeat" in " ".join(found["notes"])
+
+
+@pytest.mark.parametrize("given, system", [((), "In French."), (("--system", "brief"), "brief")])
+@pytest.mark.parametrize("ask", [
+    ("compare", *LANES, "--prompts"), ("sweep", "--engine", "rest", "--vary", "c=8", "--prompts"),
+    ("bench", "--no-peers", *LANES, "--suite"), ("advise", "--minutes", "0.001", "--prompts"),
+], ids=lambda ask: ask[0])
+def test_a_chat_log_keeps_its_system_prompt_and_says_what_is_left_out(cli, monkeypatch, tmp_path, ask, given, system):
+    log = [{"role": role, "content": text} for role, text in (("system", "In French."), ("user", "Hi"), ("tool", "1"))]
+    file = tmp_path / "log.jsonl"
+    file.write_text(json.dumps({"messages": log}))
+    run, asked = FakeRuntime.run, []
+    monkeypatch.setattr(FakeRuntime, "run", lambda self, request, *rest, **more: asked.append(request.conversation) or
+                        run(self, request, *rest, **more))
+    monkeypatch.setattr(FakeRuntime, "open_datastores", SimpleNamespace(sparse=lambda names: []), raising=False)
+    done = cli(*ask, str(file), *given)
+    assert done.code == 0 and set(asked) == {(("system", system), ("user", "Hi"))}
+    assert "note: results of tools in the chat log are left out" in done.err
 
 
 @pytest.mark.parametrize(
@@ -394,6 +426,18 @@ def test_hostile_text_steers_nothing(cli):
     for format in ("table", "json", "csv", "md"):
         done = cli("compare", "hostile", *LANES, "--repeats", "1", "--format", format)
         assert not any(mark in done.out + done.err for mark in ("\x1b", "\x07", "\x9b", "\u202e"))
+
+
+def test_a_name_of_wide_letters_shifts_no_bar_and_wraps_no_status_line(monkeypatch, capsys):
+    lanes = (Lane("autoregressive"), *(Lane("rest", datastores=(name,)) for name in ("notes", "要約" * 12)))
+    result = RaceResult()
+    result.add(RaceStarted(lanes, 1, 1, 0))
+    _, *lines = sweep.plot(result, Race(lanes, Request(())), "datastore").split("\n")
+    assert len(set(map(cells, lines))) == 1 and "約要…" in lines[2], "a dash for the speed ends each"
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    Status().show(Loading("要約" * 30, 0.5))
+    assert cells(capsys.readouterr().err.removeprefix("\r\x1b[K")) < 40
 
 
 def test_a_sweep_is_drawn_from_zero(cli, monkeypatch):

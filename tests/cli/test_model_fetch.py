@@ -81,6 +81,14 @@ def test_the_first_run_asks_once_and_remembers(tmp_path):
         assert "A number and enter" not in terminal.wait_for("Type a prompt")
 
 
+def test_neither_is_an_answer_to_the_question(cli, monkeypatch):
+    monkeypatch.setattr("spec_tui.cli.model_fetch.choose_model", lambda: "sample")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert cli("model", "get").code == 0
+    assert "there is no known model 'sample'" in cli("model", "get", "sample").err
+
+
 def test_without_a_terminal_the_smallest_is_taken_and_a_choice_is_kept(cli, model, hub, monkeypatch):  # noqa: F811
     monkeypatch.setattr("spec_tui.cli.model_fetch.KNOWN", {"tiny": model})
     assert "tiny came from" in cli("model", "get", "--skippable").err and known_models.chosen() == "tiny"

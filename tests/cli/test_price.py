@@ -8,8 +8,11 @@ from dataclasses import replace
 import pytest
 
 from engines.heads.check_head import HeadCheck, HeadReading
+from engines.report.events import PriceMeasured
+from spec_tui.cli import price
 from spec_tui.cli.head import check_lines
 from spec_tui.session import loader
+from spec_tui.session.engine_commands import LoadRequest
 from tests.session import fake_runtime
 
 CHEAP, DEAR = ((1, 0.010), (2, 0.011), (8, 0.014), (64, 0.035)), ((1, 0.012),)
@@ -60,6 +63,16 @@ def test_without_a_draft_model_only_lookup_is_priced(priced):
 
 def test_fresh_measures_again(priced):
     assert json.loads(priced("--fresh", "--format", "json").out)["price"] == [[1, 0.5], [2, 0.5]]
+
+
+def test_requests_at_a_server_have_the_context_of_its_measurement(cli, monkeypatch):
+    server = fake_runtime.load(LoadRequest(), lambda event: None)
+    server.measure_price, server.round_trip, server.close = lambda cancelled: PriceMeasured(CHEAP, 192), 0.001, list
+    monkeypatch.setattr(price, "load_decoder", lambda load: server)
+    ask = ("price", "--server", "http://127.0.0.1:9", "--requests", "4")
+    assert "192 tokens of context each" in " ".join(cli(*ask).out.split())
+    done = cli(*ask, "--context", "4000")
+    assert done.code == 2 and "--context would change nothing here" in done.err
 
 
 @pytest.mark.parametrize("columns", ["60", "80"])

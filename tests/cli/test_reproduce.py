@@ -6,8 +6,12 @@ import json
 
 import pytest
 
+from engines.errors import RunFailed, UsageProblem
 from engines.reproduce.entry import shipped
+from spec_tui.cli.failures import worst
+from spec_tui.cli.reproduce import EntryRun
 from spec_tui.export.reproduce_report import unable
+from tests.session.fake_runtime import FakeRuntime
 
 
 def test_the_list(cli):
@@ -37,6 +41,42 @@ def test_an_entry_that_cannot_be_run_says_why(cli, tmp_path):
     assert "2.65" in done.out and "CodeLlama 7B" in done.out
     found = json.loads(cli("reproduce", str(file), "--format", "json").out)
     assert found["cannot"] == "the moon is needed" and found["published"]
+
+
+def test_an_entry_that_cannot_be_run_does_not_hide_that_others_failed(cli, monkeypatch, tmp_path):
+    def fail(self):
+        raise RunFailed("the model failed", "try another")
+
+    monkeypatch.setattr(FakeRuntime, "heads", {}, raising=False)
+    monkeypatch.setattr(EntryRun, "run", fail)
+    file = tmp_path / "big.toml"
+    file.write_text('title = "t"\npaper = "p"\ntables = ["Table 3"]\nshows = "s"\ncannot = "the moon is needed"\n')
+    done = cli("reproduce", str(file), "rest-trie", "rest-speed")
+    assert done.code == 1 and done.err.count("the model failed") == 2
+
+
+def test_a_row_that_cannot_run_is_said_and_costs_the_exit_code(cli, monkeypatch, tmp_path):
+    run = FakeRuntime.run
+
+    def picky(self, request, cancelled=lambda: False, progress=None):
+        if request.engine == "draft":
+            raise UsageProblem("there is no draft model", "give --draft-model")
+        return run(self, request, cancelled)
+
+    file = tmp_path / "mine.toml"
+    file.write_text('title = "t"\npaper = "p"\ntables = ["Table 3"]\nshows = "s"\nmeasures = ["tokens/s"]\n' + "".join(
+        f'[[rows]]\nname = "{engine}"\nlane = "{engine}"\n' for engine in ("autoregressive", "draft")))
+    ask = ("reproduce", str(file), "--limit", "1", "--repeats", "1", "--max-new-tokens", "3")
+    monkeypatch.setattr(FakeRuntime, "heads", {}, raising=False)
+    assert cli(*ask).code == 0
+    monkeypatch.setattr(FakeRuntime, "run", picky)
+    done = cli(*ask)
+    assert done.code == 5 and "note: draft is left out: there is no draft model" in done.err
+
+
+@pytest.mark.parametrize("codes, code", [((0, 5), 5), ((5, 2), 2), ((2, 3), 3), ((5, 1, 3), 1), ((1, 130), 130)])
+def test_of_the_exit_codes_of_parts_the_worst_is_taken(codes, code):
+    assert worst(*codes) == worst(*codes[::-1]) == code
 
 
 @pytest.mark.parametrize("name", [name for name, entry in shipped().items() if entry.cannot])

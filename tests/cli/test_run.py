@@ -10,11 +10,14 @@ import sys
 
 import pytest
 
+from engines.errors import RunFailed
+from engines.progress import Loading, unless
 from engines.race.lanes import parse_lane
 from engines.report.events import Audited, Failed, Finished, Round, Started
 from engines.report.run_state import fold
 from engines.wire import read_trace, to_json
 from spec_tui.cli import failures
+from spec_tui.cli.failures import Interrupt
 from spec_tui.cli.status_line import Status
 from spec_tui.present.audit_text import STRICT
 from spec_tui.session import kept_settings
@@ -64,6 +67,24 @@ def test_which_model_answers_where_none_is_named_is_said_on_a_terminal(cli, monk
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert "note: the sample pair, which knows little, answers" in cli("run", "hello").err
     assert "answers" not in cli("run", "hello", "--model", "mine").err
+
+
+@pytest.mark.parametrize("fails, said", [(True, "the model failed"), (False, "searches no datastore")])
+def test_what_is_said_during_a_run_stands_on_a_line_of_its_own(cli, monkeypatch, fails, said):
+    run = FakeRuntime.run
+
+    def building(self, request, cancelled=lambda: False, progress=lambda event: None):
+        progress(Loading("building the datastore", 0.5))
+        if fails:
+            raise RunFailed("the model failed", "try another")
+        yield from run(self, request, cancelled)
+
+    monkeypatch.setattr(FakeRuntime, "run", building)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    done = cli("run", "hello", "--model", "mine", "--engine", "pld", "--datastore", "notes", "--max-new-tokens", "3")
+    shown = done.err.partition("building the datastore 50% ...")[2].partition(said)[0]
+    assert shown.startswith("\r\x1b[K") and said in done.err
 
 
 def test_json_is_one_object(cli):
@@ -339,6 +360,18 @@ def test_interrupted_json(cli, monkeypatch):
     found = json.loads(done.out)
     assert done.code == 130 and found["finish_reason"] == "cancelled"
     assert found["stats"]["new_tokens"] == len(found["tokens"]) == 1 + 2 * found["stats"]["target_forwards"]
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_while_a_datastore_is_built_for_the_run(cli, monkeypatch, number, code):
+    def building(self, request, cancelled=lambda: False, progress=lambda event: None):
+        Interrupt.entered.take(number, None)
+        unless(cancelled, progress, "the build of the datastore")(Loading("building the datastore"))
+        yield
+
+    monkeypatch.setattr(FakeRuntime, "run", building)
+    done = cli("run", "hello")
+    assert done.code == code and "the build of the datastore was stopped" in done.err
 
 
 def test_interrupted_while_loading(cli, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import msgspec
 import pytest
 
 from engines.errors import ModelUnavailable, UsageProblem
-from engines.folders import sample_model, sample_traces
+from engines.folders import sample_heads, sample_model, sample_traces
+from engines.heads.find_heads import heads_for
 from engines.hub import gguf_file, gguf_folder, kept_weights
 from engines.machine import keep
 from engines.model.native.compiling import compiler
@@ -143,7 +145,7 @@ def test_the_environment_is_made_of_what_is_allowed(tmp_path, monkeypatch):
 
 def test_only_a_named_server_can_be_reached(tmp_path):
     assert confinement(SessionPolicy(shows="lessons"), tmp_path).port is None
-    ports = {"http://h:8080/v1": 8080, "https://h": 443, "http://h": 80, "h:81": 81}
+    ports = {"http://h:8080/v1": 8080, "https://h": 443, "http://h": 80}
     for url, port in ports.items():
         assert confinement(SessionPolicy(shows="chat", load=LoadRequest(server=url)), tmp_path).port == port
 
@@ -156,11 +158,31 @@ def test_the_current_folder_is_not_among_those_that_are_read(tmp_path, monkeypat
     assert str(tmp_path) not in variables(SessionPolicy(shows="lessons"), tmp_path / "own")["PYTHONPATH"].split(":")
 
 
+@pytest.mark.parametrize("named", ["mine", "data/heads/mine"], ids=["name", "relative folder"])
+def test_a_session_finds_a_head_that_was_trained_here(sample, tmp_path, monkeypatch, named):
+    """Its current folder and its data folder are others."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
+    shutil.copytree(sample_heads() / "sample", tmp_path / "data" / "heads" / "mine")
+    load = on_this_machine(LoadRequest(model="sample", head=named))
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "1" / "data"))
+    heads, notes = heads_for(load.head, sample.target)
+    assert heads["EAGLE head"].file.folder == tmp_path / "data" / "heads" / "mine" and not notes
+    limits = confinement(SessionPolicy(shows="chat", load=load), tmp_path / "1")
+    assert str(tmp_path / "data" / "heads" / "mine") in limits.read
+
+
 def test_models_are_found_before_sessions_begin(tmp_path, monkeypatch):
     monkeypatch.chdir(sample_model("target").parent)
     assert on_this_machine(LoadRequest(model="target")).model == str(Path(sample_model("target")).resolve())
     assert on_this_machine(LoadRequest(model="sample")).model == "sample"
     with pytest.raises(ModelUnavailable, match="not on this machine"):
         on_this_machine(LoadRequest(model="owner/name"))
+    for head in ("nowhere", "./nowhere", "owner/name"):
+        with pytest.raises(ModelUnavailable, match="is not on this machine"):
+            on_this_machine(LoadRequest(model="sample", head=head))
+    for head in (None, "none", "EAGLE-3"):
+        assert on_this_machine(LoadRequest(model="sample", head=head)).head == head
     with pytest.raises(UsageProblem, match="starts no other program"):
         on_this_machine(LoadRequest(model="a.gguf", backend="llama.cpp"))

@@ -43,7 +43,8 @@ def test_events_may_be_separated_in_all_ways_of_their_format(server, change):
     assert finished.text == "w1 w2 "
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://a", "http://", "http://a b", "http://a/?x=1", "\x1b[31m"])
+@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://a", "http://", "http://a b", "http://a/?x=1", "\x1b[31m",
+                                 "http://a:99999", "http://a:0"])
 def test_what_is_no_address(url):
     with pytest.raises(UsageProblem, match="is not the address of a server"):
         connect(url)

@@ -29,6 +29,7 @@ from engines.datastores.datastore_events import (
 from engines.datastores.storage import catalog, manifest
 from engines.progress import BuildProgress
 from engines.report.events import DatastoreInfo, Draft, Failed, Origin, Passage, Retrieval
+from spec_tui.present.text import cells
 from spec_tui.session import shell_lines as command
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.datastore_jobs import Refused
@@ -36,7 +37,6 @@ from spec_tui.session.engine_commands import BuildDatastore, EstimateDatastore, 
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.screens.data import DatastoreRow, row_facts, source_words
 from spec_tui.tui.screens.probe import ProbePanel
-from spec_tui.tui.widgets.wrap import cells
 from tests.datastores.conftest import home
 from tests.session.inprocess import InProcessClient
 from tests.tui.fakes import READY, RETRIEVING, FakeClient, entries

@@ -20,13 +20,13 @@ from engines.request import Request
 from spec_tui.present import price_text as price
 from spec_tui.present.speed_verdict import judged
 from spec_tui.present.step.phases import StepPosition
+from spec_tui.present.text import cells
 from spec_tui.tui import layers_view as layers
 from spec_tui.tui.layers_view import LayersView, removed, stepped
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.widgets import layers_panel, step_panels
 from spec_tui.tui.widgets.layers_panel import AGAIN, RULES, RUNS, STAYS
 from spec_tui.tui.widgets.speed_panel import SpeedPanel
-from spec_tui.tui.widgets.wrap import cells
 from tests.tui.fakes import READY, script
 
 COSINES = (0.581, 0.93, 0.97, 0.985, 0.99, 0.999, 0.95, 0.96, 0.4, 0.991, 0.998, 0.7)

@@ -22,6 +22,7 @@ from engines.request import Request
 from spec_tui.export.svg import portable
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present import token_styles as marks
+from spec_tui.present.text import cells
 from spec_tui.present.token_facts import fate, marked_text
 from spec_tui.session.settings import ChatSettings, changed, unavailable
 from spec_tui.tui import chat_text as words
@@ -34,7 +35,6 @@ from spec_tui.tui.widgets.speed_panel import SpeedPanel, number, percent, teleme
 from spec_tui.tui.widgets.strip_panel import bar, clip, fit, shortened, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns, nice_top, spark
 from spec_tui.tui.widgets.tree_panel import TreePanel
-from spec_tui.tui.widgets.wrap import cells
 from tests.tui.fakes import ANSWER, READY, FakeClient, script
 
 

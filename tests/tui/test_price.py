@@ -14,6 +14,7 @@ from engines.request import Request
 from spec_tui.present import price_text as price
 from spec_tui.present.price_text import why
 from spec_tui.present.speed_verdict import Speed, of_runs
+from spec_tui.present.text import cells
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.inspector import explain
@@ -22,7 +23,6 @@ from spec_tui.tui.widgets import price_panel
 from spec_tui.tui.widgets.price_panel import PricePanel, column_of, cost_plot, cost_top
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
 from spec_tui.tui.widgets.tree_panel import TreePanel
-from spec_tui.tui.widgets.wrap import cells
 from tests.tui.fakes import ANSWER, DRAFT_PRICE, PRICE, READY, FakeClient, script
 
 CURVE = CostCurve(PRICE)

@@ -17,13 +17,13 @@ from engines.report.metrics import Metrics
 from engines.report.run_state import RunState, fold_all
 from engines.request import Request
 from spec_tui.present.playback import SPEEDS
+from spec_tui.present.text import cells
 from spec_tui.session.race_state import RaceReplay, timeline
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.race_controller import MOST, RaceSetup, missing, usual_lanes
 from spec_tui.tui.widgets.race_lanes import LaneText, LaneView, RaceLanes
 from spec_tui.tui.widgets.race_numbers import COLUMNS, SORTS, ranked
 from spec_tui.tui.widgets.strip_plot import lines
-from spec_tui.tui.widgets.wrap import cells
 from tests.tui.fakes import ANSWER, READY, RETRIEVING, script
 
 ASKED = Request((("user", "Merge two lists."),), "draft")

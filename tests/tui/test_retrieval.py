@@ -14,12 +14,12 @@ from engines.errors import DatastoreProblem, UsageProblem
 from engines.report.events import Draft, Emitted, Origin, Passage, Prefilled, Retrieval, Round
 from engines.report.run_state import RunState, fold_all
 from engines.request import Request
+from spec_tui.present.text import cells
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import slash
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.widgets.retrieval_rows import weight_words
 from spec_tui.tui.widgets.tree_panel import TreePanel, by_weight
-from spec_tui.tui.widgets.wrap import cells
 from tests.tui.fakes import RETRIEVING, FakeClient, entries, script
 
 

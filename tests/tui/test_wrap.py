@@ -7,7 +7,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec_tui.tui.widgets.wrap import GHOST, Tok, Wrapper, cells
+from spec_tui.present.text import cells
+from spec_tui.tui.widgets.wrap import GHOST, Tok, Wrapper
 
 words = st.lists(st.text(alphabet="ab  \n.漢🙂é", min_size=1, max_size=9), max_size=40)
 

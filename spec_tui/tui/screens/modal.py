@@ -13,9 +13,8 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
-from spec_tui.present.text import one_line, wrap
+from spec_tui.present.text import cells, one_line, wrap
 from spec_tui.tui.actions import Action, HasActions
-from spec_tui.tui.widgets.wrap import cells
 
 Result = TypeVar("Result")
 _CORNERS = 6  # columns of a frame beside its titles

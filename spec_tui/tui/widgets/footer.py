@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.widgets._footer import FooterKey
 
-from spec_tui.tui.widgets.wrap import cells
+from spec_tui.present.text import cells
 
 _KEPT, _PALETTE = ("escape", "f1", "ctrl+q"), "-command-palette"
 _Shown = tuple[Binding, bool, str]

@@ -13,11 +13,10 @@ from textual.document._edit import Edit
 from textual.message import Message
 from textual.widgets import OptionList, TextArea
 
-from spec_tui.present.text import sanitise
+from spec_tui.present.text import cells, sanitise
 from spec_tui.tui.actions import EXAMPLES, Action, HasActions
 from spec_tui.tui.widgets.line_input import KeysInOrder
 from spec_tui.tui.widgets.strip_panel import shortened
-from spec_tui.tui.widgets.wrap import cells
 
 
 class Choices(OptionList, can_focus=False):

@@ -13,10 +13,10 @@ from textual.message import Message
 from engines.report.run_state import RunState
 from spec_tui.present import rejected
 from spec_tui.present import token_styles as marks
-from spec_tui.present.text import LOSSY, one_line, sanitise
+from spec_tui.present.text import LOSSY, cells, one_line, sanitise
 from spec_tui.tui.widgets.line_styles import pieces_of
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, gauge, rows_of, size, title_row
-from spec_tui.tui.widgets.wrap import GHOST, Line, Tok, Wrapper, cells
+from spec_tui.tui.widgets.wrap import GHOST, Line, Tok, Wrapper
 
 NARROWEST = 28  # columns of a lane beside others
 _PLACE, _SAID = 9, 13  # columns of a rank, and at least of what is said of the text

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from engines.report.events import Passage, Retrieval, Round
 from engines.report.run_state import RunState
-from spec_tui.present.text import one_line
+from spec_tui.present.text import cells, one_line
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, fit, title_row
 from spec_tui.tui.widgets.strip_plot import spark
-from spec_tui.tui.widgets.wrap import cells
 
 FEWEST = 10  # rows of the whole panel; a lower one has no space for the retrieval
 _HEAD, _EACH = 4, 2  # rows of the title, match, hits and lengths; rows of a passage

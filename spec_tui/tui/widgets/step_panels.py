@@ -20,13 +20,13 @@ from spec_tui.present.step.explain import explain
 from spec_tui.present.step.nodes import TreeNode, nodes_of, order, root_of
 from spec_tui.present.step.phases import Phase, StepPosition, emits, event_of, mask, phases_of, title_of, written
 from spec_tui.present.step.player import MOST, StepPlayer
-from spec_tui.present.text import one_line, visible, wrap
+from spec_tui.present.text import cells, one_line, visible, wrap
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, rows_of, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 from spec_tui.tui.widgets.tree_panel import tree_rows
-from spec_tui.tui.widgets.wrap import GHOST, Tok, cells, wrapped
+from spec_tui.tui.widgets.wrap import GHOST, Tok, wrapped
 
 REST: Row = [("… page down for the rest", "muted")]
 _WIDE = 72  # columns from which on there is room for long labels

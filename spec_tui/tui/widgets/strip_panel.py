@@ -14,10 +14,10 @@ from textual.strip import Strip
 from textual.widgets import Static
 
 from spec_tui.present.rows import Row, Span, bar, rows_of
+from spec_tui.present.text import cells
 from spec_tui.tui.border import said_instead
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.styled_widget import StyledWidget
-from spec_tui.tui.widgets.wrap import cells
 
 TOO_SMALL = "Please enlarge the window to at least 60 × 16,\nor use spec-tui run for plain output.\n\nctrl+q leaves."
 BLANK: Row = [("", "text")]

@@ -27,12 +27,12 @@ from engines.report.run_state import RunState, ghosts
 from spec_tui.present import rejected
 from spec_tui.present import token_styles as marks
 from spec_tui.present.blocks import LONGEST_SPAN, Piece
-from spec_tui.present.text import LOSSY, one_line, sanitise
+from spec_tui.present.text import LOSSY, cells, one_line, sanitise
 from spec_tui.tui.actions import Action, HasActions, can
 from spec_tui.tui.widgets.cached_scrollbar import CachedScrollbar
 from spec_tui.tui.widgets.line_styles import pieces_of
 from spec_tui.tui.widgets.styled_widget import StyledWidget
-from spec_tui.tui.widgets.wrap import GHOST, GUTTER, Line, Tok, Wrapper, cells
+from spec_tui.tui.widgets.wrap import GHOST, GUTTER, Line, Tok, Wrapper
 
 
 @dataclass(slots=True)

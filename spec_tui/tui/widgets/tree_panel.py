@@ -11,13 +11,12 @@ from engines.report.events import Draft, Round
 from engines.report.run_state import RunState, origin_of
 from spec_tui.present.rows import taps
 from spec_tui.present.step.nodes import fate_of
-from spec_tui.present.text import LOSSY, one_line, visible
+from spec_tui.present.text import LOSSY, cells, one_line, visible
 from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import FATE_MARKS, UNJUDGED, spans
 from spec_tui.tui.actions import Action, HasActions
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, title_row
-from spec_tui.tui.widgets.wrap import cells
 
 PIECE = 14  # columns a token's label may take
 _OF_LOOKUP = frozenset({"match", "hits", "neighbours", "similarity", "fused", "pruned"})  # remarks told with the lookup

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 from spec_tui.present.blocks import TextLine
+from spec_tui.present.text import cells
 
 GUTTER = 2  # columns at the left of every line, for bars
 GHOST = "ghost"  # style of what is no part of the text: rejected draft tokens
@@ -69,11 +70,6 @@ class Line:
     def code(self) -> bool:
         """Whether code stands on it, or a fence."""
         return self.block is not None and self.block.kind in ("code", "fence")
-
-
-def cells(text: str) -> int:
-    """Width in terminal columns."""
-    return len(text) if text.isascii() else cell_len(text)
 
 
 class Wrapper:
