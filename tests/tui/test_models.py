@@ -206,6 +206,20 @@ async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
         assert s.chat.session.client.loaded[-1].model == "owner/name"
 
 
+@pytest.mark.parametrize("key", ["f1", "f12"])
+async def test_a_model_that_is_found_under_another_dialog_closes_both(session, here, monkeypatch, key):
+    go = threading.Event()
+    monkeypatch.setattr(model_choices, "to_download", lambda *given: 0 if go.wait(20) else 1)
+    async with session(client=FakeClient()) as s:
+        await opened(s)
+        await s.pilot.press("tab", *"./mine", "enter", key)
+        assert len(s.app.screen_stack) == 3
+        go.set()
+        await until(s, lambda: s.chat.session.client.loaded[-1].model == "./mine")
+        await s.pilot.pause()
+        assert s.app.screen is s.chat
+
+
 async def test_while_it_looks_it_says_so_and_a_path_can_be_typed(session, here, monkeypatch):
     go, drafts = threading.Event(), model_choices.drafts
     monkeypatch.setattr(model_choices, "drafts", lambda *given: go.wait(20) and drafts(*given))
