@@ -12,6 +12,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+from textual.worker import Worker, WorkerState
 
 from engines.errors import SpecError
 from engines.folders import same_place
@@ -87,7 +88,12 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
         return "datastore" if self.here == DATASTORES else TITLES[self._role]
 
     def _in_thread(self, work: Callable[[], None]) -> None:
-        self.run_worker(work, thread=True, exclusive=True, exit_on_error=True)
+        self.run_worker(work, thread=True, exclusive=True, exit_on_error=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """An exception in a thread: raised here, the application's border takes it."""
+        if event.state is WorkerState.ERROR:
+            raise event.worker.error
 
     def _look(self) -> None:
         """In a thread: read what is available."""
