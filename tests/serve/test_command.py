@@ -55,7 +55,7 @@ def test_what_is_offered(serve):
     ("learn trie", "no lesson"), ("learn rest trees", "no lesson"), ("replay", "needs a recorded run"),
     ("replay no-such", "no trace"), ("chat", "nothing to"), ("learn --model sample", "loads no model"),
     ("--engine none", "none"), ("--set a=1", "needs an engine"), ("--theme x", "no theme"),
-    ("--model owner/name", "not on this machine"),
+    ("--model owner/name", "not on this machine"), ("--model ~nobody-here/x", "stands for no home folder"),
 ])  # fmt: skip
 def test_what_cannot_be_served_is_said_before_a_session_begins(arguments, words, cli):
     done = cli("serve", *arguments.split())

@@ -317,6 +317,14 @@ async def test_what_is_loaded_is_not_loaded_again(session):
         await until(s, lambda: type(s.app.screen).__name__ == "DataScreen")
 
 
+async def test_a_model_of_an_unknown_user_does_not_hide_the_others(session, here):
+    async with session(client=FakeClient()) as s:
+        await until(s, lambda: s.chat.session.phase == "ready")
+        s.chat.session.load_request = LoadRequest(model="~nobody-of-that-name/x")
+        await s.pilot.press("ctrl+l")
+        await until(s, lambda: isinstance(s.app.screen, ModelsScreen) and ids(s.app.screen, "mine"))
+
+
 def test_a_file_is_not_called_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cut.gguf").write_bytes(b"GGUF")
