@@ -183,6 +183,39 @@ async def test_both_are_marked_before_they_are_loaded(session, here):
         assert s.chat.session.client.loaded[-1].model == str(here / "other")
 
 
+async def test_what_is_found_too_late_is_not_shown(session, here, monkeypatch):
+    go, drafts = threading.Event(), model_choices.drafts
+
+    def slow_for_the_first(target, available):
+        late = target.name != str(here / "other")
+        return (go.wait(20) and drafts(target, available)) if late else drafts(target, available)
+
+    def to_download(name, load):
+        if name == "owner/first" and go.wait(20):
+            raise ModelUnavailable("owner/first is not on the hub", "check its name")
+        return 1
+
+    async with session(client=FakeClient()) as s:
+        monkeypatch.setattr(model_choices, "drafts", slow_for_the_first)
+        monkeypatch.setattr(model_choices, "to_download", to_download)
+        await until(s, lambda: s.chat.session.phase == "ready")
+        await s.pilot.press("ctrl+l")
+        await until(s, lambda: isinstance(s.app.screen, ModelsScreen) and ids(s.app.screen, "other"))
+        screen = s.app.screen
+        go_to(screen, ids(screen, "other")["target"])
+        await s.pilot.press("space")
+        await until(s, lambda: "does not fit" in prompt(screen, "draft-0"))
+        screen.query_one(Input).focus()
+        screen.query_one(Input).value = "owner/first"
+        await s.pilot.press("enter")
+        screen.query_one(Input).value = "owner/second"
+        await s.pilot.press("enter")
+        await until(s, lambda: "owner/second" in said(s) and "to download" in said(s))
+        go.set()
+        await s.pilot.pause(0.3)
+        assert "owner/second" in said(s) and "does not fit" in prompt(screen, "draft-0")
+
+
 async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
     sizes = {"owner/name": 270_000_000}
 
