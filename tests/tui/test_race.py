@@ -211,6 +211,20 @@ async def test_live_streams_and_says_that_it_cannot_be_compared():
         assert r.controller.replay.clock.over and NOT_COMPARABLE[:40] in " ".join(r.rows("#race-table"))
 
 
+async def test_the_first_line_says_how_the_race_that_is_shown_was_asked():
+    async with racing() as r:
+        await r.press("f", "asterisk", "enter")
+        r.client.race_on()
+        await r.settle()
+        before = r.rows("#race-top")[0]
+        assert "LIVE, not comparable" in before and "3 repeats" in before
+        r.app.session.settings = replace(r.app.session.settings, temperature=0.7)
+        await r.press("f", "asterisk")
+        assert r.rows("#race-top")[0] == before
+        await r.press("R")
+        assert "fair · 6 repeats" in r.rows("#race-top")[0] and "0.7" in r.rows("#race-top")[0]
+
+
 async def test_live_shows_the_run_under_way_in_every_repeat():
     async with racing(repeats=3) as r:
         await r.press("f", "enter")
