@@ -82,8 +82,11 @@ async def test_a_prompt_that_a_running_race_cannot_take_is_answered():
         await r.press("enter", "i", "ctrl+u", *"other", "enter")
         box = r.screen.query_one(PromptBox)
         assert "still running" in r.said and box.text == raced
+        await r.press("i", "ctrl+u", *"/lanes pld,draft", "enter")
+        assert "still running" in r.said and box.text == raced
+        assert r.controller.setup.lanes == r.controller.race.asked.lanes
         await r.press("up")
-        assert box.text == "other"
+        assert box.text == "/lanes pld,draft"
 
 
 async def test_nothing_is_drawn_while_a_lane_is_timed(monkeypatch):
