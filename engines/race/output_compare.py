@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations_with_replacement
 
@@ -12,6 +12,7 @@ from engines.laws import spec_of
 from engines.race.race_events import Compared, LaneEvents, RaceEvent
 from engines.report.answer import Answer
 from engines.report.events import Audited, Auditing, RunEvent
+from engines.report.run_state import first_differing
 
 Key = tuple[int, int, int]
 """(lane, repeat, prompt)"""
@@ -49,12 +50,6 @@ def judged(answers: Mapping[Key, Answer], found: Mapping[Key, Audited | None]) -
     return [_judged(pair, found) for pair in _pairs(answers)]
 
 
-def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    """The first index at which two answers differ, also by one's end; None where they are the same."""
-    differing = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-    return differing if differing < max(len(a), len(b)) else None
-
-
 def _pairs(answers: Mapping[Key, Answer]) -> Iterator[Compared]:
     """Every pair of lanes on every prompt, with what can be said without audits."""
     ran: dict[int, dict[int, list[int]]] = {}  # by prompt and lane the repeats
@@ -66,7 +61,7 @@ def _pairs(answers: Mapping[Key, Answer]) -> Iterator[Compared]:
             for r in lanes[second]:
                 other = r if first != second and r in lanes[first] else lanes[first][0]
                 pair = answers[first, other, prompt], answers[second, r, prompt]
-                at = first_difference(pair[0].tokens, pair[1].tokens)
+                at = first_differing(pair[0].tokens, pair[1].tokens)
                 differing += [(at, other, r)] if at is not None else []
                 by_design = by_design or any(_may_differ(answer) for answer in pair)
                 others = others or _of_other_weights(*pair)

@@ -291,6 +291,16 @@ def rate_now(state: RunState, window: float = 0.5) -> float | None:
     return count / (end - begin) if end > begin else None
 
 
-def first_difference(a: RunState, b: RunState) -> int | None:
-    """Index of the first token two runs differ in; None where one is a prefix of the other."""
-    return next((i for i, (x, y) in enumerate(zip(a.tokens, b.tokens)) if x.emitted.token != y.emitted.token), None)
+def first_difference(a: RunState, b: RunState, ends: bool = True) -> int | None:
+    """As ``first_differing`` of the tokens of two runs; only as far as both go where ``ends`` is False, or where one
+    was stopped or did not come to its end."""
+    first, second = ([token.emitted.token for token in run.tokens] for run in (a, b))
+    whole = all(run.finished is not None and run.finished.reason != "cancelled" for run in (a, b))
+    both = None if ends and whole else min(len(first), len(second))
+    return first_differing(first[:both], second[:both])
+
+
+def first_differing(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """The first index at which two answers differ, also by one's end; None where they are the same."""
+    differing = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+    return differing if differing < max(len(a), len(b)) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from engines.report.events import Audited
 from engines.report.run_state import RunState
+from engines.report.wording import counted
 from spec_tui.present.text import visible
 
 _BADGES = {
@@ -91,6 +92,8 @@ def parting(run: RunState, at: int, strict: bool | None) -> str:
     """Why an answer parts from its baseline at a token, in a sentence without a full stop: the same explanation as the
     audit's, by the same measure. ``strict``: whether the model was loaded so that its logits do not depend on drafts;
     None where that is no choice."""
+    if at == len(run.tokens):
+        return f"≠ ends after {counted(at, 'token')}, where autoregressive decoding goes on"
     tie, emitted = near_tie(run, at), run.tokens[at].emitted
     close = "" if emitted.gap is None else f", where the two best scores are {_number(emitted.gap)} apart"
     if tie is None:

@@ -17,6 +17,7 @@ import engines
 import spec_tui
 from engines import folders
 from engines.errors import ModelUnavailable, UsageProblem
+from engines.folders import typed_path
 from engines.heads.head_config import FAMILIES
 from engines.heads.local_heads import AUTO, NONE, may_be_on_hub, place_of
 from engines.hub import hub_cache, kept_weights
@@ -83,7 +84,12 @@ class Confinement(msgspec.Struct, frozen=True):
 
 def on_this_machine(load: LoadRequest) -> LoadRequest:
     """The request with the models and the head where they are on this machine: a session fetches nothing, and starts
-    elsewhere. Raises ModelUnavailable: one is not here whole; UsageProblem: another program, or no address of one."""
+    elsewhere.
+
+    Raises:
+        ModelUnavailable: one is not here whole.
+        UsageProblem: another program would have to be started, or a name can be no path or no address.
+    """
     from engines.hub.model_source import locate
     from engines.servers.connection import checked_address
 
@@ -100,13 +106,14 @@ def on_this_machine(load: LoadRequest) -> LoadRequest:
                 resolve(name)
             continue
         revision = load.revision if role == "model" else load.draft_revision
-        if not os.path.exists(Path(name).expanduser()) and hub_cache.snapshot(name.partition(":")[0], revision) is None:
+        place = typed_path(name)
+        if not os.path.exists(place) and hub_cache.snapshot(name.partition(":")[0], revision) is None:
             raise ModelUnavailable(f"{name} is not on this machine", _FETCH.format(name))
         source = locate(name, revision)
         if source.download is not None:
             raise ModelUnavailable(f"{name} is not here whole", _FETCH.format(name))
-        if os.path.exists(Path(name).expanduser()):
-            names[role] = str(Path(name).expanduser().resolve())
+        if os.path.exists(place):
+            names[role] = str(place.resolve())
     return replace(load, **names, head=_head_here(load.head))
 
 
@@ -139,7 +146,7 @@ def _places(policy: SessionPolicy) -> Iterator[str]:
         return
     for name in (policy.load.model, policy.load.draft_model, policy.load.head):
         if name:
-            place = Path(resolve(name)).expanduser()
+            place = typed_path(resolve(name))
             yield str(place.resolve() if os.path.exists(place) else hub_cache.repository(name.partition(":")[0]))
             yield from map(str, kept_weights.files_of(place))
             if name == policy.load.model and (draft := draft_beside(place)) is not None:

@@ -89,7 +89,8 @@ class ChatSession:
         turns: the conversation; the last one may be running.
         layers: what the last run that measured layers' cosines found, None before one.
         audited: number of the turn that was audited last.
-        same_text: of the last answer against its baseline: True, or the index of the first differing token.
+        same_text: of an answer, by its number, against its baseline: None where both are the same, else the index of
+            the first differing token, or of the end of the shorter one.
         problem: the last failure, to be shown.
         restored: a prompt given back because its run could not answer it.
         queued: a prompt sent while the models load.

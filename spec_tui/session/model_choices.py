@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engines.folders import listed, model_label, same_place, shipped
+from engines.errors import UsageProblem
+from engines.folders import listed, model_label, same_place, shipped, typed_path
 from engines.hub.known_models import KnownModel
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.host_access import HostAccess
@@ -164,8 +165,11 @@ def names_default(choice: ModelChoice) -> bool:
 def _folders(load: LoadRequest) -> Iterator[Path]:
     """Folders with a model's configuration, and GGUF files: the loaded ones, those beside them, those in the working
     directory and in its subfolder ``models``."""
-    named = [Path(name).expanduser() for name in (load.model, load.draft_model) if name]
-    own = [path.resolve() for path in named if os.path.exists(path)]
+    own: list[Path] = []
+    for name in (load.model, load.draft_model):
+        with suppress(UsageProblem):  # empty, or no path
+            if os.path.exists(path := typed_path(name or "")):
+                own.append(path.resolve())
     seen: set[Path] = set()
     try:
         here = Path.cwd()

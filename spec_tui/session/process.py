@@ -37,7 +37,7 @@ class ProcessClient(QueuedClient):
     ``close`` and ``restart`` waits for it, and those at most ``patience`` seconds.
 
     Args:
-        factory: "module:function" that loads a model, ``engines.load`` by default, quickly imported; for tests.
+        factory: "module:function" that loads a model, quickly imported; another one is for tests.
         patience: how long ``close`` lets the engine end by itself before it is killed.
     """
 

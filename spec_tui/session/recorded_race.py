@@ -7,7 +7,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.present.text import one_line
 from spec_tui.session.race_state import RaceState, timeline
+from spec_tui.session.replay_client import request_of
 from spec_tui.session.sample_traces import trace_path
 
 MOST = 6
@@ -118,10 +119,14 @@ def kept_race(runs: Mapping[str, RunState], when: str) -> RaceState:
     if not 1 <= len(order) <= MOST:
         raise UsageProblem("nothing of this race can be shown", "- deletes it")
     named = {number: (name, run) for (number, _), (name, run) in sorted(placed.items(), reverse=True)}
-    lanes = tuple(_lane(named[number][0], named[number][1].started) for number in order)
-    first = named[order[0]][1].started
-    shared = ("law", "temperature", "top_p", "top_k", "seed", "max_new_tokens")
-    request = Request(first.conversation, **{name: getattr(first, name) for name in shared})
+    starts = [named[number][1].started for number in order]
+    stores = next((started.datastores for started in starts if started.datastores), ())
+    draft = next((started.draft_model for started in starts if started.draft_model), None)
+    request = replace(request_of(starts[0]), engine="", options={}, datastores=stores)
+    lanes = tuple(replace(  # as in ``Lane``: what is not the others' is its own
+        _lane(named[number][0], started), datastores=started.datastores if started.datastores != stores else (),
+        draft_model=(started.draft_model or "") if started.draft_model != draft else "",
+    ) for number, started in zip(order, starts))
     repeats = 1 + max(repeat for _, repeat in placed)
     race = _over(Race(lanes, request, repeats=repeats), {
         (order.index(number), repeat): run.events for (number, repeat), (_, run) in sorted(placed.items())})

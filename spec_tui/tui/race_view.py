@@ -18,7 +18,7 @@ from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sente
 from spec_tui.present.rows import rows_beside
 from spec_tui.present.text import one_line, visible
 from spec_tui.session.race_state import RaceState, timeline
-from spec_tui.session.settings import changed
+from spec_tui.session.settings import ChatSettings, changed
 from spec_tui.tui import chat_text as words
 from spec_tui.tui.race_controller import RaceController, missing
 from spec_tui.tui.widgets.race_lanes import LaneView
@@ -146,13 +146,18 @@ def no_difference(race: RaceState) -> str:
 
 
 def top(controller: RaceController) -> tuple[Row, Row]:
-    """The first line: what it is, and how it is asked."""
-    if controller.race is not None and controller.race.origin:
+    """The first line: what it is, and how it is asked; how it was asked where a result is shown."""
+    race = controller.race
+    if race is not None and race.origin:
         return _recorded_top(controller)
-    setup, settings = controller.setup, controller.session.settings
-    mode = "LIVE, not comparable" if setup.live else "fair"
+    asked, settings = controller.setup, controller.session.settings
+    most = asked.new_tokens(settings)
+    if race is not None:
+        asked, settings = race.asked, ChatSettings.from_request(race.asked.request)
+        most = settings.max_new_tokens
+    mode = "LIVE, not comparable" if asked.live else "fair"
     sampling = [settings.heat(), *([f"seed {settings.seed}"] if settings.temperature else [])]
-    parts = [mode, f"{setup.repeats} repeat{'s' * (setup.repeats > 1)}", *sampling, f"max {setup.new_tokens(settings)}"]
+    parts = [mode, counted(asked.repeats, "repeat"), *sampling, f"max {most}"]
     lossless = LAWS[settings.law].lossless
     right = [("" if lossless else f" {LAWS[settings.law].label} ", "lossy"),
              (f"{'' if settings.law == DEFAULT or not lossless else settings.law + ' · '}{' · '.join(parts)} ", "text")]

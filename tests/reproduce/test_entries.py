@@ -111,7 +111,7 @@ def test_what_is_not_text_or_too_long_is_refused():
             parse(data, "mine.toml")
 
 
-@pytest.mark.parametrize("name", ["nothing", "rest-nothing", "../entry.toml", "nowhere.toml"])
+@pytest.mark.parametrize("name", ["nothing", "rest-nothing", "../entry.toml", "nowhere.toml", "~nobody-here/x.toml"])
 def test_an_entry_that_there_is_not(name):
     with pytest.raises(UsageProblem) as refused:
         find(name)

@@ -189,6 +189,40 @@ async def test_students_follow_vote_and_see_the_round():
         assert all(app.screen.progress.at == 2 and "voted" not in text(app) for app in together.apps)
 
 
+async def test_a_student_who_reads_elsewhere_during_a_vote_sees_its_round():
+    together = Together("lookup", 1)
+    async with AsyncExitStack() as stack:
+        pilots = [await stack.enter_async_context(app.run_test(size=(100, 30))) for app in together.apps]
+        await together.settled(pilots)
+        teacher, student = together.apps
+        for keys in (["right"], ["V"]):
+            await pilots[0].press(*keys)
+            await together.settled(pilots)
+        await pilots[1].press("right")  # a page on another round
+        await together.settled(pilots)
+        assert student.screen.progress.at == 2
+        await pilots[0].press("V")
+        await asyncio.sleep(0.1)
+        await together.settled(pilots)
+        assert student.screen.progress.at == 1
+        assert student.screen.player.place.round == teacher.screen.player.place.round
+        assert "accept" in screen_text(student) and "✓" in text(student)
+
+
+async def test_a_page_whose_height_cannot_be_told_ends_no_session(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    together = Together("draft", 1)
+    async with AsyncExitStack() as stack:
+        pilots = [await stack.enter_async_context(app.run_test(size=(100, 30))) for app in together.apps]
+        await together.settled(pilots)
+        student = together.apps[1]
+        monkeypatch.setattr(student, "contains", True)
+        student.screen.query_one(ClassText).needed = student.screen.query_one(ClassText).draw = lambda *given: 1 / 0
+        await pilots[0].press("right")
+        await together.settled(pilots)
+        assert student.is_running and "cannot be drawn: ZeroDivisionError" in " ".join(text(student).split())
+
+
 async def test_a_teacher_who_comes_back_finds_the_class_where_it_is():
     together = Together("draft", 1)
     together.room.heard(0, True, packet(type="page", at=1, stage="vote", most=3))

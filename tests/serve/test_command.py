@@ -55,8 +55,8 @@ def test_what_is_offered(serve):
     ("learn trie", "no lesson"), ("learn rest trees", "no lesson"), ("replay", "needs a recorded run"),
     ("replay no-such", "no trace"), ("chat", "nothing to"), ("learn --model sample", "loads no model"),
     ("--engine none", "none"), ("--set a=1", "needs an engine"), ("--theme x", "no theme"),
-    ("--model owner/name", "not on this machine"), ("--server http://h:99999", "not the address of a server"),
-    ("--server h:81", "not the address of a server"),
+    ("--model owner/name", "not on this machine"), ("--model ~nobody-here/x", "stands for no home folder"),
+    ("--server http://h:99999", "not the address of a server"), ("--server h:81", "not the address of a server"),
 ])  # fmt: skip
 def test_what_cannot_be_served_is_said_before_a_session_begins(arguments, words, cli):
     done = cli("serve", *arguments.split())

@@ -139,6 +139,11 @@ def test_first_difference():
     other = fold_all(run_of(ANSWER.replace("stable", "firm")))
     at = first_difference(a, other)
     assert a.tokens[at].text == " stable" and other.tokens[at].text == " firm"
+    short = fold_all(run_of(limit=20))
+    assert first_difference(a, short) == first_difference(short, a) == 20, "one ends where the other goes on"
+    assert first_difference(a, short, ends=False) is None
+    stopped = replace(short, finished=replace(short.finished, reason="cancelled"))
+    assert first_difference(a, stopped) is None and first_difference(a, replace(short, finished=None)) is None
 
 
 def test_baseline_key_is_about_model_and_sampling_only():

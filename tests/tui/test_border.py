@@ -9,6 +9,7 @@ import pytest
 from textual.events import Paste
 from textual.widgets import Input, TextArea
 
+from spec_tui.session import model_choices
 from spec_tui.session.log import log_path
 from spec_tui.tui import border
 from spec_tui.tui.app import SpecTui
@@ -18,6 +19,7 @@ from spec_tui.tui.widgets.prompt_box import PromptBox
 from spec_tui.tui.widgets.speed_panel import SpeedPanel
 from spec_tui.tui.widgets.transcript import Transcript
 from spec_tui.tui.widgets.tree_panel import TreePanel
+from tests.tui.test_data import until
 
 TEXTS = ("word", "two words", "a\nb", "one line\nanother line\nand a third", "\n\n\n", "\n".join("abcdefghijkl"),
          "long " * 60, "tab\tand 漢字 é 🙂\nx", "  indented\n    more")
@@ -129,6 +131,17 @@ async def test_lines_that_cannot_be_drawn_take_no_other_panel_along(session, con
         await s.pilot.press("t")
         await s.pilot.pause()
         assert s.chat.query_one("#tree").has_class("hidden"), "keys still work"
+
+
+async def test_a_thread_that_fails_keeps_the_session(session, contained, monkeypatch):
+    async with session() as s:
+        await s.ask("one")
+        monkeypatch.setattr(model_choices, "targets", lambda load: 1 / 0)
+        await s.pilot.press("ctrl+l")
+        await until(s, lambda: s.app.faults)
+        await s.pilot.press("escape")
+        assert "ZeroDivisionError: division by zero" in s.app.faults[0] and s.app.is_running
+        assert s.app.screen is s.chat and "The two indices walk" in s.shown
 
 
 async def test_an_action_or_an_event_that_fails_keeps_the_session(session, contained, monkeypatch):

@@ -436,6 +436,19 @@ async def test_a_dead_engine_leaves_the_screen_alive_and_offers_a_restart(sessio
         assert "136 tokens" in s.shown.split("two")[-1]
 
 
+@pytest.mark.parametrize("begun, said", [
+    (ANSWER.partition("    i = j")[0], "ends after 15 tokens"), (ANSWER + "And more.\n", "≠ differs"),
+], ids=["early", "late"])
+async def test_an_answer_that_ends_elsewhere_than_its_baseline_is_not_the_same_text(session, begun, said):
+    async with session(client=FakeClient(begun)) as s:
+        await s.ask("one")
+        s.client.text = ANSWER
+        await s.pilot.press("escape", "b")
+        s.client.feed()
+        await s.settle()
+        assert said in s.status + s.notice and "differs at token" in s.shown and "same text" not in s.shown
+
+
 async def test_baseline_is_measured_beside_the_conversation(session):
     async with session() as s:
         await s.ask("one")

@@ -9,7 +9,7 @@ from engines.race.race_events import LaneFinished
 from engines.race.runner import defer_events
 from engines.wire import from_json, to_json
 from spec_tui.session import kept_settings
-from spec_tui.session.engine_commands import StartAdvice
+from spec_tui.session.engine_commands import LoadRequest, StartAdvice
 from spec_tui.tui.screens.evaluate import EvaluateScreen
 from tests.advice.made import Costs, PacedRacer, adviser
 from tests.tui.fakes import FakeClient
@@ -79,6 +79,20 @@ async def test_from_the_start_to_what_is_used_from_now_on(session, tmp_path, mon
         await s.pilot.press("escape")
         assert s.app.screen is s.chat
         assert text(await opened(s)) == said, "it is still there"
+
+
+async def test_advice_for_a_model_does_not_outlive_it(session):
+    client = AdvisedClient()
+    async with session(client=client) as s:
+        screen = await opened(s)
+        await s.pilot.press("enter")
+        client.go_on()
+        assert text(screen).startswith("Use pld")
+        await s.pilot.press("escape")
+        s.chat._models_chosen(LoadRequest(model="another"))
+        await s.settle()
+        screen = await opened(s)
+        assert "enter starts, +" in text(screen) and not screen.advised
 
 
 async def test_before_the_model_is_there_it_says_so(session):

@@ -183,6 +183,39 @@ async def test_both_are_marked_before_they_are_loaded(session, here):
         assert s.chat.session.client.loaded[-1].model == str(here / "other")
 
 
+async def test_what_is_found_too_late_is_not_shown(session, here, monkeypatch):
+    go, drafts = threading.Event(), model_choices.drafts
+
+    def slow_for_the_first(target, available):
+        late = target.name != str(here / "other")
+        return (go.wait(20) and drafts(target, available)) if late else drafts(target, available)
+
+    def to_download(name, load):
+        if name == "owner/first" and go.wait(20):
+            raise ModelUnavailable("owner/first is not on the hub", "check its name")
+        return 1
+
+    async with session(client=FakeClient()) as s:
+        monkeypatch.setattr(model_choices, "drafts", slow_for_the_first)
+        monkeypatch.setattr(model_choices, "to_download", to_download)
+        await until(s, lambda: s.chat.session.phase == "ready")
+        await s.pilot.press("ctrl+l")
+        await until(s, lambda: isinstance(s.app.screen, ModelsScreen) and ids(s.app.screen, "other"))
+        screen = s.app.screen
+        go_to(screen, ids(screen, "other")["target"])
+        await s.pilot.press("space")
+        await until(s, lambda: "does not fit" in prompt(screen, "draft-0"))
+        screen.query_one(Input).focus()
+        screen.query_one(Input).value = "owner/first"
+        await s.pilot.press("enter")
+        screen.query_one(Input).value = "owner/second"
+        await s.pilot.press("enter")
+        await until(s, lambda: "owner/second" in said(s) and "to download" in said(s))
+        go.set()
+        await s.pilot.pause(0.3)
+        assert "owner/second" in said(s) and "does not fit" in prompt(screen, "draft-0")
+
+
 async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
     sizes = {"owner/name": 270_000_000}
 
@@ -204,6 +237,20 @@ async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
         await s.pilot.press("enter")
         await until(s, lambda: s.app.screen is s.chat)
         assert s.chat.session.client.loaded[-1].model == "owner/name"
+
+
+@pytest.mark.parametrize("key", ["f1", "f12"])
+async def test_a_model_that_is_found_under_another_dialog_closes_both(session, here, monkeypatch, key):
+    go = threading.Event()
+    monkeypatch.setattr(model_choices, "to_download", lambda *given: 0 if go.wait(20) else 1)
+    async with session(client=FakeClient()) as s:
+        await opened(s)
+        await s.pilot.press("tab", *"./mine", "enter", key)
+        assert len(s.app.screen_stack) == 3
+        go.set()
+        await until(s, lambda: s.chat.session.client.loaded[-1].model == "./mine")
+        await s.pilot.pause()
+        assert s.app.screen is s.chat
 
 
 async def test_while_it_looks_it_says_so_and_a_path_can_be_typed(session, here, monkeypatch):
@@ -301,6 +348,14 @@ async def test_what_is_loaded_is_not_loaded_again(session):
         assert s.app.screen is screen and "loaded already" in said(s)
         await s.pilot.press("d")
         await until(s, lambda: type(s.app.screen).__name__ == "DataScreen")
+
+
+async def test_a_model_of_an_unknown_user_does_not_hide_the_others(session, here):
+    async with session(client=FakeClient()) as s:
+        await until(s, lambda: s.chat.session.phase == "ready")
+        s.chat.session.load_request = LoadRequest(model="~nobody-of-that-name/x")
+        await s.pilot.press("ctrl+l")
+        await until(s, lambda: isinstance(s.app.screen, ModelsScreen) and ids(s.app.screen, "mine"))
 
 
 def test_a_file_is_not_called_a_folder(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from engines.wire import read_trace
 from spec_tui.present.race_text import NOT_COMPARABLE
 from spec_tui.session import shell_lines as command
 from spec_tui.session.engine_commands import LoadRequest
+from spec_tui.session.recorded_race import kept_race
 from spec_tui.tui import race_controller
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens import lane as lane_screen
@@ -30,7 +31,7 @@ from spec_tui.tui.widgets.race_lanes import RaceLanes
 from tests.session.inprocess import InProcessClient
 from tests.tiers import SIZES
 from tests.tui.conftest import drawn
-from tests.tui.fakes import ANSWER
+from tests.tui.fakes import ANSWER, script
 from tests.tui.racing import LANES, RacingClient, racing
 from tests.tui.test_hostile import BAD, HOSTILE, screen_text
 
@@ -82,8 +83,11 @@ async def test_a_prompt_that_a_running_race_cannot_take_is_answered():
         await r.press("enter", "i", "ctrl+u", *"other", "enter")
         box = r.screen.query_one(PromptBox)
         assert "still running" in r.said and box.text == raced
+        await r.press("i", "ctrl+u", *"/lanes pld,draft", "enter")
+        assert "still running" in r.said and box.text == raced
+        assert r.controller.setup.lanes == r.controller.race.asked.lanes
         await r.press("up")
-        assert box.text == "other"
+        assert box.text == "/lanes pld,draft"
 
 
 async def test_nothing_is_drawn_while_a_lane_is_timed(monkeypatch):
@@ -209,6 +213,20 @@ async def test_live_streams_and_says_that_it_cannot_be_compared():
         r.client.race_on()
         await r.settle()
         assert r.controller.replay.clock.over and NOT_COMPARABLE[:40] in " ".join(r.rows("#race-table"))
+
+
+async def test_the_first_line_says_how_the_race_that_is_shown_was_asked():
+    async with racing() as r:
+        await r.press("f", "asterisk", "enter")
+        r.client.race_on()
+        await r.settle()
+        before = r.rows("#race-top")[0]
+        assert "LIVE, not comparable" in before and "3 repeats" in before
+        r.app.session.settings = replace(r.app.session.settings, temperature=0.7)
+        await r.press("f", "asterisk")
+        assert r.rows("#race-top")[0] == before
+        await r.press("R")
+        assert "fair · 6 repeats" in r.rows("#race-top")[0] and "0.7" in r.rows("#race-top")[0]
 
 
 async def test_live_shows_the_run_under_way_in_every_repeat():
@@ -655,6 +673,19 @@ async def test_a_race_is_kept_and_can_be_shown_and_run_again(tmp_path):
         r.client.race_on()
         await r.settle()
         assert len(store.entries("races")) == 2 and not r.controller.race.origin
+
+
+def test_a_race_that_was_kept_is_asked_as_it_was():
+    lanes = (Lane("autoregressive"), Lane("rest"), Lane("rest", {}, ("notes",)), Lane("draft", {}, (), "owner/name"))
+    asked = Request((("user", "one"),), temperature=0.7, min_p=0.1, repetition_penalty=1.2, no_repeat_ngram_size=3,
+                    seed=5, datastores=("sample",))
+    runs = {}
+    for number, lane in enumerate(lanes):
+        run = fold_all(script(lane.of(asked)))
+        started = replace(run.started, draft_model=lane.draft_model or run.started.draft_model)
+        runs[f"{number + 1}-{lane.engine}.repeat-1.prompt-1"] = replace(run, started=started)
+    race = kept_race(runs, "yesterday").asked
+    assert race.lanes == lanes and race.request == asked
 
 
 async def test_who_quits_in_the_middle_of_a_race_keeps_its_complete_runs(tmp_path, monkeypatch):

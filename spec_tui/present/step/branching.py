@@ -59,7 +59,7 @@ def going_on(asked: Request, run: RunState, number: int, changed: Request) -> Re
 def same_text(asked: Request, changed: Request, a: RunState, b: RunState) -> tuple[str, bool | None]:
     """What the two texts say about each other, in a sentence; True: alike as they must be, False: a BUG or a tie, None:
     nothing to expect."""
-    at = first_difference(a, b)
+    at = first_difference(a, b, ends=False)
     where = "" if at is None else f" They part at token {at + 1}."
     lossy = [one for one in (asked, changed) if not LAWS[one.law].lossless
              and not (one.engine and find(one.engine).baseline)]

@@ -116,7 +116,8 @@ class BranchScreen(HasActions, Backdrop):
         self._drawn = self.branch.run
         a, b = version_from(self.turn.run, self.number), version_from(self.branch.run, 1)
         changed = self.branch.request
-        at, top = first_difference(a, b), max((len(e.emitted) for run in (a, b) for e in run.rounds), default=1)
+        at = first_difference(a, b, ends=False)
+        top = max((len(e.emitted) for run in (a, b) for e in run.rounds), default=1)
         names = ", ".join(differences(self.asked, changed)) or "nothing changed"
         root = self.turn.run.root_of(self.number - 1)
         head = f"from round {self.number} on, after ‹{one_line(root.piece if root else '', 20)}›"

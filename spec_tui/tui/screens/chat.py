@@ -744,6 +744,7 @@ class ChatScreen(HasActions, Backdrop):
         if chosen == DATASTORES:
             self.action_data()
         elif chosen is not None:
+            self._evaluated = None  # its advice is for those models
             self.session.change_models(chosen)
             self._message = ""
             self.draw_all()

@@ -184,8 +184,9 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
         self.draw()
 
     def _staged(self, at: int, was: str) -> None:
+        elsewhere = self.progress.at != at
         self.progress.at, self.message = at, ""
-        if self.stage == "page" or was == "page":
+        if elsewhere or "page" in (self.stage, was):
             super().turned()
         if self.stage == "vote":
             self._hides_round()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Click
@@ -53,6 +54,13 @@ class SpecModal(HasActions, ModalScreen[Result]):
                help="Close without a change"),
         Action(id="dialog.help", run="app.help", keys="f1", label="Help", palette="", help="All keys"),
     )
+
+    def dismiss(self, result: Result | None = None) -> AwaitComplete:
+        """Close it, and first what lies above it, which Textual would close in its place."""
+        screens = self.app.screen_stack
+        for above in reversed(screens[screens.index(self) + 1 :]):
+            above.dismiss(None)
+        return super().dismiss(result)
 
     def action_close(self) -> None:
         self.dismiss(None)

@@ -12,6 +12,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+from textual.worker import Worker, WorkerState
 
 from engines.errors import SpecError
 from engines.folders import same_place
@@ -87,7 +88,12 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
         return "datastore" if self.here == DATASTORES else TITLES[self._role]
 
     def _in_thread(self, work: Callable[[], None]) -> None:
-        self.run_worker(work, thread=True, exclusive=True, exit_on_error=True)
+        self.run_worker(work, thread=True, exclusive=True, exit_on_error=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """An exception in a thread: raised here, the application's border takes it."""
+        if event.state is WorkerState.ERROR:
+            raise event.worker.error
 
     def _look(self) -> None:
         """In a thread: read what is available."""
@@ -95,24 +101,27 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
         self.app.call_from_thread(self._show_targets, targets)
         self._judge(self.target)
 
-    def _begin_judging(self, target: ModelChoice) -> None:
+    def _begin_judging(self) -> None:
         self._judging, self._drafts, self._heads = True, (), ()
-        self._in_thread(partial(self._judge, target))
+        self._in_thread(partial(self._judge, self.target))
 
     def _judge(self, target: ModelChoice | None) -> None:
         """In a thread: read which draft models and heads fit a target."""
         drafts, heads = (), ()
         if target is not None and target.folder is not None:
             drafts, heads = model_choices.drafts(target, self._targets), model_choices.heads(target)
-        self.app.call_from_thread(self._show_drafts, drafts, heads)
+        self.app.call_from_thread(self._show_drafts, target, drafts, heads)
 
     def _show_targets(self, targets: tuple[ModelChoice, ...]) -> None:
         self._targets = targets
         self._list()
 
-    def _show_drafts(self, drafts: tuple[ModelChoice, ...], heads: tuple[ModelChoice, ...]) -> None:
-        self._drafts, self._heads, self._judging = drafts, heads, False
-        self._list()
+    def _show_drafts(
+        self, target: ModelChoice | None, drafts: tuple[ModelChoice, ...], heads: tuple[ModelChoice, ...]
+    ) -> None:
+        if target is self.target:  # no other one was marked meanwhile
+            self._drafts, self._heads, self._judging = drafts, heads, False
+            self._list()
 
     @property
     def target(self) -> ModelChoice | None:
@@ -217,7 +226,7 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
         elif not self._marked(role, choice):
             self.load = replace(self.load, model=choice.name, revision=None, draft_model=None, draft_revision=None,
                                 head=None, fetch=choice.to_fetch is not None)
-            self._begin_judging(choice)
+            self._begin_judging()
         return True
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -267,12 +276,15 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
         try:
             size = model_choices.to_download(name, self.load)
         except SpecError as error:
-            self.app.call_from_thread(self._say, failure(error), True)
-            return
-        self.app.call_from_thread(self._found, name, role, size)
+            self.app.call_from_thread(self._found, name, role, error)
+        else:
+            self.app.call_from_thread(self._found, name, role, size)
 
-    def _found(self, name: str, role: Role, size: int) -> None:
-        if self.query_one(Input).value.strip() != name:
+    def _found(self, name: str, role: Role, size: int | SpecError) -> None:
+        if self.query_one(Input).value.strip() != name:  # another one was typed meanwhile
+            return
+        if isinstance(size, SpecError):
+            self._say(failure(size), wrong=True)
             return
         self._asked = ModelChoice(name, name, "", None, {})
         if size:

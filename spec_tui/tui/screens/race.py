@@ -308,7 +308,12 @@ class RaceScreen(HasActions, Backdrop):
 
     def on_prompt_box_sent(self, event: PromptBox.Sent) -> None:
         text = event.text.strip()
-        if (command := text.partition(" ")[0]) in ("/lanes", "/max"):
+        if self.controller.running:
+            box = self.query_one(PromptBox)
+            box.taken(event.text)
+            box.put(self.controller.setup.prompt)  # what is raced
+            self.say("The race is still running: esc stops it. ↑ in the prompt brings back what you typed.")
+        elif (command := text.partition(" ")[0]) in ("/lanes", "/max"):
             given = text.removeprefix(command).strip()
             try:
                 if command == "/lanes":
@@ -325,11 +330,6 @@ class RaceScreen(HasActions, Backdrop):
         elif text.startswith("/") and not text.startswith("//"):
             self.say("The commands here are /lanes and /max: /lanes autoregressive,pld,draft:shape=tree sets the "
                      "lanes, /max 64 the length of answers.")
-        elif self.controller.running:
-            box = self.query_one(PromptBox)
-            box.taken(event.text)
-            box.put(self.controller.setup.prompt)  # what is raced
-            self.say("The race is still running: esc stops it. ↑ in the prompt brings back what you typed.")
         else:
             self.action_go()
 

@@ -22,7 +22,7 @@ _LOWEST = 4  # rows of the plot: heading, two of it, axis
 
 
 SORTS = (None, *(column for column in COLUMNS if column.key is not None))
-"""What o goes through: the order of the lanes, then by each column that can be sorted by."""
+"""What S goes through: the order of the lanes, then by each column that can be sorted by."""
 
 
 def ranked(figures: Sequence[LaneFigures], sort: int) -> list[LaneFigures]:

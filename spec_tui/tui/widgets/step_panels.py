@@ -22,6 +22,7 @@ from spec_tui.present.step.phases import Phase, StepPosition, emits, event_of, m
 from spec_tui.present.step.player import MOST, StepPlayer
 from spec_tui.present.text import cells, one_line, visible, wrap
 from spec_tui.present.token_styles import spans
+from spec_tui.tui.border import said_instead
 from spec_tui.tui.widgets import retrieval_rows
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, rows_of, size, title_row
 from spec_tui.tui.widgets.strip_plot import columns
@@ -64,7 +65,12 @@ class StepPanel(StripPanel):
         return len(self.draw(player, width, _ENDLESS))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return self.needed(self.player, width) if self.player is not None and width else 0
+        if self.player is None or not width:
+            return 0
+        try:
+            return self.needed(self.player, width)
+        except Exception as error:  # drawing it fails as well, and says this
+            return len(rows_of(said_instead(self.app, error), width))
 
 
 class ScrolledPanel(StepPanel):
