@@ -800,7 +800,7 @@ class ChatScreen(HasActions, Backdrop):
             self.transcript.clear()
             self._draw_text()
             self.prompt.focus()
-        self.say(refused or f"continuing ‹{one_line(entry.title, 40)}›")
+        self.say(refused or words.continuing(entry))
         self.draw_all()
 
     def action_showcase(self) -> None:
