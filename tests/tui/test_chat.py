@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,24 @@ async def test_engine_form_sets_everything_and_shows_ranges(session):
         assert s.client.requests[0].options["num_tokens"] == 9
 
 
+@pytest.mark.parametrize("preset", ["auto", "paper"])
+async def test_defaults_in_the_engine_form_are_those_of_the_models_preset(session, preset):
+    async with session(client=FakeClient(ready=replace(READY, model="smollm2"))) as s:
+        await s.ask("/engine admg", feed=0)
+        usual = s.chat.session.settings.options("admg")
+        assert (usual["alpha"], usual["m"]) == (0.99, 1000)
+        await s.ask(f"/set preset={preset}", feed=0)
+        await s.ask("/set n=7", feed=0)
+        await s.pilot.press("ctrl+e")
+        await s.settle()
+        await s.pilot.press("ctrl+d")
+        await s.settle()
+        await s.pilot.press("enter")
+        await s.settle()
+        assert s.chat.session.settings.options("admg") == usual
+        assert not {"alpha", "m", "n"} & s.chat.session.settings.given["admg"].keys()
+
+
 async def test_keys_in_a_field_count_in_the_order_typed(session):
     """Also where many arrive at once, as over a slow line: backspaces before the digits after them."""
     async with session() as s:
@@ -262,8 +281,6 @@ async def test_enter_on_a_switch_applies_the_form_and_space_changes_it(session):
 
 
 async def test_an_engine_whose_needs_are_not_met_says_why(session):
-    from dataclasses import replace
-
     ready = replace(READY, draft_model=None, warnings=("two layouts of the weights",),
                     no_draft_model="the draft model has another vocabulary")
     async with session(client=FakeClient(ready=ready)) as s:
