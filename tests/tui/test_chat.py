@@ -16,6 +16,7 @@ from engines.wire import read_trace
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.session import chat_session
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.kept_settings import keep_view, kept_view
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import slash
@@ -29,7 +30,7 @@ from spec_tui.tui.screens.inspector import Inspector
 from spec_tui.tui.screens.showcase import ShowcaseScreen
 from spec_tui.tui.widgets.field import Field
 from tests.tiers import SMALL_FIRST
-from tests.tui.fakes import ANSWER, READY, FakeClient, drawn_rows
+from tests.tui.fakes import ANSWER, READY, RETRIEVING, FakeClient, drawn_rows
 
 
 def test_a_system_prompt_may_have_several_lines():
@@ -232,6 +233,22 @@ async def test_defaults_in_the_engine_form_are_those_of_the_models_preset(sessio
         await s.settle()
         assert s.chat.session.settings.options("admg") == usual
         assert not {"alpha", "m", "n"} & s.chat.session.settings.given["admg"].keys()
+
+
+async def test_a_model_that_is_loaded_while_the_engine_form_is_open_counts(session):
+    """Presets go by its name, and datastores that do not fit it are no longer searched."""
+    client = FakeClient(ready=RETRIEVING)
+    async with session(client=client, request=Request((), datastores=("sample", "python-stdlib"))) as s:
+        client.auto = False
+        s.chat.session.change_models(LoadRequest(model="smollm2"))
+        await s.pilot.press("ctrl+e")
+        await s.settle()
+        client.say(replace(RETRIEVING, model="smollm2", datastores=RETRIEVING.datastores[1:]))
+        await s.settle()
+        await s.pilot.press("enter")
+        await s.settle()
+        settings = s.chat.session.settings
+        assert settings.options("admg")["m"] == 1000 and settings.datastores == ("python-stdlib",)
 
 
 async def test_keys_in_a_field_count_in_the_order_typed(session):

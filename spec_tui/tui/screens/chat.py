@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.app import ComposeResult
@@ -661,11 +662,18 @@ class ChatScreen(HasActions, Backdrop):
     def action_engine(self) -> None:
         from spec_tui.tui.screens.engine import EngineScreen
 
-        self.app.push_screen(EngineScreen(self.session.settings, self.session.ready), self._engine_chosen)
+        before = self.session.settings
 
-    def _engine_chosen(self, settings: ChatSettings | None) -> None:
-        if settings is not None:
-            self._chosen(settings, f"next answer: {find(settings.resolved(self.session.ready)).title}")
+        def chosen(settings: ChatSettings | None) -> None:
+            if settings is None:
+                return
+            now = self.session.settings  # a model may have been loaded meanwhile
+            unfit = {*before.datastores} - {*now.datastores}
+            left = tuple(name for name in settings.datastores if name not in unfit)
+            self._chosen(replace(settings, model=now.model, datastores=left),
+                         f"next answer: {find(settings.resolved(self.session.ready)).title}")
+
+        self.app.push_screen(EngineScreen(before, self.session.ready), chosen)
 
     def action_price(self) -> None:
         from spec_tui.tui.screens.price import PriceScreen

@@ -411,7 +411,7 @@ class StepScreen(HasActions, Backdrop):
         from spec_tui.tui.screens.lane import ChangeScreen
 
         self.player.clock.playing = False
-        settings = ChatSettings.from_request(self.request())
+        settings = replace(ChatSettings.from_request(self.request()), model=self.session.settings.model)
         self.app.push_screen(ChangeScreen(settings, self.session.ready), self._branch)
 
     def _branch(self, settings: ChatSettings | None) -> None:
