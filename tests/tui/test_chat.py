@@ -310,6 +310,18 @@ async def test_an_engine_whose_needs_are_not_met_says_why(session):
         assert "another vocabulary" in str(s.app.screen.query_one("#about").content)
 
 
+async def test_a_prompt_with_a_slash_comes_back_as_it_was_typed(session):
+    async with session(client=FakeClient(auto=False)) as s:
+        await s.ask("//etc is what?")
+        assert s.chat.session.queued == "/etc is what?"
+        await s.pilot.press("escape")
+        assert s.chat.prompt.text == "//etc is what?"
+        s.client.say(READY)
+        await s.settle()
+        await s.ask("/1+1 is what?")
+        assert s.client.requests[-1].conversation[-1] == ("user", "/1+1 is what?")
+
+
 async def test_a_prompt_sent_while_loading_waits_and_goes(session):
     async with session(client=FakeClient(auto=False)) as s:
         s.client.say(Loading("reading the weights", 0.25))

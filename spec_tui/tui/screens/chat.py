@@ -359,7 +359,7 @@ class ChatScreen(HasActions, Backdrop):
         if slash.is_command(text):
             await self._command(text)
             return
-        self.ask(text[1:] if text.startswith("//") else text, typed=text)
+        self.ask(slash.sent(text), typed=text)
 
     def on_prompt_box_pasted(self, event: PromptBox.Pasted) -> None:
         """Say at once that a text cannot fit: each of its words is a token or more."""
@@ -432,7 +432,7 @@ class ChatScreen(HasActions, Backdrop):
     def _put_back(self, prompt: str) -> None:
         """Show a prompt that was not answered, unless another is typed already; up brings it back."""
         if prompt and not self.prompt.text.strip():
-            self.prompt.put(prompt)
+            self.prompt.put(slash.typed(prompt))
 
     @property
     def in_text(self) -> bool:
