@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from typer import Argument, Option
 from typer.models import ArgumentInfo, OptionInfo
 
 from engines.errors import UsageProblem
+from engines.folders import typed_path
 from engines.methods.llama_cpp import SPEC as LLAMA_CPP
 from engines.model.load_options import DRAFTING, LoadOptions, flag
 from engines.request import Request
@@ -250,7 +252,13 @@ def _flag(name: str, default: Any, hint: Any) -> inspect.Parameter:
     for note in get_args(hint)[1:]:
         if isinstance(note, OptionInfo) and note.autocompletion is None:
             note.autocompletion = _COMPLETE.get(name)
+        if isinstance(note, OptionInfo | ArgumentInfo) and _holds_path(get_args(hint)[0]):
+            note.parser = typed_path  # pathlib takes an empty name as the current folder
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _holds_path(kind: Any) -> bool:
+    return kind is Path or any(map(_holds_path, get_args(kind)))
 
 
 def _typed(field: Field[Any], hint: Any) -> Any:

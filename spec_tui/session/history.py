@@ -42,6 +42,8 @@ class Entry:
         title, about: what it is called; a line on it.
         changed: when it was last written, in seconds of ``time.time``.
         count: runs in it, without baselines of others.
+        damaged: runs that ``runs`` could not read, or not in full. Where there are any, ``keep`` goes on in a folder
+            of its own.
     """
 
     folder: Path
@@ -49,6 +51,7 @@ class Entry:
     about: str = ""
     changed: float = 0.0
     count: int = 0
+    damaged: int = 0
     _kept: dict[str, RunState] = field(default_factory=dict)
 
     def keep(self, runs: Mapping[str, RunState]) -> None:
@@ -69,12 +72,15 @@ class Entry:
 
     def runs(self) -> dict[str, RunState]:
         """Its runs by name, without those that cannot be read. Raises UsageProblem where none can."""
-        found = {}
+        found, self.damaged = {}, 0
         for file in self._files():
             try:
-                found[file.stem] = fold_all(read_trace(file).events)
+                trace = read_trace(file)
             except UsageProblem:
+                self.damaged += 1
                 continue
+            found[file.stem] = fold_all(trace.events)
+            self.damaged += bool(trace.problems) or not trace.complete
         if not found:
             raise UsageProblem(f"nothing of {one_line(self.title, 40)!r} can be read", f"it lies in {self.folder}")
         self._kept = found
@@ -111,16 +117,16 @@ class Entry:
             raise UsageProblem(f"it cannot be deleted: {error.strerror}", f"it lies in {self.folder}") from None
 
     def _heed_others(self) -> None:
-        """Take the title that another window gave it; where another one went on with it, or deleted it, go on in a
-        folder of its own. Raises OSError."""
+        """Take the title that another window gave it; where another one went on with it, or deleted it, or where a
+        run of it is damaged, go on in a folder of its own. Raises OSError."""
         if not os.path.isdir(self.folder):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             self.folder, self._kept = _new_folder(self.folder.parent), {}
         elif self._kept:
             stands = _read(self.folder)
             self.title = stands.title
-            if stands.changed != self.changed:  # earlier, too: a clock may be set back
-                self.folder, self._kept = _new_folder(self.folder.parent), {}
+            if self.damaged or stands.changed != self.changed:  # earlier, too: a clock may be set back
+                self.folder, self._kept, self.damaged = _new_folder(self.folder.parent), {}, 0
 
     def _files(self) -> list[Path]:
         return [file for file in folders.listed(self.folder, "*.jsonl") if os.path.isfile(file)]

@@ -55,6 +55,7 @@ class Jobs:
     def __init__(self, client: EngineClient, unasked: Callable[[int, Any], set[SessionChange | None]]) -> None:
         self._client, self._unasked = client, unasked
         self._jobs: dict[int, Job] = {}
+        self._happened: set[SessionChange | None] = set()  # of which nobody was told yet
 
     @property
     def loading(self) -> Job | None:
@@ -91,14 +92,21 @@ class Jobs:
             sleep(_LOOKS)
 
     def dispatch(self) -> set[SessionChange]:
-        """Hand out what has arrived; what happened."""
-        happened: set[SessionChange | None] = set()
+        """Hand out what has arrived; what happened. Raises what the first of those who get it raised, when all is
+        handed out: the end of another job may be in it. The next call then says what happened."""
+        raised: list[Exception] = []
         for number, event in self._client.events():
-            if number in self._jobs:
-                happened.add(self._deliver(self._jobs[number], event))
-            elif number <= 0:
-                happened |= self._unasked(number, event)
-        return happened - {None}
+            try:
+                if number in self._jobs:
+                    self._happened.add(self._deliver(self._jobs[number], event))
+                elif number <= 0:
+                    self._happened |= self._unasked(number, event)
+            except Exception as error:
+                raised.append(error)
+        if raised:
+            raise raised[0]
+        happened, self._happened = self._happened - {None}, set()
+        return happened
 
     def fail(self, problem: Failed) -> set[SessionChange | None]:
         """The engine failed, and with it all that is under way; what happened."""

@@ -14,13 +14,14 @@ from typing import Any, ClassVar
 from textual.app import SystemCommand
 from textual.binding import ActiveBinding, Binding
 
-_KEY_NAMES = {
+KEY_NAMES = {
     "left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "escape": "esc", "full_stop": ".",
     "comma": ",", "plus": "+", "equals_sign": "=", "minus": "-", "greater_than_sign": ">", "less_than_sign": "<",
     "number_sign": "#", "asterisk": "*", "slash": "/", "shift+right": "shift+→", "shift+left": "shift+←",
     "right": "→", "left": "←", "up": "↑", "down": "↓", "pageup": "page up", "pagedown": "page down",
     **{f"f{n}": f"F{n}" for n in range(1, 13)},
 }
+"""Textual's names of keys, as they are shown."""
 
 
 EXAMPLES = "Example prompts, each with what to look for"
@@ -88,7 +89,7 @@ class Action:
         if self.digits:
             return f"{self.digits[0]}-{self.digits[-1]}"
         keys = ",".join(filter(None, (self.keys, self.anywhere))).split(",")
-        return " or ".join(_KEY_NAMES.get(key, key) for key in keys)
+        return " or ".join(KEY_NAMES.get(key, key) for key in keys)
 
     def bindings(self) -> Iterator[Binding]:
         """Textual's key bindings."""
@@ -99,7 +100,7 @@ class Action:
         for keys, priority in ((self.keys, False), (self.anywhere, True)):
             if keys:
                 first = keys.partition(",")[0]
-                shown = "^" + first[5:] if first.startswith("ctrl+") else _KEY_NAMES.get(first)
+                shown = "^" + first[5:] if first.startswith("ctrl+") else KEY_NAMES.get(first)
                 yield Binding(keys, self.run, self.label, id=self.id + ".anywhere" * priority, show=footer,
                               key_display=shown, priority=priority, tooltip=self.help)
                 footer = False

@@ -163,10 +163,15 @@ class SpecTui(HasActions, HasBorder):
         if isinstance(screen, HasActions):
             yield from screen.palette()
         chat = self.screen_stack[0]
-        if isinstance(chat, ChatScreen) and screen is not chat and getattr(screen, "can_leave", True):
+        if isinstance(chat, ChatScreen) and screen is not chat and self.can_leave:
             yield from chat.palette(self._open_from_chat)
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
         yield from self.palette()
+
+    @property
+    def can_leave(self) -> bool:
+        """Whether all screens can be left: none has something running that would end with it."""
+        return all(getattr(screen, "can_leave", True) for screen in self.screen_stack)
 
     async def _open_from_chat(self, action: str) -> None:
         """Leave what lies over the chat, and do this there."""

@@ -24,6 +24,7 @@ from spec_tui.present.text import LOSSY, capital, cells, lossy, one_line
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.datastore_jobs import Refused
 from spec_tui.session.engine_commands import Audit, MeasurePrice, Run
+from spec_tui.session.history import Entry
 from spec_tui.session.jobs import Job
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.session.settings import changed, sampling_words
@@ -325,6 +326,14 @@ def badge(session: ChatSession, number: int) -> str:
     else:
         same = "same text ✓" if at is None else verdict.parting_badge(turn.run, at)
     return dotted([of_runs(turn.run, session.baseline(turn.run)).words, same])
+
+
+def continuing(entry: Entry) -> str:
+    """What is said of a former conversation that goes on."""
+    said = f"continuing ‹{one_line(entry.title, 40)}›"
+    if not entry.damaged:
+        return said
+    return f"{said}; {counted(entry.damaged, 'damaged run')}: what follows is saved as another conversation"
 
 
 def legend(transcript: Transcript) -> Row:

@@ -45,10 +45,19 @@ class CommandResult:
 
 
 def is_command(text: str) -> bool:
-    """A text that starts with a slash and a letter, in one line unless it is a system prompt. ``//`` sends a text that
-    starts with a slash."""
+    """A slash alone, or a text that starts with a slash and a letter, in one line unless it is a system prompt."""
     several = "\n" in text.strip() and not text.startswith("/system ")
-    return text.startswith("/") and not text.startswith("//") and not several
+    return (text.strip() == "/" or (text.startswith("/") and text[1:2].isalpha())) and not several
+
+
+def sent(typed: str) -> str:
+    """The prompt that is sent for what was typed: ``//`` stands for a slash that begins no command."""
+    return typed[1:] if typed.startswith("//") else typed
+
+
+def typed(sent: str) -> str:
+    """What is typed to send this prompt."""
+    return f"/{sent}" if is_command(sent) or sent.startswith("//") else sent
 
 
 def execute(line: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:

@@ -191,6 +191,9 @@ LONG = "x" * 5000
     (["replay", ""], "the name of a file or folder is empty"),
     (["export", "", "--to", "md"], "the name of a file or folder is empty"),
     (["datastore", "build", "x", "--from", ""], "the name of a file or folder is empty"),
+    *(([*line.split(), ""], "the name of a file or folder is empty") for line in (
+        "run hi --trace", "run --prompt-file", "advise --prompts", "compare hi --trace-dir", "reproduce --out",
+        "head export none", "head train x --prompts")),
     (["export", ".", "--to", "md"], ". is a folder, not a trace\n  name a trace in it"),
     (["run", "hi", "--model", "~nouser/x"], "there is no model ~nouser/x"),
 ])  # fmt: skip

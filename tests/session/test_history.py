@@ -167,6 +167,25 @@ def test_runs_that_cannot_be_read_are_left_out(history):
         entry.runs()
 
 
+@pytest.mark.parametrize("end", [0, -60])
+def test_a_damaged_run_stays_on_the_disk_and_what_follows_is_saved_elsewhere(history, end):
+    """Nothing of the run can be read, or all but its end."""
+    runs = [run_of("one"), run_of("two"), run_of("three")]
+    history.begin("conversations", "t", runs=numbered(runs))
+    (entry,) = history.entries("conversations")
+    damaged, old = entry.folder / "0002.jsonl", entry.folder
+    damaged.write_bytes(damaged.read_bytes()[:end])
+    was = {file.name: file.read_bytes() for file in old.glob("*.jsonl")}
+    first, *_, third = entry.runs().values()
+    assert entry.damaged == 1
+    entry.keep(numbered([first, third, run_of("four")]))
+    assert {file.name: file.read_bytes() for file in old.glob("*.jsonl")} == was
+    assert entry.folder != old and entry.questions(9) == ["one", "three", "four"]
+    new = entry.folder
+    entry.keep(numbered([first]))
+    assert entry.folder == new, "only once"
+
+
 def test_a_disk_that_refuses_is_a_sentence(history):
     history.folder.parent.mkdir(exist_ok=True)
     history.folder.write_text("a file where the folder should be")

@@ -164,5 +164,20 @@ async def test_an_action_or_an_event_that_fails_keeps_the_session(session, conta
         assert not re.search(r"\bone\b", contained.read_text().replace("in one", "")), "the log holds no prompt"
 
 
+async def test_an_event_that_cannot_be_shown_does_not_lose_the_end_of_an_answer(session, monkeypatch):
+    async with session() as s:
+        await s.ask("one", feed=2)
+        take, left = s.chat.session._on_run_event, [1]
+        job = s.chat.session.jobs.at_work
+        monkeypatch.setattr(job, "take", lambda event: {}["a key"] if left and left.pop() else take(job.about, event))
+        s.client.feed()
+        with pytest.raises(KeyError):
+            s.chat.pump()
+        await s.settle()
+        assert not s.chat.session.busy and s.chat.session.last.run.finished is not None
+        await s.ask("two")
+        assert len(s.chat.session.turns) == 2, "the next prompt is answered"
+
+
 def test_the_log_is_where_doctor_looks():
     assert log_path(border.LOG).parent == log_path("engine").parent

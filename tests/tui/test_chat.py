@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from engines.wire import read_trace
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present.token_styles import VIEWS
 from spec_tui.session import chat_session
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.kept_settings import keep_view, kept_view
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import slash
@@ -28,7 +30,7 @@ from spec_tui.tui.screens.inspector import Inspector
 from spec_tui.tui.screens.showcase import ShowcaseScreen
 from spec_tui.tui.widgets.field import Field
 from tests.tiers import SMALL_FIRST
-from tests.tui.fakes import ANSWER, READY, FakeClient, drawn_rows
+from tests.tui.fakes import ANSWER, READY, RETRIEVING, FakeClient, drawn_rows
 
 
 def test_a_system_prompt_may_have_several_lines():
@@ -215,6 +217,40 @@ async def test_engine_form_sets_everything_and_shows_ranges(session):
         assert s.client.requests[0].options["num_tokens"] == 9
 
 
+@pytest.mark.parametrize("preset", ["auto", "paper"])
+async def test_defaults_in_the_engine_form_are_those_of_the_models_preset(session, preset):
+    async with session(client=FakeClient(ready=replace(READY, model="smollm2"))) as s:
+        await s.ask("/engine admg", feed=0)
+        usual = s.chat.session.settings.options("admg")
+        assert (usual["alpha"], usual["m"]) == (0.99, 1000)
+        await s.ask(f"/set preset={preset}", feed=0)
+        await s.ask("/set n=7", feed=0)
+        await s.pilot.press("ctrl+e")
+        await s.settle()
+        await s.pilot.press("ctrl+d")
+        await s.settle()
+        await s.pilot.press("enter")
+        await s.settle()
+        assert s.chat.session.settings.options("admg") == usual
+        assert not {"alpha", "m", "n"} & s.chat.session.settings.given["admg"].keys()
+
+
+async def test_a_model_that_is_loaded_while_the_engine_form_is_open_counts(session):
+    """Presets go by its name, and datastores that do not fit it are no longer searched."""
+    client = FakeClient(ready=RETRIEVING)
+    async with session(client=client, request=Request((), datastores=("sample", "python-stdlib"))) as s:
+        client.auto = False
+        s.chat.session.change_models(LoadRequest(model="smollm2"))
+        await s.pilot.press("ctrl+e")
+        await s.settle()
+        client.say(replace(RETRIEVING, model="smollm2", datastores=RETRIEVING.datastores[1:]))
+        await s.settle()
+        await s.pilot.press("enter")
+        await s.settle()
+        settings = s.chat.session.settings
+        assert settings.options("admg")["m"] == 1000 and settings.datastores == ("python-stdlib",)
+
+
 async def test_keys_in_a_field_count_in_the_order_typed(session):
     """Also where many arrive at once, as over a slow line: backspaces before the digits after them."""
     async with session() as s:
@@ -262,8 +298,6 @@ async def test_enter_on_a_switch_applies_the_form_and_space_changes_it(session):
 
 
 async def test_an_engine_whose_needs_are_not_met_says_why(session):
-    from dataclasses import replace
-
     ready = replace(READY, draft_model=None, warnings=("two layouts of the weights",),
                     no_draft_model="the draft model has another vocabulary")
     async with session(client=FakeClient(ready=ready)) as s:
@@ -274,6 +308,18 @@ async def test_an_engine_whose_needs_are_not_met_says_why(session):
         s.app.screen.query_one("#engines").highlighted = [spec.id for spec in specs()].index("draft")
         await s.pilot.pause()
         assert "another vocabulary" in str(s.app.screen.query_one("#about").content)
+
+
+async def test_a_prompt_with_a_slash_comes_back_as_it_was_typed(session):
+    async with session(client=FakeClient(auto=False)) as s:
+        await s.ask("//etc is what?")
+        assert s.chat.session.queued == "/etc is what?"
+        await s.pilot.press("escape")
+        assert s.chat.prompt.text == "//etc is what?"
+        s.client.say(READY)
+        await s.settle()
+        await s.ask("/1+1 is what?")
+        assert s.client.requests[-1].conversation[-1] == ("user", "/1+1 is what?")
 
 
 async def test_a_prompt_sent_while_loading_waits_and_goes(session):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from textual.widgets import Input
 
 from engines.advice.advice_events import AdviceFinished, AdviceStarted, ScreeningFinished
@@ -140,6 +141,25 @@ async def test_a_file_that_is_none_is_told(session, tmp_path):
         assert "there is no file" in text(screen, "said") and not screen.running
 
 
+@pytest.mark.parametrize("over", [[], ["f1"]])
+async def test_the_palette_does_not_end_one_that_runs(session, over):
+    """Nor where the help is open over it."""
+    client = AdvisedClient()
+    async with session(client=client) as s:
+        screen = await opened(s)
+        names = [command.title for command in s.app.get_system_commands(screen)]
+        assert "Race" in names and "Evaluate: stop" not in names
+        await s.pilot.press("enter")
+        client.go_on(LaneFinished)
+        await s.pilot.press(*over)
+        names = [command.title for command in s.app.get_system_commands(s.app.screen)]
+        assert "Race" not in names and "Quit" in names
+        await s.pilot.press(*["escape"] * len(over))
+        client.go_on()
+        text(screen)
+        assert screen.advised
+
+
 async def test_one_that_is_left_is_stopped_and_what_still_comes_of_it_is_nothing_to_the_chat(session):
     client = AdvisedClient()
     async with session(client=client) as s:
@@ -147,13 +167,11 @@ async def test_one_that_is_left_is_stopped_and_what_still_comes_of_it_is_nothing
         await s.pilot.press("enter")
         client.go_on(LaneFinished)
         text(screen)
-        palette = {command.title: command.callback for command in s.app.get_system_commands(screen)}
-        await palette["Race"]()
+        screen.dismiss(None)
         await s.pilot.pause()
         assert client.stop and not s.chat.session.busy
         client.go_on()
         await s.settle()
         assert not s.chat.session.turns and s.chat.session.problem is None
-        await s.pilot.press("escape")
         await s.ask("hello")
         assert s.chat.session.last.run.finished is not None

@@ -68,6 +68,25 @@ async def test_an_answer_that_the_engines_death_cut_off_is_kept_but_not_built_up
         assert s.client.requests[-1].conversation == (("user", "two"),)
 
 
+async def test_a_conversation_with_a_damaged_answer_goes_on_as_another_one(session, store):
+    async with session(store=store) as s:
+        for word in ("one", "two", "three"):
+            await s.ask(word)
+    (entry,) = store.entries("conversations")
+    (entry.folder / "0002.jsonl").write_text("not a trace")
+    third = (entry.folder / "0003.jsonl").read_bytes()
+    async with session(store=store) as s:
+        await s.ask("/history", feed=0)
+        await s.pilot.press("enter")
+        await s.settle()
+        assert "1 damaged run: what follows is saved as another conversation" in s.status
+        await s.ask("four")
+    assert (entry.folder / "0002.jsonl").read_text() == "not a trace"
+    assert (entry.folder / "0003.jsonl").read_bytes() == third
+    latest, former = store.entries("conversations")
+    assert (latest.questions(9), former.questions(9)) == (["one", "three", "four"], ["one", "three"])
+
+
 async def test_the_first_list_of_conversations_describes_the_first_one_in_full(session, store):
     async with session(store=store) as s:
         await s.ask("one")

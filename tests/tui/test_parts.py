@@ -80,6 +80,16 @@ def test_two_slashes_send_a_text_that_starts_with_one():
     assert not slash.is_command("/a\nb")
 
 
+@pytest.mark.parametrize("text", ["/* x */ what", "/1+1", "//", "/ x", "a /help"])
+def test_a_text_without_a_letter_after_its_slash_is_no_command(text):
+    assert not slash.is_command(text)
+
+
+@pytest.mark.parametrize("prompt", ["hello", "/etc/hosts", "//x", "/1+1", "/", "/a\nb", "/help"])
+def test_what_is_typed_for_a_prompt_sends_it(prompt):
+    assert not slash.is_command(slash.typed(prompt)) and slash.sent(slash.typed(prompt)) == prompt
+
+
 def test_typos_get_a_suggestion():
     with pytest.raises(UsageProblem) as error:
         slash.execute("/egine pld", ChatSettings(), READY)

@@ -500,6 +500,32 @@ async def test_every_key_is_in_the_palette_and_in_the_help():
     assert "photo finish" in help_text(90).plain.lower() and "/race" in help_text(90).plain
 
 
+async def test_two_slashes_race_a_prompt_that_starts_with_one():
+    async with racing() as r:
+        await r.press("i")
+        box = r.screen.query_one("PromptBox")
+        box.put("//etc is what?")
+        await r.press("enter")
+        assert r.client.races[-1].request.conversation[-1] == ("user", "/etc is what?")
+        assert box.text == "//etc is what?"
+        r.client.race_on()
+        await r.settle()
+        await r.press("enter")
+        assert r.client.races[-1].request.conversation[-1] == ("user", "/etc is what?"), "raced again"
+
+
+async def test_the_palette_does_not_end_a_race_over_which_the_help_is_open():
+    async with racing() as r:
+        await r.press("enter")
+        r.client.race_to(LaneStarted)
+        await r.press("f1")
+        assert r.app.screen is not r.screen
+        assert "Race" not in [entry.title for entry in r.app.get_system_commands(r.app.screen)]
+        r.client.race_on()
+        await r.settle()
+        assert "Race" in [entry.title for entry in r.app.get_system_commands(r.app.screen)]
+
+
 async def test_a_real_race_in_the_engine(tiny):
     """The tiny models in a thread of this process, through the same commands as an engine process."""
     client = InProcessClient(lambda *_: tiny)

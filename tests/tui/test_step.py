@@ -22,7 +22,7 @@ from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.step import StepScreen
 from spec_tui.tui.widgets.step_panels import Timeline
 from tests.tiers import SIZES, some
-from tests.tui.fakes import ANSWER, RETRIEVING, FakeClient, script
+from tests.tui.fakes import ANSWER, READY, RETRIEVING, FakeClient, script
 
 PROMPT = "Write a function that merges two sorted lists."
 SHORT = ANSWER[:220]
@@ -314,6 +314,18 @@ async def test_the_dialog_of_a_branch_says_what_enter_does_and_asks_nothing_with
         box = dialog.query_one(".box")
         assert "branch" in str(box.border_title) and "runs on from here" in str(box.border_subtitle)
         assert dialog.query(".sampling") and not dialog.query(".system")
+
+
+async def test_the_dialog_of_a_branch_shows_the_preset_of_the_model(session):
+    async with session(client=FakeClient(ready=replace(READY, model="smollm2"))) as s:
+        await stepping(s, "right")
+        s.chat.session.last.run = replace(s.chat.session.last.run, started=replace(
+            s.chat.session.last.run.started, model="smollm2"))
+        await s.pilot.press("B")
+        s.app.screen.query_one("#engines").highlighted = [spec.id for spec in specs()].index("admg")
+        await s.settle()
+        values = {field.option.name: field.value for field in s.app.screen.query("#options Field")}
+        assert (values["preset"], values["alpha"], values["m"]) == ("smollm2", 0.99, 1000)
 
 
 async def test_the_dialog_of_a_branch_says_an_engine_once_at_every_size_and_its_frame_stands_still(session):

@@ -18,6 +18,7 @@ from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, FAILED
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.widgets.speed_panel import number
 from spec_tui.tui.widgets.step_panels import BLANK, visible_text
 from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Lines, Pane, Row, SplitLine, fit, title_row
 from spec_tui.tui.widgets.strip_plot import columns
@@ -56,8 +57,8 @@ def table_rows(a: RunState, b: RunState, said: str, well: bool | None, width: in
     table = {"": ["as it was", "changed"], "tokens": [str(len(run.tokens)) for run in (a, b)],
              "rounds": [str(len(run.rounds)) for run in (a, b)],
              "accepted": [f"{m.accepted} of {m.drafted}" for m in both],
-             "M": [_number(m.mean_generated_length) for m in both],
-             "tokens/s": [_number(m.tokens_per_second) for m in both]}
+             "M": [number(m.mean_generated_length, 0, 2) for m in both],
+             "tokens/s": [number(m.tokens_per_second, 0, 2) for m in both]}
     return [title_row(width, title, f"changed: {speed.words}" if speed.ratio else ""),
             *([(fit(name, _NAME), "muted"), *((fit(value, _CELL), "text" if name else "title") for value in values)]
               for name, values in table.items()),
@@ -151,7 +152,3 @@ class BranchScreen(HasActions, Backdrop):
     def action_step(self) -> None:
         if self.branch.run.rounds:
             self._step(self.branch)
-
-
-def _number(value: float | None) -> str:
-    return "—" if value is None else f"{value:.2f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.app import ComposeResult
@@ -358,7 +359,7 @@ class ChatScreen(HasActions, Backdrop):
         if slash.is_command(text):
             await self._command(text)
             return
-        self.ask(text[1:] if text.startswith("//") else text, typed=text)
+        self.ask(slash.sent(text), typed=text)
 
     def on_prompt_box_pasted(self, event: PromptBox.Pasted) -> None:
         """Say at once that a text cannot fit: each of its words is a token or more."""
@@ -431,7 +432,7 @@ class ChatScreen(HasActions, Backdrop):
     def _put_back(self, prompt: str) -> None:
         """Show a prompt that was not answered, unless another is typed already; up brings it back."""
         if prompt and not self.prompt.text.strip():
-            self.prompt.put(prompt)
+            self.prompt.put(slash.typed(prompt))
 
     @property
     def in_text(self) -> bool:
@@ -661,11 +662,18 @@ class ChatScreen(HasActions, Backdrop):
     def action_engine(self) -> None:
         from spec_tui.tui.screens.engine import EngineScreen
 
-        self.app.push_screen(EngineScreen(self.session.settings, self.session.ready), self._engine_chosen)
+        before = self.session.settings
 
-    def _engine_chosen(self, settings: ChatSettings | None) -> None:
-        if settings is not None:
-            self._chosen(settings, f"next answer: {find(settings.resolved(self.session.ready)).title}")
+        def chosen(settings: ChatSettings | None) -> None:
+            if settings is None:
+                return
+            now = self.session.settings  # a model may have been loaded meanwhile
+            unfit = {*before.datastores} - {*now.datastores}
+            left = tuple(name for name in settings.datastores if name not in unfit)
+            self._chosen(replace(settings, model=now.model, datastores=left),
+                         f"next answer: {find(settings.resolved(self.session.ready)).title}")
+
+        self.app.push_screen(EngineScreen(before, self.session.ready), chosen)
 
     def action_price(self) -> None:
         from spec_tui.tui.screens.price import PriceScreen
@@ -801,7 +809,7 @@ class ChatScreen(HasActions, Backdrop):
             self.transcript.clear()
             self._draw_text()
             self.prompt.focus()
-        self.say(refused or f"continuing ‹{one_line(entry.title, 40)}›")
+        self.say(refused or words.continuing(entry))
         self.draw_all()
 
     def action_showcase(self) -> None:

@@ -210,4 +210,4 @@ class EngineScreen(SpecModal[ChatSettings]):
 
     def action_defaults(self) -> None:
         for field in self.query(Field):
-            field.put(field.option.default)
+            field.put(field.default)  # its preset's; another preset's follow once that is back at its own

@@ -116,6 +116,8 @@ class EvaluateScreen(HasActions, Screen[None]):
     def idle(self) -> bool:
         return not self.running
 
+    can_leave = idle
+
     @property
     def advised(self) -> bool:
         return self.idle and self.found is not None and advice_report.advised(self.found) is not None

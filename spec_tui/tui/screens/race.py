@@ -21,7 +21,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.history import Entry
 from spec_tui.session.race_state import RaceState
-from spec_tui.tui import race_view
+from spec_tui.tui import race_view, slash
 from spec_tui.tui.actions import BY_OUTCOME, LARGE, Action, HasActions
 from spec_tui.tui.race_controller import REPEATS, RaceController
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
@@ -140,7 +140,7 @@ class RaceScreen(HasActions, Backdrop):
     def on_mount(self) -> None:
         self.view = self.app.view
         self.query_one("#race-ask").display = self.controller.can_race
-        self.query_one(PromptBox).put(self.controller.setup.prompt)
+        self._show_prompt()
         self.call_after_refresh(self.changed)
         self._next_frame()
 
@@ -235,7 +235,7 @@ class RaceScreen(HasActions, Backdrop):
     def action_go(self) -> None:
         box = self.query_one(PromptBox)
         if box.text.strip():
-            self.controller.change(prompt=box.text)
+            self.controller.change(prompt=slash.sent(box.text))
         refused = self.controller.start()
         if not refused:
             self.set_focus(None)  # no cursor blinks while lanes are timed
@@ -309,9 +309,8 @@ class RaceScreen(HasActions, Backdrop):
     def on_prompt_box_sent(self, event: PromptBox.Sent) -> None:
         text = event.text.strip()
         if self.controller.running:
-            box = self.query_one(PromptBox)
-            box.taken(event.text)
-            box.put(self.controller.setup.prompt)  # what is raced
+            self.query_one(PromptBox).taken(event.text)
+            self._show_prompt()  # what is raced
             self.say("The race is still running: esc stops it. ↑ in the prompt brings back what you typed.")
         elif (command := text.partition(" ")[0]) in ("/lanes", "/max"):
             given = text.removeprefix(command).strip()
@@ -324,14 +323,18 @@ class RaceScreen(HasActions, Backdrop):
             except SpecError as error:
                 self.say(failure(error))
                 return
-            self.query_one(PromptBox).put(self.controller.setup.prompt)
+            self._show_prompt()
             self.set_focus(None)
             self.set_up("enter starts")
-        elif text.startswith("/") and not text.startswith("//"):
+        elif slash.is_command(text):
             self.say("The commands here are /lanes and /max: /lanes autoregressive,pld,draft:shape=tree sets the "
                      "lanes, /max 64 the length of answers.")
         else:
             self.action_go()
+
+    def _show_prompt(self) -> None:
+        """Put what is raced into the box."""
+        self.query_one(PromptBox).put(slash.typed(self.controller.setup.prompt))
 
     def _complete(self, text: str) -> dict[str, str]:
         from engines import methods
@@ -365,7 +368,7 @@ class RaceScreen(HasActions, Backdrop):
     def take_paper(self, name: str) -> None:
         """Take the rows of a paper's table as lanes."""
         refused = self.controller.take_paper(name)
-        self.query_one(PromptBox).put(self.controller.setup.prompt)
+        self._show_prompt()
         self.lane = 0
         self.changed(refused)
 
@@ -432,7 +435,7 @@ class RaceScreen(HasActions, Backdrop):
         def chosen(entry: Entry | None) -> None:
             if entry is not None:
                 refused = self.controller.show_kept(entry, when(entry.changed))
-                self.query_one(PromptBox).put(self.controller.setup.prompt)
+                self._show_prompt()
                 self.lane = 0
                 self.changed(refused)
 

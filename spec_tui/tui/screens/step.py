@@ -20,7 +20,7 @@ from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, OUTCOME, REJECTED_KEPT, spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
-from spec_tui.tui.actions import LARGE, Action, HasActions, can
+from spec_tui.tui.actions import KEY_NAMES, LARGE, Action, HasActions, can
 from spec_tui.tui.widgets.large_numbers import LargeNumbers
 from spec_tui.tui.widgets.step_panels import Doing, Explaining, PhaseBar, SoFar, StepPanel, StepTree, Timeline
 from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Pane, SplitLine
@@ -30,7 +30,6 @@ _WORDS = {"context": "context", "draft": "draft", "tree": "attention mask", "ver
 """What the glossary calls the phases."""
 TICKS = 10  # a second, of the clock while playing
 _FIGURES = ("round", "drafted", "accepted", "gained")
-_NAMES = {"full_stop": ".", "comma": ",", "plus": "+", "minus": "-", "escape": "esc", "left": "←", "right": "→"}
 
 
 class StepScreen(HasActions, Backdrop):
@@ -252,7 +251,7 @@ class StepScreen(HasActions, Backdrop):
         self.draw()
 
     def on_key(self, event: Key) -> None:
-        name = _NAMES.get(event.key, event.character if event.is_printable else event.key)
+        name = KEY_NAMES.get(event.key, event.character if event.is_printable else event.key)
         self.pressed = name or event.key
         if self.has_class("presenting"):
             self._draw_said()
@@ -411,7 +410,7 @@ class StepScreen(HasActions, Backdrop):
         from spec_tui.tui.screens.lane import ChangeScreen
 
         self.player.clock.playing = False
-        settings = ChatSettings.from_request(self.request())
+        settings = replace(ChatSettings.from_request(self.request()), model=self.session.settings.model)
         self.app.push_screen(ChangeScreen(settings, self.session.ready), self._branch)
 
     def _branch(self, settings: ChatSettings | None) -> None:
