@@ -27,7 +27,7 @@ from tests.test_sample_models import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 import train_draft_model
-from training import draft_card, evaluate, foreign
+from training import answers, draft_card, evaluate, foreign
 
 WORDS = ("a cat", "the sea", "12 + 34", "an inn", "tin", "rain " * 40, "sun", "ice")
 QUESTIONS = [f"what is {word}?" for word in WORDS]
@@ -98,6 +98,18 @@ def test_answers_that_are_there_are_not_made_again(work):
     assert run(work, "answers") == 0
     assert (work / "work/answers/0000.jsonl").stat().st_mtime_ns == before
     assert not (work / "work/answers/0001.npz").exists()
+
+
+def test_a_disk_that_was_full_leaves_nothing_in_the_way(work, tmp_path, monkeypatch):
+    def full(file, **arrays):
+        Path(file).write_bytes(b"half")
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(answers.np, "savez", full)
+        with pytest.raises(OSError, match="no space"):
+            run(work, "answers", work=tmp_path)
+    assert run(work, "answers", work=tmp_path) == 0 and len(written(tmp_path / "answers")) == 7
 
 
 def test_answers_written_elsewhere_are_read_as_their_own(work, tmp_path):

@@ -162,7 +162,7 @@ class Generator:
 def save(answers: list[Answer], tokenizer, end: int, path: Path) -> None:
     """Write a shard: arrays for training beside the texts, all or nothing."""
     lengths = np.array([(len(a.prompt), len(a.tokens)) for a in answers], dtype=np.int32)
-    temporary = path.with_suffix(".tmp.npz")
+    temporary = path.with_name(f".{path.name}")  # which no pattern of shards matches
     np.savez(
         temporary,
         lengths=lengths,
