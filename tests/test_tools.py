@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 
 import pytest
 
+from engines.errors import ModelUnavailable
 from engines.race.lanes import parse_lanes
 from tests.race.fakes import VirtualRacer
 from tests.test_sample_models import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 import bench
+import bench_requests
 import bench_ui
 import bench_untrained
 from benches.rows import Row
@@ -50,3 +53,25 @@ def test_lanes_are_asked_with_their_datastore_and_draft_model_and_with_past_answ
     asked = {request.engine: request for request in requests}
     assert asked["rest"].datastores == ("mine",) and asked["draft"].draft_model == "small"
     assert all(request.keeps for request in requests)
+
+
+def test_requests_at_once_each_have_a_prompt_of_their_own():
+    with pytest.raises(SystemExit, match="the suite has 12 prompts: give no more --requests"):
+        bench_requests.measured(Namespace(suite="coding"), [1, 16])
+
+
+def test_a_server_that_refuses_one_of_several_requests_ends_the_measurement():
+    def refuses():
+        raise ModelUnavailable("the server is full", "ask later")
+
+    connecting = iter((VirtualRacer, refuses))
+    with pytest.raises(ModelUnavailable, match="is full"):
+        bench_requests.rate(lambda: next(connecting)(), ["one", "two"], tokens=8)
+
+
+def test_servers_take_turns_at_being_first(monkeypatch):
+    asked = []
+    monkeypatch.setattr(bench_requests, "rate", lambda server, *_: asked.append(server) or {"a": 1.0, "b": 2.0}[server])
+    servers = bench_requests.Servers("a", "b", None)
+    assert {bench_requests.rates(servers, ["one"], 8, repeat) for repeat in range(4)} == {(1.0, 2.0)}
+    assert sorted(asked[::2]) == ["a", "a", "b", "b"]
