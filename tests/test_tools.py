@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from itertools import groupby
 
 import pytest
 
 from engines.errors import ModelUnavailable
 from engines.race.lanes import parse_lanes
+from engines.race.token_times import TokenTimes
 from tests.race.fakes import VirtualRacer
 from tests.test_sample_models import ROOT
 
@@ -18,6 +20,7 @@ import bench
 import bench_requests
 import bench_ui
 import bench_untrained
+from benches import arithmetic, llama_cpp
 from benches.rows import Row
 
 
@@ -75,3 +78,40 @@ def test_servers_take_turns_at_being_first(monkeypatch):
     servers = bench_requests.Servers("a", "b", None)
     assert {bench_requests.rates(servers, ["one"], 8, repeat) for repeat in range(4)} == {(1.0, 2.0)}
     assert sorted(asked[::2]) == ["a", "a", "b", "b"]
+
+
+def runs(names: list) -> list[int]:
+    """How often each name stands in a row, one after the other."""
+    return [len([*same]) for _, same in groupby(names)]
+
+
+def test_lanes_read_a_prompt_by_turns_and_first_without_being_counted():
+    class Runner(VirtualRacer):
+        token_times = TokenTimes(1, 2.0, 1, 1.0, 1)
+
+    found = llama_cpp.first_tokens(runner := Runner(), ("pld", "llama.cpp"), repeats=5)
+    assert found == {"pld": [2.0] * 5, "llama.cpp": [2.0] * 5}
+    assert len(runner.ran) == 12 and max(runs(runner.ran)) == 2
+
+
+def test_contexts_are_timed_by_turns_and_first_without_being_counted():
+    class Model:
+        vocab_size, length = 50, 0
+
+        def rewind(self, context):
+            self.length = min(self.length, len(context) - 1)
+            return self.length
+
+        def extend(self, tokens):
+            self.length += len(tokens)
+
+        def forward(self, tokens, parents):
+            timed.append((self.length, len(tokens)))
+
+        def drop(self):
+            pass
+
+    timed: list = []
+    found = arithmetic.forwards(Model(), {4: (1, 3), 9: (1,)}, repeats=5)
+    assert {which: len(seconds) for which, seconds in found.items()} == {(4, 1): 5, (4, 3): 5, (9, 1): 5}
+    assert set(timed) == set(found) and max(runs([context for context, _ in timed])) <= 2 * 10

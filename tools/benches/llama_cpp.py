@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from benches.chat import PROMPTS, Chat
 from benches.peers import measured, ratios, timed
-from benches.rows import Row
+from benches.rows import Row, shuffled
 
 MODEL, THREADS, NEW_TOKENS = "smollm2", 2, 120
 OURS = ("autoregressive", "pld", "suffix", "recycling", "draft", "hybrid")
@@ -36,7 +36,7 @@ def bench_llama_cpp(repeats: int, most: int | None = None) -> list[Row]:
         contenders = {name: timed(runner, parse_lane(name), NEW_TOKENS) for name in (*OURS, *THEIRS)}
         texts = [case.turns[0] for case in shipped().limited(1).cases][:most]
         rates = measured(contenders, texts, repeats)
-        firsts = {name: first_tokens(runner, parse_lane(name), repeats) for name in (OURS[0], THEIRS[0])}
+        firsts = first_tokens(runner, (OURS[0], THEIRS[0]), repeats)
     plain, best, peer = OURS[0], _best(rates, OURS), _best(rates, THEIRS)
     return [
         *(Row(name, rates[name], "tokens/s") for name in contenders),
@@ -52,18 +52,20 @@ def _best(rates: dict[str, list[float]], names: tuple[str, ...]) -> str:
     return max(names, key=lambda name: Row(name, rates[name], "").median)
 
 
-def first_tokens(runner, lane, repeats: int) -> list[float]:
-    """Seconds to the first token, read anew each time."""
+def first_tokens(runner, lanes: tuple[str, ...], repeats: int) -> dict[str, list[float]]:
+    """Seconds to each lane's first token, read anew each time; by turns, after a warm-up."""
     from engines import Request
+    from engines.race.lanes import parse_lane
 
-    text = "The boat went past the mill and the old bridge. " * 45
-    found = []
-    for _ in range(repeats):
-        runner.forget()
-        for _ in runner.run(lane.of(Request((("user", text),), max_new_tokens=2))):
-            pass
-        found.append(runner.token_times.first_seconds)
-    return found
+    request = Request((("user", "The boat went past the mill and the old bridge. " * 45),), max_new_tokens=2)
+    found: dict[str, list[float]] = {lane: [] for lane in lanes}
+    for repeat in range(repeats + 1):
+        for lane in shuffled(lanes, repeat):
+            runner.forget()
+            for _ in runner.run(parse_lane(lane).of(request)):
+                pass
+            found[lane].append(runner.token_times.first_seconds)
+    return {lane: seconds[1:] for lane, seconds in found.items()}
 
 
 def bench_served(repeats: int) -> list[Row]:
