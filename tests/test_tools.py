@@ -6,10 +6,11 @@ import json
 import sys
 from argparse import Namespace
 from itertools import groupby
+from types import SimpleNamespace
 
 import pytest
 
-from engines.errors import ModelUnavailable
+from engines.errors import ModelUnavailable, RunFailed
 from engines.race.lanes import parse_lanes
 from engines.race.token_times import TokenTimes
 from tests.race.fakes import VirtualRacer
@@ -20,6 +21,7 @@ import bench
 import bench_requests
 import bench_ui
 import bench_untrained
+import soak
 from benches import arithmetic, llama_cpp
 from benches.rows import Row
 
@@ -115,3 +117,18 @@ def test_contexts_are_timed_by_turns_and_first_without_being_counted():
     found = arithmetic.forwards(Model(), {4: (1, 3), 9: (1,)}, repeats=5)
     assert {which: len(seconds) for which, seconds in found.items()} == {(4, 1): 5, (4, 3): 5, (9, 1): 5}
     assert set(timed) == set(found) and max(runs([context for context, _ in timed])) <= 2 * 10
+
+
+def test_a_long_comparison_goes_on_after_a_run_that_failed_and_names_it(capsys):
+    class Breaks(VirtualRacer):
+        target = SimpleNamespace(model=SimpleNamespace(config=SimpleNamespace(num_hidden_layers=4)))
+
+        def run(self, request):
+            if request.engine != "autoregressive":
+                raise RunFailed("the model's logits are not numbers")
+            return super().run(request)
+
+    (found := soak.Soak(Breaks(), seed=0)).text()
+    assert found.different == 4 and "4 texts differ or failed" in str(found)
+    said = capsys.readouterr().out
+    assert said.count("FAILED: Request(") == 4 and "logits are not numbers" in said
