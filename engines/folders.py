@@ -62,9 +62,7 @@ def open_input(path: Path) -> IO[bytes]:
         OSError: it is not there or cannot be opened.
         UsageProblem: reading it would never end: a device, or a pipe that nobody writes to.
     """
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
-    try:
-        mode = os.fstat(handle).st_mode
+    with _opened(path) as (handle, mode):
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not os.isatty(handle)):
@@ -74,22 +72,26 @@ def open_input(path: Path) -> IO[bytes]:
         if hasattr(os, "set_blocking"):
             os.set_blocking(handle, True)
         return os.fdopen(handle, "rb")
-    except BaseException:
-        os.close(handle)
-        raise
 
 
 def open_file(path: Path) -> IO[bytes]:
     """Open a file that a program wrote, ours or another, where what is in its place may be anything: to open a pipe may
     wait for ever. Raises OSError, also where it is none."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
-    try:
-        mode = os.fstat(handle).st_mode
+    with _opened(path) as (handle, mode):
         if not stat.S_ISREG(mode):
             number = errno.EISDIR if stat.S_ISDIR(mode) else errno.ESPIPE
             why = os.strerror(number) if stat.S_ISDIR(mode) else "it is a pipe or a device, not a file"
             raise OSError(number, why, str(path))
         return os.fdopen(handle, "rb")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, int]]:
+    """A handle of what lies there, opened without waiting for who writes to a pipe, and its mode; closed where the
+    block raises."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        yield handle, os.fstat(handle).st_mode
     except BaseException:
         os.close(handle)
         raise

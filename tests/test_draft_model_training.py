@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.test_sample_models import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 import train_draft_model
-from training import draft_card, evaluate, foreign
+from training import answers, draft_card, evaluate, foreign
 
 WORDS = ("a cat", "the sea", "12 + 34", "an inn", "tin", "rain " * 40, "sun", "ice")
 QUESTIONS = [f"what is {word}?" for word in WORDS]
@@ -98,6 +99,46 @@ def test_answers_that_are_there_are_not_made_again(work):
     assert run(work, "answers") == 0
     assert (work / "work/answers/0000.jsonl").stat().st_mtime_ns == before
     assert not (work / "work/answers/0001.npz").exists()
+
+
+def test_ctrl_c_keeps_the_answers_that_are_finished(work, tmp_path, monkeypatch):
+    step = answers.Generator.step
+
+    def interrupted(generator):
+        if ended := step(generator):
+            signal.raise_signal(signal.SIGINT)
+        return ended
+
+    with monkeypatch.context() as patch:
+        patch.setattr(answers.Generator, "step", interrupted)
+        assert run(work, "answers", work=tmp_path) != 0
+    kept = {row["prompt"] for row in written(tmp_path / "answers")}
+    assert 0 < len(kept) < 7
+    assert run(work, "answers", work=tmp_path) == 0
+    assert kept == {row["prompt"] for row in written(tmp_path / "answers")}
+    assert len(answers.finished_prompts(tmp_path / "answers")) == 7
+
+
+def test_ctrl_c_keeps_the_answers_that_were_just_read(work, tmp_path, monkeypatch):
+    with gzip.open(tmp_path / "answered.jsonl.gz", "wt") as rows:
+        rows.write((work / "work/answers/0000.jsonl").read_text())
+    read = answers._read
+    monkeypatch.setattr(answers, "SHARD", 4)
+    monkeypatch.setattr(answers, "_read", lambda *given: (read(*given), signal.raise_signal(signal.SIGINT)))
+    assert run(work, "answers", "--answered", tmp_path / "answered.jsonl.gz", work=tmp_path) != 0
+    assert len(written(tmp_path / "answers")) == 4 and not (tmp_path / "answers/0001.npz").exists()
+
+
+def test_a_disk_that_was_full_leaves_nothing_in_the_way(work, tmp_path, monkeypatch):
+    def full(file, **arrays):
+        Path(file).write_bytes(b"half")
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(answers.np, "savez", full)
+        with pytest.raises(OSError, match="no space"):
+            run(work, "answers", work=tmp_path)
+    assert run(work, "answers", work=tmp_path) == 0 and len(written(tmp_path / "answers")) == 7
 
 
 def test_answers_written_elsewhere_are_read_as_their_own(work, tmp_path):

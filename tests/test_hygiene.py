@@ -91,7 +91,7 @@ def test_no_parameter_hides_what_is_called():
 
 
 def test_tools_use_what_there_is():
-    """No test runs the tools, so moved names would be missed."""
+    """Tests run few of the tools, so moved names would be missed."""
     for path in sorted((ROOT / "tools").rglob("*.py")):
         for node in read(path)[1]:
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith(("engines", "spec_tui", "tests")):

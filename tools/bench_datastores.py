@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
+from benches.rows import microseconds
 
 from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.corpus import Document, Encoder
@@ -63,11 +64,7 @@ def queries(tokens: np.ndarray, count: int, vocab_size: int) -> list[list[int]]:
 
 def timed(call, over) -> tuple[float, float]:
     """Median and 95th percentile in microseconds."""
-    times = []
-    for argument in over:
-        began = time.perf_counter()
-        call(argument)
-        times.append(1e6 * (time.perf_counter() - began))
+    times = microseconds(call, zip(over))
     return statistics.median(times), sorted(times)[int(0.95 * len(times))]
 
 

@@ -17,12 +17,13 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
+from benches.rows import microseconds
 
 from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.corpus import Document, Encoder
@@ -112,16 +113,6 @@ class Read:
         return self.states[rows].astype(np.float32), self.ids[rows + 1]
 
 
-def timed(call: Callable, over: Iterable) -> list[float]:
-    """Microseconds of each call."""
-    times = []
-    for arguments in over:
-        began = time.perf_counter()
-        call(*arguments)
-        times.append(1e6 * (time.perf_counter() - began))
-    return times
-
-
 def indexes(store: DenseStore, folder: Path) -> Iterable[tuple[str, Index, dict]]:
     """Each back end that is installed: its name, the index, and what making it took."""
     for backend in BACKENDS[1:]:
@@ -150,15 +141,15 @@ def measure(cache: Path, folder: Path, keys: int, count: int) -> list[dict]:
     rows = [{"what": f"{len(store):,} keys: all but reading and index", "s": time.perf_counter() - began}]
     hidden, emitted = text.queries(count)
     queries = store.reduction(hidden)
-    rows[0]["us a reduction"] = statistics.median(timed(store.reduction.one, [(h,) for h in hidden]))
+    rows[0]["us a reduction"] = statistics.median(microseconds(store.reduction.one, [(h,) for h in hidden]))
     made = list(indexes(store, folder))
     searches, whole = {b: [] for b, _, _ in made}, {b: [] for b, _, _ in made}
     for _ in range(3):
         for backend, index, _ in made:
             store.index = index
             some = slice(0, count if not isinstance(index, ExactIndex) else max(20, min(count, 10**7 // keys)))
-            searches[backend] += timed(index.search, [(q, 10) for q in queries[some]])
-            whole[backend] += timed(store.query, zip(hidden[some], emitted[some].tolist()))
+            searches[backend] += microseconds(index.search, [(q, 10) for q in queries[some]])
+            whole[backend] += microseconds(store.query, zip(hidden[some], emitted[some].tolist()))
     for backend, index, facts in made:
         store.index = index
         found = [store.query(h, int(t)) for h, t in zip(hidden[:200], emitted)]

@@ -3,9 +3,9 @@
     python tools/bench_hybrid.py [--model MODEL] [--tokens N] [--lanes LANE,LANE...] [--tasks TASK,TASK...] [--session]
 
 Greedy, each answer with nothing learned before it; with --session what was accepted is known from one answer of a task
-to the next, as in a conversation. Text and rows do not depend on the clock; seconds are t(n) of a quiet machine (two
-cores, float32, in units of t(1)) for the rows of each round, and the head's share of it for its passes. Lookups count
-nothing, so a busy machine gives the same table.
+to the next, as in a conversation. Seconds are t(n) of a quiet machine (two cores, float32, in units of t(1)) for the
+rows of each round, and the head's share of it for its passes; lookups count nothing. With budget=auto the number of
+drafted rows also depends on the times of earlier rounds, so a busy machine may give another table.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from time import perf_counter
 
 import pages
 import test_vllm
+from benches.rows import shuffled
 
 from engines import folders
 from engines.bench import suite
@@ -156,14 +157,15 @@ def plot(rows: Sequence[AtOnce]) -> Plot:
 def measured(asked: argparse.Namespace, counts: Sequence[int]) -> tuple[list[AtOnce], str]:
     """Measured and forecast gains, and a sentence on rounds and t(n)."""
     cases = (suite.by_name(Path(asked.suite)) or suite.shipped()).cases
+    if len(cases) < max(counts):
+        raise SystemExit(f"the suite has {len(cases)} prompts: give no more --requests")
     # the shortest: those that are read first don't wait long for the others
     prompts = sorted((case.turns[0] for case in cases), key=len)[: max(counts)]
     with (vllm_servers if asked.vllm else llama_cpp_servers)(asked, counts) as servers:
         alone = [rounds_of(servers.drafting, prompt, asked.tokens) for prompt in prompts]
         rows = []
         for count in counts:
-            pairs = [tuple(rate(server, prompts[:count], asked.tokens) for server in (servers.plain, servers.drafting))
-                     for _ in range(asked.repeats)]
+            pairs = [rates(servers, prompts[:count], asked.tokens, repeat) for repeat in range(asked.repeats)]
             none, drafted = (statistics.median(side) for side in zip(*pairs))
             gains = MedianInterval.of([drafted / none for none, drafted in pairs])
             rows.append(AtOnce(count, none, drafted, gains, gain(servers.times, count, alone[:count])))
@@ -255,9 +257,8 @@ class EndlessOnVllm(OpenAICompatibleModel):
         return super()._vllm_body(request, prompt) | {"ignore_eos": True}
 
 
-def answer(server: Server, prompt: str, tokens: int, together: Barrier) -> list[tuple[float, int]]:
+def answer(model: ServedModel, prompt: str, tokens: int, together: Barrier) -> list[tuple[float, int]]:
     """One answer: when tokens came, and how many."""
-    model = server()
     together.wait()
     came = []
     for event in model.run(Request((("user", prompt),), max_new_tokens=tokens)):
@@ -268,11 +269,17 @@ def answer(server: Server, prompt: str, tokens: int, together: Barrier) -> list[
     return came
 
 
+def rates(servers: Servers, prompts: Sequence[str], tokens: int, repeat: int) -> tuple[float, float]:
+    """Tokens a second without drafts and drafting, in an order that favours neither."""
+    found = {name: rate(getattr(servers, name), prompts, tokens) for name in shuffled(("plain", "drafting"), repeat)}
+    return found["plain"], found["drafting"]
+
+
 def rate(server: Server, prompts: Sequence[str], tokens: int) -> float:
     """Tokens a second of answers to all prompts at once, while all are being written."""
-    together = Barrier(len(prompts))
+    models, together = [server() for _ in prompts], Barrier(len(prompts))
     with ThreadPoolExecutor(len(prompts)) as pool:
-        answers = list(pool.map(lambda prompt: answer(server, prompt, tokens, together), prompts))
+        answers = list(pool.map(lambda model, prompt: answer(model, prompt, tokens, together), models, prompts))
     begin, end = max(came[0][0] for came in answers), min(came[-1][0] for came in answers)
     if begin >= end:
         raise SystemExit("the first answer ended before the last began: give more --tokens")

@@ -152,7 +152,7 @@ def table(
         raise SystemExit(f"not the same text: {others[0]}")
     rows = []
     for figures in result.figures():
-        cells = [f"`{asked.labels[figures.lane]}`", *counted(figures, result), *timed(figures, result)]
+        cells = [f"`{asked.labels[figures.lane]}`", *counted(figures), *timed(figures, result)]
         rows.append(f"| {' | '.join(cells[: len(columns)])} |")
     noise = result.disturbance()
     foot = f"{len(prompts)} prompts, {repeats} repeat(s), all texts the same"
@@ -161,13 +161,12 @@ def table(
     return "\n".join([f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *rows, "", foot + "."])
 
 
-def counted(figures: LaneFigures, result: RaceResult) -> list[str]:
+def counted(figures: LaneFigures) -> list[str]:
     """What was accepted. Path acceptance is averaged over prompts: DReSD's MAR."""
-    metrics, runs = figures.metrics, result.of(figures.lane)
-    paths = [run.state.metrics.path_acceptance for run in runs if run.state.metrics.path_acceptance is not None]
+    metrics = figures.metrics
     return [
         _share(metrics.drafting_rounds / metrics.target_forwards), _share(metrics.acceptance_rate),
-        _share(statistics.mean(paths) if paths else None), f"{metrics.mean_generated_length:.2f}", f"{metrics.tau:.2f}",
+        _share(figures.over_prompts.path_acceptance), f"{metrics.mean_generated_length:.2f}", f"{metrics.tau:.2f}",
     ]
 
 

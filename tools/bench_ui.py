@@ -89,8 +89,13 @@ async def measure(args: argparse.Namespace) -> None:
     app.exit()
     await task  # until then Textual has standard output
     print(f"{args.width}x{args.height}, {args.tokens} tokens shown, {tokens / wall:.0f} tokens/s")
-    print(f"UI: {busy * 100:.1f}% of one core while streaming ({idle * 100:.1f}% waiting), "
-          f"{busy * wall / tokens * 1e6:.0f} us a token, {written / wall / 1024:.0f} KiB/s to the terminal")
+    print(f"UI: {shares(busy, idle)}, {busy * wall / tokens * 1e6:.0f} us a token, "
+          f"{written / wall / 1024:.0f} KiB/s to the terminal")
+
+
+def shares(busy: float, idle: float) -> str:
+    """In words; ``bench.py`` reads them."""
+    return f"{busy * 100:.1f}% of one core while streaming ({idle * 100:.1f}% waiting)"
 
 
 async def _cost(seconds: float) -> float:

@@ -21,6 +21,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from time import thread_time
 from types import SimpleNamespace
@@ -82,8 +83,8 @@ def run(model: str | None, lanes: list[Lane], tokens: int, repeats: int) -> None
                     runtime.forget()
                     if name == "copying":
                         past_answers.forget()
-                    asked = Request((("user", prompt),), chosen.engine, dict(chosen.options), max_new_tokens=tokens)
-                    found = measure(runtime.run(asked))
+                    asked = chosen.of(Request((("user", prompt),), max_new_tokens=tokens))
+                    found = measure(runtime.run(replace(asked, keeps=True)))
                     made[lane] += found.new_tokens - 1
                     forwards[lane] += found.target_forwards
                     seconds[lane] += found.decode_seconds

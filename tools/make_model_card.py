@@ -9,7 +9,6 @@ import argparse
 import hashlib
 import json
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -108,11 +107,6 @@ def measure(models: Path, texts: dict) -> dict:
     return {"prompts": spoken, "functions": written}
 
 
-def plain(text: str) -> str:
-    """Lower-case words with single spaces, to compare texts by."""
-    return " ".join(re.findall(r"\w+", text.lower()))
-
-
 def scan_training(data: Path, texts: dict) -> dict:
     """One pass over the training rows: our prompts that occur in them, and their sources.
 
@@ -120,12 +114,12 @@ def scan_training(data: Path, texts: dict) -> dict:
     licence, our own sources taken together.
     """
     prompts = [*texts["prompts"], *(task["prompt"] for task in texts["functions"])]
-    wanted = {f" {plain(prompt)} ": prompt for prompt in prompts}
+    wanted = {f" {corpus.plain(prompt)} ": prompt for prompt in prompts}
     found, sums = set(), {}
     for path in corpus.row_files(data, "train").values():
         for row in corpus.rows(path):
             document = corpus.document(row)
-            text = f" {plain(document)} "
+            text = f" {corpus.plain(document)} "
             found.update(prompt for key, prompt in wanted.items() if key in text)
             entry = sums.setdefault((source_name(row["source"]), row["license"]), [0, 0])
             entry[0] += 1

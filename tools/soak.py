@@ -4,8 +4,8 @@ the target writes alone, token by token.
     python tools/soak.py [--model MODEL] [--draft-model MODEL] [--head HEAD] [--tokens 1000000] [--threads 1]
         [--seed 0]
 
-Prints the tokens compared by engine, and for each difference the request that repeats it; exit code 1 where there is
-one. Ctrl+c ends it early, with what it has.
+Prints the tokens compared by engine, and for each difference and each failure the request that repeats it; exit code 1
+where there is one. Ctrl+c ends it early, with what it has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from engines import Request, UsageProblem, find, load, specs  # noqa: E402
+from engines import Request, RunFailed, UsageProblem, find, load, specs  # noqa: E402
 from engines.laws import LAWS  # noqa: E402
 from engines.methods.options import Option  # noqa: E402
 from engines.reproduce.questions import known  # noqa: E402
@@ -68,7 +68,8 @@ def asked(dice: random.Random) -> Request:
 
 
 class Soak:
-    """Runs and counts. ``compared``: tokens by engine; ``refused``: requests by engine that it did not take."""
+    """Runs and counts. ``compared``: tokens by engine; ``refused``: requests by engine that it did not take;
+    ``different``: texts that differ or failed."""
 
     def __init__(self, runtime, seed: int) -> None:
         self.runtime, self.dice = runtime, random.Random(seed)
@@ -102,11 +103,15 @@ class Soak:
         except UsageProblem as problem:
             self.refused[f"{request.engine}: {problem.message}"] += 1
             return None
+        except RunFailed as failure:
+            self.different += 1
+            print(f"FAILED: {request!r}\n  {failure.message}", flush=True)
+            return None
         return finished.tokens
 
     def __str__(self) -> str:
         by_engine = ", ".join(f"{engine} {count:,}" for engine, count in sorted(self.compared.items()))
-        return f"{self.compared.total():,} tokens compared, {self.different} texts differ: {by_engine}"
+        return f"{self.compared.total():,} tokens compared, {self.different} texts differ or failed: {by_engine}"
 
 
 def main() -> int:

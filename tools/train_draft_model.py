@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from training import answers, draft_card, evaluate, foreign
+from training import answers, corpus, draft_card, evaluate, foreign
 
 from engines.datastores.storage.datastore import Documents, Store
 from engines.hub.known_models import KNOWN
@@ -109,15 +109,10 @@ def held_out(store: Path, tokenizer, asked: set[str]) -> Iterator[tuple[str, lis
     for number in range(len(documents)):
         begin, end = documents.bounds(number)
         prompt = documents.place(begin).source
-        if plain(prompt) not in asked:
+        if corpus.plain(prompt) not in asked:
             messages = [{"role": "user", "content": prompt}]
             ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
             yield prompt, ids, tokens[begin:end].tolist()
-
-
-def plain(prompt: str) -> str:
-    """A prompt, punctuation and case aside."""
-    return " ".join(re.findall(r"\w+", prompt.lower()))
 
 
 def agreement(draft, prompts: Iterator[tuple[str, list[int], list[int]]]) -> dict[str, dict[str, int]]:
@@ -173,7 +168,7 @@ def trained(work: Path) -> dict:
             tokens += int(arrays["lengths"][:, 1].sum())
     return json.loads((work / "draft.json").read_text(encoding="utf-8")) | {
         "sources": Counter(row["source"] for row in rows), "tokens": tokens,
-        "prompts": {plain(row["prompt"]) for row in rows},
+        "prompts": {corpus.plain(row["prompt"]) for row in rows},
     }
 
 

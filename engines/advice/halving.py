@@ -101,10 +101,9 @@ def kept(methods: int) -> int:
 
 
 def round_seconds(left: float, number: int, rounds: int) -> float:
-    """Seconds for round ``number`` (from 0) of those that are left: the final gets as much as all others together."""
-    if number == rounds - 1:
-        return left
-    return left / (2 * (rounds - 1 - number))
+    """Seconds for round ``number`` (from 0) of those that are left, where each took its share: the final gets half of
+    the whole time, the others the same share each of the other half."""
+    return left if number == rounds - 1 else left / (2 * (rounds - 1) - number)
 
 
 def survivors(scores: Sequence[float | None], groups: Sequence[Hashable], keep: int) -> list[int]:

@@ -13,13 +13,16 @@ ENOUGH = 6  # samples from which order statistics cover the median with WANTED
 METHOD = (f"{WANTED:.0%} or more, by order statistics of the median; of fewer than {ENOUGH} repeats by Student's t of "
           f"the logarithms, at least {LEAST_NOISE:.0%}")
 
-_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)  # 97.5% quantiles by degrees of freedom
-_NORMAL = 2.1  # beyond them
+_STUDENT = (  # 97.5% quantiles by degrees of freedom
+    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11,
+)
+_BEYOND = 2.10  # of 18; of more it is less, down to 1.96
 
 
 def student(freedom: int) -> float:
-    """Student's quantile for 95% to both sides."""
-    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL
+    """Student's quantile for 95% to both sides; beyond 18 degrees of freedom that of 18, which is too wide by 7% at
+    most."""
+    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _BEYOND
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from engines.servers import connect, key_in, start
 
 if TYPE_CHECKING:
     from engines.runtime import Runtime
-    from engines.servers.served_model import ServedModel
+    from engines.servers.served_model import Prompt, ServedModel
 
 
 class Peers:
@@ -69,11 +69,14 @@ class Peers:
             self.token_times = peer.token_times
             return
         rounds, begun = 0, perf_counter()
-        clock = begun
+        spec = self._elsewhere(request.engine)
+        prompt = self.host.prompt(request) if spec else None
+        clock = perf_counter()
+        encoding = clock - begun
         with suppress(StartCancelled):
-            for event in self._events(request, cancelled, progress):
+            for event in self._events(request, spec, prompt, cancelled, progress):
                 if isinstance(event, Started) and not event.machine:
-                    begun = perf_counter()  # another program, that was started or reached for this
+                    begun = perf_counter() - encoding  # another program, that was started or reached for this
                 elif isinstance(event, Prefilled):
                     clock = perf_counter()
                 elif isinstance(event, Finished):
@@ -83,15 +86,20 @@ class Peers:
                 yield event
 
     def _events(
-        self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Preparing], None]
+        self, request: Request, spec: MethodSpec | None, prompt: Prompt | None, cancelled: Callable[[], bool],
+        progress: Callable[[Preparing], None],
     ) -> Iterator[RunEvent]:
-        spec = methods.find(request.engine) if request.engine else None
-        if spec is None or not spec.host or spec.host == self.host.ready.host:
+        if spec is None:
             yield from self.host.run(request, cancelled, progress)
         else:
             told = unless(cancelled, progress, f"the start of {spec.title}")
             peer = self._peer(spec, spec.parse(request.options), told)
-            yield from peer.run(request, cancelled, prompt=self.host.prompt(request))
+            yield from peer.run(request, cancelled, prompt=prompt)
+
+    def _elsewhere(self, engine: str) -> MethodSpec | None:
+        """The method of an engine that is another program than the host; None for an engine of the host."""
+        spec = methods.find(engine) if engine else None
+        return spec if spec and spec.host and spec.host != self.host.ready.host else None
 
     def audit(self, answer: Answer, *watched: Callable) -> Audited | None:
         """Any lane's answer, by the loaded model."""
@@ -113,9 +121,7 @@ class Peers:
         """Bytes; None for another program's."""
         if engine in self.loaded:
             return self.loaded[engine].memory(engine, rows)
-        spec = methods.find(engine)
-        elsewhere = spec.host and spec.host != self.host.ready.host
-        return None if elsewhere else self.host.memory(engine, options, rows, draft_model)
+        return None if self._elsewhere(engine) else self.host.memory(engine, options, rows, draft_model)
 
     def _peer(self, spec: MethodSpec, options: dict[str, Any], progress: Callable[[Loading], None]) -> ServedModel:
         """The one with these options, started or reached when it is first asked. Raises SpecError."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 import typing
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from typing import Any
 
 import msgspec
@@ -25,6 +26,17 @@ _TAG_DECODER = msgspec.json.Decoder(_Tag)
 _decoder = cache(msgspec.json.Decoder)
 
 
+def _nesting_refused(reader: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, for which data that is nested too deeply is a ValueError."""
+    @wraps(reader)
+    def read(*given: Any) -> Any:
+        try:
+            return reader(*given)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+    return read
+
+
 def encode(value: Any) -> bytes:
     """A dataclass or struct as one line of JSON in UTF-8, without the line end."""
     try:
@@ -34,12 +46,13 @@ def encode(value: Any) -> bytes:
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
+@_nesting_refused
 def decode(cls: Any, line: bytes | str) -> Any:
     """The value of a line of JSON; unknown fields are ignored.
 
     Raises:
         UnicodeDecodeError: not UTF-8.
-        ValueError: not JSON, or a field is missing or of another type.
+        ValueError: not JSON, nested too deeply, or a field is missing or of another type.
     """
     try:
         return _decoder(cls).decode(line)
@@ -52,9 +65,10 @@ def plain(value: Any) -> Any:
     return json.loads(encode(value))
 
 
+@_nesting_refused
 def build(cls: type, data: Any) -> Any:
-    """The dataclass of plain JSON data; unknown fields are ignored. Raises ValueError: a field is missing or of another
-    type."""
+    """The dataclass of plain JSON data; unknown fields are ignored. Raises ValueError: it is nested too
+    deeply, or a field is missing or of another type."""
     try:
         return msgspec.convert(data, cls)
     except msgspec.ValidationError:
@@ -67,13 +81,14 @@ def to_json(event: Any) -> bytes:
     return b'{"event":"%s"%s%s' % (type(event).__name__.encode(), b"," * (fields != b"}"), fields)
 
 
+@_nesting_refused
 def from_json(line: bytes | str, classes: dict[str, type]) -> Any:
     """The event of a line that ``to_json`` wrote, if it is one of these classes (by name). Unknown fields are ignored,
     so that traces of a newer version stay readable.
 
     Raises:
         UnicodeDecodeError: not UTF-8.
-        ValueError: not JSON, an unknown event, or a field is missing or of another type.
+        ValueError: not JSON, nested too deeply, an unknown event, or a field is missing or of another type.
     """
     try:
         return _decoder(classes[_TAG_DECODER.decode(line).event]).decode(line)
@@ -91,12 +106,10 @@ def union_classes(union: Any) -> dict[str, type]:
 
 
 def _unusual_json(line: bytes | str) -> Any:
-    """What msgspec does not read: lone surrogates, and numbers that are not finite. Raises UnicodeDecodeError, and
-    ValueError where it is not JSON."""
+    """What msgspec does not read: lone surrogates, and numbers that are not finite. Raises UnicodeDecodeError,
+    ValueError where it is not JSON, and RecursionError."""
     try:
         return json.loads(line if isinstance(line, str) else line.decode())
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
     except json.JSONDecodeError:
         raise ValueError("not JSON") from None
 

@@ -170,6 +170,7 @@ class OwnLlamaCpp(ServedModel):
         self._model = self._open(options, unless(cancelled, progress, _START))
         self.ready = replace(self.ready, context_limit=self._model.ready.context_limit)
         self._model.gather = self.gather
+        self._asked = True
         yield from self._model.run(request, cancelled, prompt=prompt)
 
     def measure_price(
@@ -180,6 +181,7 @@ class OwnLlamaCpp(ServedModel):
         if set(self._model.options["spec"].split("+")) & set(MODELS):
             without = SPEC.parse({**self._model.options, "spec": "none"})
             self._model = self._open(without, unless(cancelled, lambda step: progress(0.0), _START))
+        self._asked = True
         found = self._model.measure_price(cancelled, progress)
         if found is not None:
             self.ready = replace(self.ready, price=found.price)
@@ -189,9 +191,12 @@ class OwnLlamaCpp(ServedModel):
         self._model.forget()
 
     def forget_acceptance(self) -> None:
-        """A server that drafts from earlier answers is ended; the next answer starts it anew."""
-        if self._settings is not None and set(self._settings.spec.split("+")) & KEEPING:
+        """A server that drafts from earlier answers, and has given any, is started anew, at once: the next
+        run's time does not include it."""
+        if self._asked and self._settings is not None and set(self._settings.spec.split("+")) & KEEPING:
             self.close()
+            with suppress(ModelUnavailable):  # the next answer tries it again, and says why
+                self._model = self._open(self._model.options, lambda _: None)
 
     def close(self) -> None:
         if self.server is not None:
@@ -203,7 +208,7 @@ class OwnLlamaCpp(ServedModel):
         wanted = self._wanted(options)
         if wanted != self._settings or self.server.ended:
             self.close()
-            self.server, self._settings = LlamaCppServer(wanted, progress), wanted
+            self.server, self._settings, self._asked = LlamaCppServer(wanted, progress), wanted, False
         elif self._model.options == options:
             return self._model
         found = LlamaCppModel(self.server.connection, SPEC, options)

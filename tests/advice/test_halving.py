@@ -41,7 +41,7 @@ def test_the_final_gets_half_of_the_time():
     for number in range(3):
         taken.append(halving.round_seconds(left, number, 3))
         left -= taken[-1]
-    assert taken == [30, 45, 45] and halving.round_seconds(50, 0, 1) == 50
+    assert taken == [30, 30, 60] and halving.round_seconds(50, 0, 1) == 50
 
 
 def test_the_best_go_on_and_another_method_with_them():

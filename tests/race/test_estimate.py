@@ -50,7 +50,9 @@ def test_of_few_the_interval_is_students_and_never_narrow(samples, half):
 
 
 def test_students_quantiles_are_those_of_the_tables():
-    assert [student(n) for n in (1, 4, 10)] == [12.71, 2.78, 2.23] and 1.96 < student(60) < student(10)
+    table = {1: 12.706, 4: 2.776, 10: 2.228, 11: 2.201, 12: 2.179, 14: 2.145, 17: 2.110, 18: 2.101}
+    assert {n: student(n) for n in table} == pytest.approx(table, abs=0.006)
+    assert 1.96 < student(60) < student(17)
 
 
 def test_few_numbers_without_a_logarithm_are_refused():

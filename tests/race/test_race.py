@@ -8,11 +8,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 
 from engines.errors import RunFailed
-from engines.race import runner
+from engines.race import peers, runner
 from engines.race.lanes import Race, parse_lanes
 from engines.race.race_events import Compared, LaneEvents, LaneFinished, LaneStarted, RaceFinished, RaceStarted
 from engines.race.result import RaceResult
@@ -87,6 +88,29 @@ def test_every_lane_pays_its_own_prefill_and_learns_for_itself():
     events = list(race(racer, ask("pld,pld,autoregressive", repeats=2)))
     assert all(e.reused == 0 and e.seconds == 3 for e in events if isinstance(e, Prefilled))
     assert len({f.rates for f in fold(events).figures()}) == 1
+
+
+def test_a_server_lane_s_first_token_counts_the_encoding_of_the_prompt_and_not_the_connection(monkeypatch):
+    class Served(VirtualRacer):
+        token_ids = True
+
+        def run(self, request, cancelled, prompt):
+            assert prompt == encoded
+            return super().run(request, cancelled)
+
+    def takes(seconds, result):
+        served.now += seconds
+        return result
+
+    served, encoded = Served(), ((1, 2, 3), ("a", "b", "c"))
+    served.ready = SimpleNamespace(host="", vocab_size=16, model="model", device="cpu")
+    host = SimpleNamespace(ready=served.ready, prompt=lambda request: takes(0.5, encoded))
+    monkeypatch.setattr(peers, "connect", lambda *_: takes(30.0, served))
+    monkeypatch.setattr(peers, "perf_counter", lambda: served.now)
+    racer = peers.Peers(host)
+    for _ in racer.run(ask("server:url=http://a").lanes[0].of(ask().request)):
+        pass
+    assert racer.token_times.first_seconds == 0.5 + 3, "its prefill takes 3"
 
 
 def test_lanes_are_warmed_up_and_that_counts_nowhere():

@@ -211,6 +211,29 @@ def test_another_setting_starts_it_anew_and_the_text_stays(file, tmp_path):
     assert process.poll() is not None, "it ends with us"
 
 
+def test_a_run_does_not_wait_for_a_server_that_was_started_anew_to_forget(file, monkeypatch):
+    own = start(file, threads=1, options=NGRAM | {"spec": "ngram-mod"})
+
+    def answer() -> tuple:
+        told: list = []
+        asked = Request(TURN, "llama.cpp", own._model.options, max_new_tokens=8)
+        *_, finished = own.run(asked, progress=told.append)
+        return finished.text, told
+
+    pid = own.server.process.pid
+    own.forget_acceptance()
+    assert own.server.process.pid == pid, "it has given no answer"
+    text, _ = answer()
+    own.forget_acceptance()
+    assert own.server.process.pid != pid
+    assert answer() == (text, []), "nothing is loaded in its time"
+    monkeypatch.setattr(llama_cpp_start, "find_spec", lambda name: None)
+    own.forget_acceptance()
+    with pytest.raises(ModelUnavailable, match="not installed"):
+        answer()
+    own.close()
+
+
 def test_ways_of_drafting_are_joined_each_once():
     spec = next(option for option in SPEC.options if option.name == "spec")
     for right in ("none", "ngram-mod", "ngram-mod+draft-simple", "ngram-map-k+ngram-cache+draft-mtp"):

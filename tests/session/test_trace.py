@@ -120,6 +120,7 @@ DAMAGE = [
     b'{"event":"Finished","reason":"stop","tokens":[null],"text":""}',
     b'{"event":"Finished","reason":"stop","tokens":7,"text":""}',
     b"[" * 100_000,
+    b'{"event":"Finished","reason":"stop","tokens":[],"text":"","more":' + b"[" * 200_000,
 ]
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from time import perf_counter
 
 from benches.llama_cpp import OURS, THEIRS, THREADS, first_tokens
 from benches.peers import measured, ratios, timed
-from benches.rows import Row
-from benches.shapes import CONTEXTS, random_tokens
+from benches.rows import Row, shuffled
+from benches.shapes import CONTEXTS, forward_seconds, random_tokens
 
 NEW_TOKENS = 100
 PROMPTS = (
@@ -44,37 +43,33 @@ def _of_model(file, repeats: int, most: int | None) -> list[Row]:
     with Peers(runtime) as runner:
         contenders = {name: timed(runner, parse_lane(name), NEW_TOKENS) for name in (plain, peer)}
         rates = measured(contenders, list(PROMPTS)[:most], repeats)
-        firsts = {name: first_tokens(runner, parse_lane(name), repeats) for name in (plain, peer)}
+        firsts = first_tokens(runner, (plain, peer), repeats)
     over, by_rows = BOUNDS[file.name]
-    seconds = _rounds(runtime.target, ROWS, CONTEXTS[0], repeats)
-    longer = _rounds(runtime.target, (1,), CONTEXTS[1], repeats)[1]
+    (short, long), one = CONTEXTS, ROWS[0]
+    seconds = forwards(runtime.target, {short: ROWS, long: (one,)}, repeats)
     held = runtime.target.weight_bytes / file.path.stat().st_size
     return [
         *(Row(f"{file.name}, {name}", rates[name], "tokens/s") for name in rates),
         Row(f"{file.name}, {plain} / {peer}", ratios(rates, plain, peer), "x", over),
         Row(f"{file.name}, 512-token prompt, ours / {peer}", ratios(firsts, plain, peer), "x", "<= 0.6"),
-        Row(f"{file.name}, t(1)", [s * 1e3 for s in seconds[1]], "ms"),
-        *(Row(f"{file.name}, t({rows}) / t(1)", [a / b for a, b in zip(seconds[rows], seconds[1])], "x",
+        Row(f"{file.name}, t(1)", [s * 1e3 for s in seconds[short, one]], "ms"),
+        *(Row(f"{file.name}, t({rows}) / t(1)", ratios(seconds, (short, rows), (short, one)), "x",
               by_rows.get(rows, "")) for rows in ROWS[1:]),
-        Row(f"{file.name}, a round at context {CONTEXTS[1]} / {CONTEXTS[0]}",
-            [a / b for a, b in zip(longer, seconds[1])], "x", "<= 1.25"),
+        Row(f"{file.name}, a round at context {long} / {short}", ratios(seconds, (long, one), (short, one)), "x",
+            "<= 1.25"),
         Row(f"{file.name}, weights in memory / file", [held], "x", "<= 1.1"),
     ]
 
 
-def _rounds(model, sizes: tuple[int, ...], context: int, repeats: int) -> dict[int, list[float]]:
-    """Seconds of forwards over chains of so many rows after a context: a median of five for each repeat, by turns."""
-    model.truncate(0)
-    model.extend(random_tokens(context, model.vocab_size))
-    found: dict[int, list[float]] = {rows: [] for rows in sizes}
-    for _ in range(repeats):
-        spent: dict[int, list[float]] = {rows: [] for rows in sizes}
-        for _ in range(5):
-            for rows in sizes:
-                clock = perf_counter()
-                model.forward(random_tokens(rows, model.vocab_size), list(range(-1, rows - 1)))
-                spent[rows].append(perf_counter() - clock)
-                model.drop()
-        for rows in sizes:
-            found[rows].append(statistics.median(spent[rows]))
-    return found
+def forwards(model, wanted: dict[int, tuple[int, ...]], repeats: int) -> dict[tuple[int, int], list[float]]:
+    """Seconds of forwards over chains of so many rows after each context, by context and rows: a median of five for
+    each repeat, all by turns, after a warm-up."""
+    text = random_tokens(max(wanted), model.vocab_size)
+    found: dict[tuple[int, int], list[float]] = {(context, rows): [] for context in wanted for rows in wanted[context]}
+    for repeat in range(repeats + 1):
+        for context in shuffled(wanted, repeat):
+            model.extend(text[model.rewind(text[:context]) : context])
+            spent = [[forward_seconds(model, rows) for rows in wanted[context]] for _ in range(5)]
+            for rows, seconds in zip(wanted[context], zip(*spent)):
+                found[context, rows].append(statistics.median(seconds))
+    return {which: seconds[1:] for which, seconds in found.items()}

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from benches.chat import PROMPTS, Chat
 from benches.peers import measured, ratios, timed
-from benches.rows import Row
+from benches.rows import Row, shuffled
+from engines.servers.llama_cpp_start import LlamaCppServer, Settings
 
 MODEL, THREADS, NEW_TOKENS = "smollm2", 2, 120
 OURS = ("autoregressive", "pld", "suffix", "recycling", "draft", "hybrid")
@@ -36,7 +37,7 @@ def bench_llama_cpp(repeats: int, most: int | None = None) -> list[Row]:
         contenders = {name: timed(runner, parse_lane(name), NEW_TOKENS) for name in (*OURS, *THEIRS)}
         texts = [case.turns[0] for case in shipped().limited(1).cases][:most]
         rates = measured(contenders, texts, repeats)
-        firsts = {name: first_tokens(runner, parse_lane(name), repeats) for name in (OURS[0], THEIRS[0])}
+        firsts = first_tokens(runner, (OURS[0], THEIRS[0]), repeats)
     plain, best, peer = OURS[0], _best(rates, OURS), _best(rates, THEIRS)
     return [
         *(Row(name, rates[name], "tokens/s") for name in contenders),
@@ -52,18 +53,20 @@ def _best(rates: dict[str, list[float]], names: tuple[str, ...]) -> str:
     return max(names, key=lambda name: Row(name, rates[name], "").median)
 
 
-def first_tokens(runner, lane, repeats: int) -> list[float]:
-    """Seconds to the first token, read anew each time."""
+def first_tokens(runner, lanes: tuple[str, ...], repeats: int) -> dict[str, list[float]]:
+    """Seconds to each lane's first token, read anew each time; by turns, after a warm-up."""
     from engines import Request
+    from engines.race.lanes import parse_lane
 
-    text = "The boat went past the mill and the old bridge. " * 45
-    found = []
-    for _ in range(repeats):
-        runner.forget()
-        for _ in runner.run(lane.of(Request((("user", text),), max_new_tokens=2))):
-            pass
-        found.append(runner.token_times.first_seconds)
-    return found
+    request = Request((("user", "The boat went past the mill and the old bridge. " * 45),), max_new_tokens=2)
+    found: dict[str, list[float]] = {lane: [] for lane in lanes}
+    for repeat in range(repeats + 1):
+        for lane in shuffled(lanes, repeat):
+            runner.forget()
+            for _ in runner.run(parse_lane(lane).of(request)):
+                pass
+            found[lane].append(runner.token_times.first_seconds)
+    return {lane: seconds[1:] for lane, seconds in found.items()}
 
 
 def bench_served(repeats: int) -> list[Row]:
@@ -72,10 +75,10 @@ def bench_served(repeats: int) -> list[Row]:
     the screen shows, and by the clock, from the first token to the last."""
     chat = Chat("llama.cpp", MODEL)
     try:
-        with _server(chat.about["threads"]) as (address, key):
+        with _server(chat.about["threads"]) as server:
             pairs = []
             for repeat in range(repeats + 1):
-                pairs.append([_both(chat, address, key, prompt, (repeat + n) % 2) for n, prompt in enumerate(PROMPTS)])
+                pairs.append([_both(chat, server, prompt, (repeat + n) % 2) for n, prompt in enumerate(PROMPTS)])
     finally:
         chat.close()
     print(f"{chat.about['backend']}, {chat.about['threads']} threads", file=sys.stderr, flush=True)
@@ -93,54 +96,38 @@ def _ratio(turn: list[tuple[dict, dict]], name: str) -> float:
 
 
 @contextmanager
-def _server(threads: int) -> Iterator[tuple[str, str]]:
-    """llama.cpp with the model: its address, and its key."""
+def _server(threads: int) -> Iterator[LlamaCppServer]:
+    """llama.cpp with the model."""
     from engines.methods.llama_cpp import SPEC
     from engines.race.peers import gguf_file
-    from engines.servers.llama_cpp_start import LlamaCppServer, Settings
 
     server = LlamaCppServer(Settings(file=str(gguf_file(MODEL)), threads=threads, **SPEC.parse({"context": 2048})))
     try:
-        yield server.connection.address, server.key
+        yield server
     finally:
         server.close()
 
 
-def _both(chat: Chat, address: str, key: str, prompt: str, chat_first: int) -> tuple[dict, dict]:
+def _both(chat: Chat, server: LlamaCppServer, prompt: str, chat_first: int) -> tuple[dict, dict]:
     if chat_first:
         shown = chat.ask(prompt)
-        return shown, _read(address, key, prompt)
-    plain = _read(address, key, prompt)
+        return shown, _read(server, prompt)
+    plain = _read(server, prompt)
     return chat.ask(prompt), plain
 
 
-def _read(address: str, key: str, prompt: str) -> dict:
+def _read(server: LlamaCppServer, prompt: str) -> dict:
     """An answer, read and thrown away: its tokens after the first, and the seconds they took."""
-    text = _post(address, key, "/apply-template", {"messages": [{"role": "user", "content": prompt}]})["prompt"]
-    asked = {"content": text, "add_special": True, "parse_special": True}
-    tokens = _post(address, key, "/tokenize", asked)["tokens"]
-    connection, begun, last = _connect(address), 0.0, b""
+    post = server.connection.post
+    text = post("/apply-template", {"messages": [{"role": "user", "content": prompt}]}, dict)["prompt"]
+    tokens = post("/tokenize", {"content": text, "add_special": True, "parse_special": True}, dict)["tokens"]
+    connection, begun, last = http.client.HTTPConnection(urlsplit(server.connection.address).netloc), 0.0, b""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.key}"}
     body = {"prompt": tokens, "n_predict": 256, "stream": True, "temperature": 0, "cache_prompt": True}
-    connection.request("POST", "/completion", json.dumps(body), _headers(key))
+    connection.request("POST", "/completion", json.dumps(body), headers)
     for line in connection.getresponse():
         if line.startswith(b"data: "):
             begun, last = begun or time.perf_counter(), line[6:]
     seconds, timings = time.perf_counter() - begun, json.loads(last)["timings"]
     connection.close()
     return {"tokens": timings["predicted_n"] - 1, "own_seconds": timings["predicted_ms"] / 1000, "seconds": seconds}
-
-
-def _post(address: str, key: str, path: str, body: dict) -> dict:
-    connection = _connect(address)
-    connection.request("POST", path, json.dumps(body), _headers(key))
-    found = json.loads(connection.getresponse().read())
-    connection.close()
-    return found
-
-
-def _connect(address: str) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection(urlsplit(address).netloc)
-
-
-def _headers(key: str) -> dict[str, str]:
-    return {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}

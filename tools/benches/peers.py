@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 
 from benches.rows import Row, shuffled
 
@@ -79,9 +79,9 @@ def measured(contenders: dict[str, Run], texts: list[str], repeats: int) -> dict
     return rates
 
 
-def ratios(rates: dict[str, list[float]], name: str, base: str) -> list[float]:
-    """Rates over a base's, repeat by repeat."""
-    return [a / b for a, b in zip(rates[name], rates[base])]
+def ratios(found: Mapping[Hashable, list[float]], name: Hashable, base: Hashable) -> list[float]:
+    """Figures over a base's, repeat by repeat."""
+    return [a / b for a, b in zip(found[name], found[base])]
 
 
 def ours(runtime, engine: str, options: dict, tokens: int = NEW_TOKENS) -> Run:

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 
 from benches.rows import Row, shuffled
-from benches.shapes import decode, random_tokens
+from benches.shapes import decode, forward_seconds, random_tokens
 from engines.model.load_options import LoadOptions
 
 MODEL = "smollm2"
@@ -38,7 +38,7 @@ def bench_quantised(repeats: int) -> list[Row]:
             answer, seconds = decode(models[name], prompt)
             rates[name].append((len(answer) - 1) / seconds)
             for rows in ROWS:
-                several[name, rows].append(_forward(models[name], rows) * rates[name][-1])
+                several[name, rows].append(forward_seconds(models[name], rows) * rates[name][-1])
         copies.append(_copy())
     rates, several = ({name: samples[1:] for name, samples in found.items()} for found in (rates, several))
     rows = [Row(f"{MODEL}, {name}", rates[name], "tokens/s") for name in models]
@@ -87,14 +87,6 @@ def _load(name: str):
     size = model.weight_bytes / 1e6
     print(f"{MODEL}, {name}: {threads} threads, {model.backend}, {size:.0f} MB", file=sys.stderr, flush=True)
     return model
-
-
-def _forward(model, rows: int) -> float:
-    """Seconds of a forward over a chain after the rows that are cached."""
-    clock = perf_counter()
-    model.forward([7] * rows, list(range(-1, rows - 1)))
-    model.drop()
-    return perf_counter() - clock
 
 
 def _copy() -> float:

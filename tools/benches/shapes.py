@@ -91,6 +91,16 @@ def random_tokens(count: int, vocab: int) -> list[int]:
     return [draw.randrange(vocab) for _ in range(count)]
 
 
+def forward_seconds(model, rows: int) -> float:
+    """Of a forward over a chain of so many rows behind those that are cached, which stay."""
+    tokens = random_tokens(rows, model.vocab_size)
+    clock = perf_counter()
+    model.forward(tokens, list(range(-1, rows - 1)))
+    seconds = perf_counter() - clock
+    model.drop()
+    return seconds
+
+
 def decode(model, prompt: list[int]) -> tuple[list[int], float]:
     """Our answer, and the seconds after its first token."""
     from engines.report.events import Prefilled

@@ -8,9 +8,9 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from time import perf_counter
 
 from benches.rows import Row, shuffled
+from benches.shapes import forward_seconds
 
 POLICIES = {"libgomp's own": None, "PASSIVE": "PASSIVE", "ACTIVE": "ACTIVE"}
 ROWS = (1, 8)
@@ -42,13 +42,7 @@ def _measured(threads: int, policy: str | None) -> list[tuple[int, str, float]]:
 
 
 def _forwards(model, rows: int) -> float:
-    times = []
-    for _ in range(FORWARDS):
-        clock = perf_counter()
-        model.forward([7] * rows, list(range(-1, rows - 1)))
-        times.append(perf_counter() - clock)
-        model.drop()
-    return statistics.median(times)
+    return statistics.median(forward_seconds(model, rows) for _ in range(FORWARDS))
 
 
 def main() -> None:

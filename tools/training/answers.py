@@ -159,10 +159,10 @@ class Generator:
             self.next[row, 0] = token
 
 
-def save(answers: list[Answer], tokenizer, end: int, path: Path) -> None:
+def save(answers: list[Answer], tokenizer, path: Path) -> None:
     """Write a shard: arrays for training beside the texts, all or nothing."""
     lengths = np.array([(len(a.prompt), len(a.tokens)) for a in answers], dtype=np.int32)
-    temporary = path.with_suffix(".tmp.npz")
+    temporary = path.with_name(f".{path.name}")  # which no pattern of shards matches
     np.savez(
         temporary,
         lengths=lengths,
@@ -176,7 +176,7 @@ def save(answers: list[Answer], tokenizer, end: int, path: Path) -> None:
             "prompt": a.question.prompt,
             "temperature": SAMPLED["temperature"] if a.question.sampled else 0.0,
             "answer": tokenizer.decode(a.tokens, skip_special_tokens=True),
-            "ended": a.tokens[-1] == end,
+            "ended": a.tokens[-1] == tokenizer.eos_token_id,
         }
         for a in answers
     ]
@@ -208,11 +208,11 @@ def read_answered(file: Path, generator: Generator, out: Path) -> bool:
             answers = sorted((a for a in answers if a.tokens), key=lambda a: len(a.prompt) + len(a.tokens))
             for i in range(0, len(answers), 16):  # of like length
                 _read(answers[i : i + 16], generator.model)
-            if interrupt.requested:
-                return False
-            save(answers, tokenizer, tokenizer.eos_token_id, out / f"{number:04}.npz")
+            save(answers, tokenizer, out / f"{number:04}.npz")
             number, read = number + 1, read + len(answers)
             print(f"answers: {read} of {len(rows)} read", file=sys.stderr)
+            if interrupt.requested:
+                return False
     return True
 
 
@@ -244,19 +244,21 @@ def answer_all(asked: list[Question], generator: Generator, out: Path) -> bool:
     done = finished_prompts(out)
     waiting = [q for q in asked if q.prompt not in done][::-1]
     number = len(list(out.glob("[0-9]*.npz")))
-    finished, too_long, start, last = [], 0, time.monotonic(), 0.0
+    finished, saved, too_long, start, last = [], len(done), 0, time.monotonic(), 0.0
     with Interrupt() as interrupt:
         while (waiting or any(generator.rows)) and not interrupt.requested:
             for row, answer in enumerate(generator.rows):
                 while answer is None and waiting and not generator.begin(row, waiting.pop()):
                     too_long += 1
             finished += generator.step()
-            while len(finished) >= SHARD or (finished and not waiting and not any(generator.rows)):
-                save(finished[:SHARD], generator.tokenizer, generator.tokenizer.eos_token_id, out / f"{number:04}.npz")
-                number, finished = number + 1, finished[SHARD:]
+            while len(finished) >= SHARD:
+                save(finished[:SHARD], generator.tokenizer, out / f"{number:04}.npz")
+                number, saved, finished = number + 1, saved + SHARD, finished[SHARD:]
             if (now := time.monotonic()) - last > 15:
                 last, rate = now, generator.tokens_made / (now - start)
-                print(f"answers: {number * SHARD} saved, {len(waiting)} left, {rate:.0f} tokens/s", file=sys.stderr)
+                print(f"answers: {saved} saved, {len(waiting)} left, {rate:.0f} tokens/s", file=sys.stderr)
+        if finished:
+            save(finished, generator.tokenizer, out / f"{number:04}.npz")
     if too_long:
         print(f"answers: {too_long} questions were too long and left out", file=sys.stderr)
     return not interrupt.requested

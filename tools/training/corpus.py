@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,11 @@ def document(row: dict) -> str:
         return row["text"].strip() + "\n" + SPECIAL_TOKENS[0]
     turns = (f"<|{m['role']}|>\n{m['content'].strip()}<|end|>\n" for m in row["messages"])
     return "".join(turns) + SPECIAL_TOKENS[0]
+
+
+def plain(text: str) -> str:
+    """Lower-case words with single spaces, to compare texts by."""
+    return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def train_tokenizer(documents: list[str], vocabulary: int, context: int) -> PreTrainedTokenizerFast:
