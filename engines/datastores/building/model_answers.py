@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.datastores.building.corpus import Document, LoadedModel
+from engines.datastores.building.dense_build import room_after
 from engines.errors import UsageProblem
 from engines.folders import read_input
 
@@ -28,7 +29,8 @@ class ModelAnswers:
         spec: a ``build_spec.BuildSpec``: how many answers to each prompt, and how they are sampled.
 
     Raises:
-        UsageProblem: the model cannot be asked one of the prompts; the message says which.
+        UsageProblem: the model cannot be asked one of the prompts, or too little of the context is left for the hidden
+            states of its answer; the message says which.
     """
 
     unit = "answers"
@@ -68,7 +70,8 @@ class ModelAnswers:
             yield Document(text, tokens=(*asked, *finished.tokens)), i + 1
 
     def _check(self, number: int) -> None:
-        """Raises UsageProblem for a prompt that the model cannot be asked."""
+        """Raises UsageProblem for a prompt that the model cannot be asked, or that leaves too little of what it reads
+        together for the hidden states of an answer."""
         which = f"prompt {number + 1} of {len(self._prompts)}"
         try:
             self._spec.request(self._prompts[number]).check()
@@ -79,6 +82,8 @@ class ModelAnswers:
         if size >= limit:
             raise UsageProblem(f"{which} has {size:,} tokens, the model's context holds {limit:,}",
                                "shorten it, or leave it out")
+        if self._spec.kind != "sparse" and not self._spec.with_prompts:
+            room_after(size, min(self._spec.window or limit, limit), f"the answer to {which}")
 
 
 def read_prompts(path: Path) -> list[str]:
