@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from engines.bench.suite import shipped as suite
 from engines.cost.curve import CostCurve
 from engines.errors import UsageProblem
 from engines.reproduce.entry import PaperEntry, StoreNeed, find, parse, shipped
+from engines.reproduce.measures import MEASURES, RowFacts
 from engines.reproduce.needs import DatastoreBuilder
 from engines.reproduce.questions import MORE, asked_of, known
 from engines.reproduce.reproduction import Reproduction, theirs
@@ -132,6 +134,12 @@ def test_a_quick_entry_has_no_more_answers_written_than_a_slow_model_writes_in_h
     need = StoreNeed(name="drawn", source="answers", temperature=0.7)
     quick, whole = (DatastoreBuilder(sample, [need], most).prepared()[0].estimate.tokens for most in (6000, None))
     assert quick == 512 and whole > 6000
+
+
+def test_the_size_of_a_store_is_that_of_what_a_lane_searches():
+    row, started = RowFacts(), SimpleNamespace(datastore_bytes=410_000)  # of 10 MB, most of them keys
+    row.runs = [SimpleNamespace(state=SimpleNamespace(started=started))]
+    assert MEASURES["store MB"].of(row) == 0.41
 
 
 def test_a_row_of_the_paper_s_head_says_which_other_head_drafts():
