@@ -155,7 +155,7 @@ class DatastoreBuilder:
             seconds += 0.0 if store else tokens * price.at(1)
         if tokens is None:
             return BuildEstimate(None)
-        found = BuildEstimate(tokens, 6 * tokens, 6 * tokens, seconds, upper_bound=True)
+        found = build_spec.of_tokens(tokens, self._runtime.tokenizer, seconds)
         if need.kind != "sparse":
             found = build_spec.with_dense_part(found, _recipe(need), self._runtime)
         return replace(found, seconds=found.seconds or None)

@@ -266,6 +266,14 @@ def test_an_estimate_is_near_what_comes_out(folder, tokenizer):
     assert abs(half.tokens / guess.tokens - 0.5) < 0.01 and half.size < guess.size
 
 
+@pytest.mark.parametrize("vocab_size, size", [(60_000, 6000), (70_000, 8000)])
+def test_an_estimate_by_a_limit_knows_how_large_a_token_is(vocab_size, size):
+    spec = BuildSpec("mine", ("hf:rows",), limit=1000)
+    guess = orders.estimate_build(spec, Ids([[1] * 2000]), Vocabulary(vocab_size))
+    store = build_datastore("mine", Ids([[1] * 2000]), Vocabulary(vocab_size), limit=1000)
+    assert guess.size == size <= store.manifest.size < size + 100
+
+
 def test_what_cannot_be_built(folder, tokenizer, monkeypatch):
     with pytest.raises(UsageProblem, match="no text"):
         build_datastore("mine", Ids([[], []]), Vocabulary(3))

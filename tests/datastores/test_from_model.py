@@ -127,6 +127,15 @@ def test_a_prompt_that_leaves_an_answer_no_room_in_the_window_is_refused_before_
     ModelAnswers(tiny, PROMPTS[2:3], sampled_answers(window=size + 3))
 
 
+def test_an_estimate_of_answers_counts_the_prompts_that_are_stored_with_them(tiny):
+    plain, whole = (sampled_answers(2, 0.5, 8, with_prompts=given) for given in (False, True))
+    alone, both = (order.estimate_build(spec, ModelAnswers(tiny, PROMPTS, spec), tiny.tokenizer, tiny)
+                   for spec in (plain, whole))
+    asked = sum(len(ModelAnswers(tiny, [prompt], plain).context(0)) for prompt in PROMPTS)
+    assert alone.tokens == 8 * 2 * len(PROMPTS) and both.tokens == alone.tokens + 2 * asked
+    assert both.size > alone.size and both.seconds == alone.seconds, "prompts are not written"
+
+
 def test_states_are_those_of_texts_read_alone(tiny):
     reader = HiddenStates(tiny.target, tiny.identity)
     texts = [np.arange(n) % 250 for n in (3, 40, 1, 17, 40)]

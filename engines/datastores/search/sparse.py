@@ -26,6 +26,11 @@ def token_dtype(vocab_size: int) -> str:
     return ">u2" if vocab_size <= 0xFFFF else ">u4"
 
 
+def token_bytes(vocab_size: int) -> int:
+    """What a token takes on the disk: its id, and its place among the suffixes."""
+    return np.dtype(token_dtype(vocab_size)).itemsize + 4
+
+
 class SparseStore:
     """The sparse part of a datastore (a ``continuations.Lookup``). Positions count tokens and separators. ``fraction``:
     share of it that is searched, its first documents (``Documents.first``). ``sizes``: bytes on the disk, by file, in
