@@ -24,6 +24,7 @@ from engines.datastores.datastore_events import BuildEstimate
 from engines.datastores.search.reduction import Recipe
 from engines.datastores.storage import catalog
 from engines.datastores.storage.datastore import Documents, Store
+from engines.folders import checksum
 from engines.progress import Progress, no_progress
 from engines.reproduce.entry import StoreNeed
 from engines.reproduce.questions import STORE_PROMPTS
@@ -116,7 +117,11 @@ class DatastoreBuilder:
         if need.kind == "sparse":
             parts |= dict.fromkeys(("dims", "z_norm", "unit_norm"))
         if need.source == "python":
-            parts |= dict.fromkeys(_OF_ANSWERS) | {"python": sys.version_info[:2]}
+            parts |= dict.fromkeys(_OF_ANSWERS) | {"python": sys.version_info[:3]}
+        elif store := self._greedy(need):
+            parts["of"] = store.manifest.parameters["sources"]
+        else:
+            parts["prompts"] = checksum(STORE_PROMPTS)
         made = [need.source, need.kind, parts, self._runtime.open_datastores.tokenizer]
         if need.kind != "sparse" or need.source == "answers":
             made.append(self._runtime.identity.fingerprint)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ from engines.bench import published
 from engines.bench.suite import shipped as suite
 from engines.cost.curve import CostCurve
 from engines.errors import UsageProblem
+from engines.reproduce import needs
 from engines.reproduce.entry import PaperEntry, StoreNeed, find, parse, shipped
 from engines.reproduce.measures import MEASURES, RowFacts
 from engines.reproduce.needs import DatastoreBuilder
@@ -121,11 +124,27 @@ def test_an_entry_that_there_is_not(name):
 
 
 def test_a_quick_entry_cuts_datastores_and_takes_the_one_that_ships(sample):
-    needs = [StoreNeed(name=str(n), source="python", tokens=n) for n in (1000, 10_000)]
-    estimates = [each.estimate for each in DatastoreBuilder(sample, needs, most=2000).prepared()]
+    some = [StoreNeed(name=str(n), source="python", tokens=n) for n in (1000, 10_000)]
+    estimates = [each.estimate for each in DatastoreBuilder(sample, some, most=2000).prepared()]
     assert [estimate.tokens for estimate in estimates] == [1000, 2000]
     shipped_one, = DatastoreBuilder(sample, [StoreNeed(name="x")]).prepared()
     assert shipped_one.name == "sample" and not shipped_one.missing
+
+
+def test_a_datastore_is_built_anew_once_what_it_is_made_of_has_changed(sample, monkeypatch, tmp_path):
+    def names():
+        some = StoreNeed(name="p", source="python"), StoreNeed(name="s", temperature=0.7), StoreNeed(name="g", dims=8)
+        return [each.name for each in DatastoreBuilder(sample, some).prepared()]
+
+    first = names()
+    assert names() == first, "used again"
+    (tmp_path / "prompts.txt").write_text("What is new?")
+    store = next(DatastoreBuilder(sample, ())._answers())[1]
+    newer = replace(store.manifest, parameters={"sources": store.manifest.parameters["sources"] | {"digest": "new"}})
+    monkeypatch.setattr(needs, "sys", SimpleNamespace(version_info=(*sys.version_info[:2], 99)))
+    monkeypatch.setattr(needs, "STORE_PROMPTS", tmp_path / "prompts.txt")
+    monkeypatch.setattr(DatastoreBuilder, "_answers", lambda self: iter([("new", SimpleNamespace(manifest=newer))]))
+    assert not set(first) & set(names())
 
 
 def test_a_quick_entry_has_no_more_answers_written_than_a_slow_model_writes_in_half_a_minute(sample, monkeypatch):
