@@ -119,7 +119,7 @@ class DatastoreBuilder:
         if need.source == "python":
             parts |= dict.fromkeys(_OF_ANSWERS) | {"python": sys.version_info[:3]}
         elif store := self._greedy(need):
-            parts["of"] = store.manifest.parameters["sources"]
+            parts |= dict.fromkeys(_OF_ANSWERS) | {"of": store.manifest.parameters["sources"]}
         else:
             parts["prompts"] = checksum(STORE_PROMPTS)
         made = [need.source, need.kind, parts, self._runtime.open_datastores.tokenizer]
@@ -140,7 +140,7 @@ class DatastoreBuilder:
         return open_corpus(spec, self._runtime)
 
     def _greedy(self, need: StoreNeed) -> Store | None:
-        """A shipped datastore with the answers that are needed, from which they are read."""
+        """A shipped datastore with the answers that are needed, from which they are read, as long as they are there."""
         return next((store for _, store in self._answers()), None) if not need.temperature else None
 
     def _states(self) -> KeptStates:

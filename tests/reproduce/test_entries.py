@@ -147,6 +147,12 @@ def test_a_datastore_is_built_anew_once_what_it_is_made_of_has_changed(sample, m
     assert not set(first) & set(names())
 
 
+def test_answers_that_ship_are_taken_as_long_as_they_are(sample):
+    some = [StoreNeed(name=str(most), dims=8, max_new_tokens=most) for most in (32, 128)]
+    short, long = DatastoreBuilder(sample, some).prepared()
+    assert short.name == long.name and short.estimate.tokens == long.estimate.tokens, "one datastore serves both"
+
+
 def test_a_quick_entry_has_no_more_answers_written_than_a_slow_model_writes_in_half_a_minute(sample, monkeypatch):
     slow = sample.fixed_prices._replace(target=CostCurve(((1, 0.05), (64, 0.5))))
     monkeypatch.setattr(sample, "fixed_prices", slow)
