@@ -13,12 +13,13 @@ from engines.bench import published
 from engines.bench.suite import shipped as suite
 from engines.cost.curve import CostCurve
 from engines.errors import UsageProblem
-from engines.reproduce import needs
+from engines.reproduce import needs, sublayer_facts
 from engines.reproduce.entry import PaperEntry, StoreNeed, find, parse, shipped
 from engines.reproduce.measures import MEASURES, RowFacts
 from engines.reproduce.needs import DatastoreBuilder
 from engines.reproduce.questions import MORE, asked_of, known
 from engines.reproduce.reproduction import Reproduction, theirs
+from engines.request import Request
 
 GOOD = """
 title = "a table"
@@ -151,6 +152,16 @@ def test_answers_that_ship_are_taken_as_long_as_they_are(sample):
     some = [StoreNeed(name=str(most), dims=8, max_new_tokens=most) for most in (32, 128)]
     short, long = DatastoreBuilder(sample, some).prepared()
     assert short.name == long.name and short.estimate.tokens == long.estimate.tokens, "one datastore serves both"
+
+
+def test_a_sublayer_is_timed_until_the_device_has_done_it(tiny, monkeypatch):
+    """On a GPU the clock alone would tell how long it takes to start its kernels."""
+    told = []
+    monkeypatch.setattr(tiny.target, "synchronize", lambda: told.append("waited"))
+    monkeypatch.setattr(sublayer_facts, "perf_counter", lambda: told.append("read") or 0.0)
+    sublayer_facts.measure_sublayers(tiny, ["x"], Request(()))
+    reads = [n for n, what in enumerate(told) if what == "read"]
+    assert reads and all(told[n - 1] == "waited" for n in reads)
 
 
 def test_a_quick_entry_has_no_more_answers_written_than_a_slow_model_writes_in_half_a_minute(sample, monkeypatch):
