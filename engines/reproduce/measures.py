@@ -60,12 +60,12 @@ class RowFacts:
 
     @property
     def dense(self) -> DenseStore | None:
-        """Its datastore with keys, opened; None where there is none."""
+        """Its datastore with keys, opened as far as it is searched; None where there is none."""
         from engines.datastores.search.dense import DenseStore
 
         for n, store in enumerate(self.stores):
             if store.manifest.keys:
-                return self._dense.setdefault(n, DenseStore(store))
+                return self._dense.setdefault(n, DenseStore(store, self.fraction))
         return None
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from engines.datastores.search.dense import DenseStore
 from engines.datastores.search.sparse import SparseStore
+from engines.reproduce.measures import RowFacts
 from tests.datastores.conftest import sparse
 from tests.datastores.test_dense import Toy, corpus, dense
 
@@ -48,6 +49,12 @@ def test_a_share_of_a_sparse_store_is_what_a_build_of_its_first_documents_would_
         assert all(found(part, text[:6]) == found(alone, text[:6]) for text in documents)
     assert counts == sorted(counts) and len(set(counts)) == len(counts)
     assert len(SparseStore(whole, 1.0)) == sum(map(len, documents)) and size(SparseStore(whole)) == whole.manifest.size
+
+
+def test_measures_of_a_row_are_of_the_share_that_it_searches():
+    store = dense(corpus(20, vocab_size=12), Toy(12), vocab_size=12).store
+    row = RowFacts(stores=(store,), fraction=0.3)
+    assert len(row.dense) == len(DenseStore(store, 0.3)) < len(DenseStore(store)) / 2
 
 
 def test_the_size_of_a_part_is_that_of_the_files_that_its_searches_need():
