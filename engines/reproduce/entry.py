@@ -15,7 +15,7 @@ import msgspec
 from engines import methods
 from engines.bench.published import Figure
 from engines.errors import UsageProblem
-from engines.folders import open_input
+from engines.folders import open_input, typed_path
 from engines.race.lanes import Lane, Race, parse_lane
 from engines.report.wording import listed
 from engines.reproduce.measures import MEASURES, Measure
@@ -246,7 +246,7 @@ def find(name: str) -> tuple[str, PaperEntry]:
         raise UsageProblem(f"there is no entry {name[:80]!r}",
                            f"{f'perhaps {listed(near)}; ' if near else ''}spec-tui reproduce --list names all; one of "
                            f"yours is a file that ends in {SUFFIX}")
-    path = Path(name).expanduser()
+    path = typed_path(name)
     try:
         with open_input(path) as stream:
             data = stream.read(_LARGEST + 1)
@@ -265,7 +265,7 @@ def parse(data: bytes, where: str) -> PaperEntry:
         raise UsageProblem(f"{where} is larger than {_LARGEST >> 20} MB", _HINT)
     try:
         entry = msgspec.toml.decode(data, type=PaperEntry)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # ValidationError is a DecodeError
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or a huge number
         raise UsageProblem(f"{where} is not an entry: {error}", _HINT) from None
     for problem in _problems(entry):
         raise UsageProblem(f"{where}: {problem}", _HINT)

@@ -112,12 +112,12 @@ def test_what_is_wrong_is_said(changes, words):
 
 
 def test_what_is_not_text_or_too_long_is_refused():
-    for data in (b"\xff\xfe", b"a = 1\n" * (1 << 18), b"a=" + b"[" * 100_000):
+    for data in (b"\xff\xfe", b"a = 1\n" * (1 << 18), b"a=" + b"[" * 100_000, b"repeats = " + b"9" * 5000):
         with pytest.raises(UsageProblem):
             parse(data, "mine.toml")
 
 
-@pytest.mark.parametrize("name", ["nothing", "rest-nothing", "../entry.toml", "nowhere.toml"])
+@pytest.mark.parametrize("name", ["nothing", "rest-nothing", "../entry.toml", "nowhere.toml", "~nobody1234/x.toml"])
 def test_an_entry_that_there_is_not(name):
     with pytest.raises(UsageProblem) as refused:
         find(name)
