@@ -161,7 +161,8 @@ def write_hidden(
     """Stage: hidden states float16 [n, H] and the position of the token after each. Returns how many there are. Raises
     RunFailed: there are none, or they are not finite."""
     state = journal.state("hidden states") or {"rows": 0, "cursor": None, "complete": False}
-    rows, done, keys = state["rows"], state["cursor"] or 0, counts.tokens - counts.documents
+    rows, done = state["rows"], state["cursor"] or 0
+    keys = counts.tokens - (0 if before(0) else counts.documents)  # no key leads to a first token without one before it
     raw, where = journal.open_to_append("hidden.raw"), journal.open_to_append("positions.raw")
     reporter = ProgressReporter("hidden states", "tokens", progress, rows)
     reporter.report(rows, keys)
