@@ -117,7 +117,7 @@ class BuildJournal:
         return self._rename()
 
     def _rename(self) -> Path:
-        target, old = self.folder.with_suffix(""), self.folder.with_suffix(".replaced" + catalog.PARTIAL)
+        target, old = self.folder.with_suffix(""), self.folder.with_suffix(catalog.REPLACED)
         sync(self.folder / FILE)
         sync(self.folder)
         catalog.discard(old)
@@ -136,6 +136,8 @@ class BuildJournal:
 
     def begin(self, fresh: bool) -> None:
         """Continue the unfinished build in the folder, or start over. Raises DatastoreProblem, UsageProblem."""
+        if os.path.exists(self.folder.with_suffix("")):  # else it may be all that is left of the datastore
+            catalog.discard(self.folder.with_suffix(catalog.REPLACED))
         if os.path.exists(self.folder) and not fresh:
             self._journal = _read_journal(self.folder)
             if self._journal and self._journal["identity"] != self._identity:
