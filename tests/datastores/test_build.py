@@ -130,6 +130,17 @@ def test_a_build_that_was_killed_is_taken_up(often):
     assert content(catalog.find("cut")) == whole
 
 
+def test_that_an_unfinished_build_was_damaged_is_said(home, folder, tokenizer, often):
+    corpus, seen = text_files([folder]), []
+    for damaged in (False, True):
+        with pytest.raises(Stop):
+            build_datastore("cut", corpus, tokenizer, progress=stopping(4), replace=True)
+        if damaged:
+            (home / "cut.partial" / "journal").write_text("no journal")
+        build_datastore("cut", corpus, tokenizer, progress=seen.append, replace=True)
+        assert ("starting over, the unfinished build was damaged" in {step.stage for step in seen}) == damaged
+
+
 def test_joined_corpora_are_taken_up_inside_any_of_them(tmp_path, folder, tokenizer, often):
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "z.txt").write_text("more\n" * 20)

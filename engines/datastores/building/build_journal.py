@@ -34,12 +34,12 @@ class BuildJournal:
 
     Attributes:
         folder: where files are written.
-        remark: a sentence on what became of an earlier attempt; "" if there is nothing to say.
+        damaged: how many files an unfinished build had that was damaged, so that this one starts over; 0 if none was.
     """
 
     def __init__(self, name: str, identity: dict[str, Any], spec: dict[str, Any] | None = None) -> None:
         self.name, self.folder = name, catalog.home() / (name + catalog.PARTIAL)
-        self.remark = ""
+        self.damaged = 0
         self._identity = _digest(json.dumps(identity, sort_keys=True))
         self._spec = spec
         self._journal: dict[str, Any] = {}
@@ -145,7 +145,7 @@ class BuildJournal:
                     f"an unfinished build of {self.name} was begun from other sources or with other options",
                     "repeat the command it was begun with, or start over with --fresh",
                 )
-            self.remark = "going on with the unfinished build" if self._journal else "the unfinished build was damaged"
+            self.damaged = 0 if self._journal else len([*self.folder.rglob("*")])
         if not self._journal:
             catalog.discard(self.folder)
             self.folder.mkdir(parents=True)
