@@ -339,9 +339,17 @@ def write_whole(file: Path, data: bytes, replace: bool = True) -> None:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(file)) from None
     if os.path.exists(file) and not replace:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
+    with written_beside(file) as beside:
+        beside.write_bytes(data)
+
+
+@contextmanager
+def written_beside(file: Path) -> Iterator[Path]:
+    """A path of this process alone to write to, which gets a file's place at the end, or is deleted where that is not
+    reached. A process that is killed leaves ``.NAME.*``. Raises OSError: it cannot get its place."""
     beside = file.with_name(f".{file.name[:200]}.{os.getpid()}-{time.monotonic_ns()}")
     try:
-        beside.write_bytes(data)
+        yield beside
         os.replace(beside, file)
     except BaseException:  # ctrl+c too
         beside.unlink(missing_ok=True)

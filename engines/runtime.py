@@ -543,7 +543,8 @@ class Runtime:
             draft_model=ready.draft_model, lossless=spec.lossless_under(LAWS[request.law]), versions=_versions(),
             machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
             head=ready.heads[kind].name if kind else None, head_price=ready.heads[kind].price if kind else (),
-            datastores=tuple(drafter.searched), datastore_bytes=sum(drafter.searched.values()) or None,
+            datastores=tuple(dict.fromkeys(name for name, _ in drafter.searched)),
+            datastore_bytes=sum(drafter.searched.values()) or None,
             continued=max(0, len(request.continued) - 1), computed_by=self.target.computed_by,
         )
 

@@ -22,7 +22,7 @@ from engines.heads.local_heads import CONFIG, OWN, WEIGHTS, is_medusa
 from engines.heads.medusa_layout import medusa_config, medusa_heads, medusa_tensors
 from engines.hub.known_models import label
 from engines.hub.untrusted_json import object_in, read_object
-from engines.libraries import tensor_files
+from engines.model import tensor_files
 
 _SAFE = (WEIGHTS, "medusa_lm_head.safetensors")
 _PICKLED = ("pytorch_model.bin", "medusa_lm_head.pt")

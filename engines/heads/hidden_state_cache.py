@@ -20,7 +20,7 @@ import torch
 from engines.errors import UsageProblem, first_line
 from engines.folders import write_json
 from engines.hub.untrusted_json import read_object
-from engines.libraries import tensor_files
+from engines.model import tensor_files
 from engines.model.feature_request import LAST, FeatureRequest
 
 if TYPE_CHECKING:

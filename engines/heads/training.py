@@ -27,7 +27,7 @@ from engines.errors import UsageProblem, first_line
 from engines.folders import write_json
 from engines.heads.hidden_state_cache import TappedText
 from engines.hub.untrusted_json import object_in, read_object
-from engines.libraries import tensor_files
+from engines.model import tensor_files
 
 _DECAY = 0.8  # of the loss, a step
 _WARM_UP = 20  # updates

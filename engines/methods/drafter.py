@@ -85,7 +85,7 @@ class Drafter:
         budget: set where the option ``budget`` is "auto". ``judged_by``: of a part of another method, the budget that
             cuts its drafts later.
         features: hidden states of the target that it reads, in ``start`` and ``follow`` (``CausalModel.features``).
-        searched: by the name of each datastore that it searches, what this takes on the disk.
+        searched: bytes on the disk of what it searches, by the name of the datastore and the file.
         layers: of self-speculation, once it started: what this answer's drafts leave out.
         reads: of a learned head: what it is, and what it reads.
         draws_chains: where the law draws, it drafts chains of tokens that were drawn.
@@ -106,12 +106,12 @@ class Drafter:
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources
         self.budget = resources.budget if budget == "auto" else None
-        self.searched: dict[str, int] = {}
+        self.searched: dict[tuple[str, str], int] = {}
         self._following = 0.0  # seconds of ``follow`` after the last round: drafting has to win them back too
 
     def searches(self, stores: Sequence[SparseStore | DenseStore]) -> None:
         """Say which datastores it searches."""
-        self.searched = {store.name: store.size for store in stores}
+        self.searched = {(store.name, path): size for store in stores for path, size in store.sizes.items()}
 
     def least_shares(self, match: int | None, depth: int, nodes: int) -> list[float]:
         """For each depth the share of what was found that a node needs, to be worth a row among as many as ``nodes``;

@@ -12,8 +12,8 @@ from engines.errors import ModelUnavailable, RunFailed, first_line
 from engines.folders import check_new_folder, write_folder
 from engines.hub.download import Progress
 from engines.hub.model_source import ModelSource
-from engines.libraries.tensor_files import usual_errors
 from engines.model.loading import read_model
+from engines.model.tensor_files import usual_errors
 from engines.progress import Loading
 
 _WRITTEN_ANEW = ("config.json", "generation_config.json")

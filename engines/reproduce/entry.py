@@ -77,7 +77,8 @@ class StoreNeed(_Plain):
         tokens: most tokens, None for all. Rows search parts of one by their option ``fraction``.
         document_limit: most tokens of each document, the first ones; None for all.
         dims, z_norm, unit_norm: of a dense part (``datastores.search.reduction.Recipe``).
-        answers, temperature, top_p, max_new_tokens: of answers.
+        answers, temperature, top_p, max_new_tokens: of answers. Where a datastore of the model's greedy answers ships,
+            greedy ones are taken from it as long as they are there, and ``document_limit`` alone shortens them.
     """
 
     name: str
@@ -264,7 +265,7 @@ def parse(data: bytes, where: str) -> PaperEntry:
         raise UsageProblem(f"{where} is larger than {_LARGEST >> 20} MB", _HINT)
     try:
         entry = msgspec.toml.decode(data, type=PaperEntry)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # ValidationError is a DecodeError
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or a huge number
         raise UsageProblem(f"{where} is not an entry: {error}", _HINT) from None
     for problem in _problems(entry):
         raise UsageProblem(f"{where}: {problem}", _HINT)

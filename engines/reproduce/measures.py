@@ -60,12 +60,12 @@ class RowFacts:
 
     @property
     def dense(self) -> DenseStore | None:
-        """Its datastore with keys, opened; None where there is none."""
+        """Its datastore with keys, opened as far as it is searched; None where there is none."""
         from engines.datastores.search.dense import DenseStore
 
         for n, store in enumerate(self.stores):
             if store.manifest.keys:
-                return self._dense.setdefault(n, DenseStore(store))
+                return self._dense.setdefault(n, DenseStore(store, self.fraction))
         return None
 
 
@@ -171,6 +171,13 @@ def _searched(of: Callable[[Store], float]) -> Callable[[RowFacts], float | None
     return size
 
 
+def _bytes(row: RowFacts) -> float | None:
+    """What its lane searches on the disk; where none ran, what its datastores take."""
+    if row.runs:
+        return row.runs[0].state.started.datastore_bytes
+    return _searched(lambda store: store.manifest.size)(row)
+
+
 def _share(store: Store, fraction: float) -> float:
     """The share that whole documents make (``Documents.first``)."""
     facts, documents = store.manifest, Documents(store)
@@ -256,7 +263,7 @@ MEASURES = MappingProxyType({
     "lookup ms": Measure("milliseconds of a lookup in the datastores",
                          lambda row: _thousand(row.metrics.seconds_per_lookup), timed=True),
     "store MB": Measure("size on the disk of what it searches, in 10^6 bytes",
-                        _searched(lambda store: store.manifest.size / 1e6), of_runs=False),
+                        lambda row: _ratio(_bytes(row), 1e6), of_runs=False),
     "store tokens": Measure("tokens that it searches", _searched(lambda store: float(store.manifest.tokens)),
                             digits=0, of_runs=False),
     "MRR": Measure(f"mean reciprocal rank of {_KEYS:,} stored keys at most, asked of the index", _reciprocal_rank,

@@ -24,6 +24,7 @@ from engines.datastores.datastore_events import BuildEstimate
 from engines.datastores.search.reduction import Recipe
 from engines.datastores.storage import catalog
 from engines.datastores.storage.datastore import Documents, Store
+from engines.folders import checksum
 from engines.progress import Progress, no_progress
 from engines.reproduce.entry import StoreNeed
 from engines.reproduce.questions import STORE_PROMPTS
@@ -116,7 +117,11 @@ class DatastoreBuilder:
         if need.kind == "sparse":
             parts |= dict.fromkeys(("dims", "z_norm", "unit_norm"))
         if need.source == "python":
-            parts |= dict.fromkeys(_OF_ANSWERS) | {"python": sys.version_info[:2]}
+            parts |= dict.fromkeys(_OF_ANSWERS) | {"python": sys.version_info[:3]}
+        elif store := self._greedy(need):
+            parts |= dict.fromkeys(_OF_ANSWERS) | {"of": store.manifest.parameters["sources"]}
+        else:
+            parts["prompts"] = checksum(STORE_PROMPTS)
         made = [need.source, need.kind, parts, self._runtime.open_datastores.tokenizer]
         if need.kind != "sparse" or need.source == "answers":
             made.append(self._runtime.identity.fingerprint)
@@ -135,7 +140,7 @@ class DatastoreBuilder:
         return open_corpus(spec, self._runtime)
 
     def _greedy(self, need: StoreNeed) -> Store | None:
-        """A shipped datastore with the answers that are needed, from which they are read."""
+        """A shipped datastore with the answers that are needed, from which they are read, as long as they are there."""
         return next((store for _, store in self._answers()), None) if not need.temperature else None
 
     def _states(self) -> KeptStates:
@@ -155,7 +160,7 @@ class DatastoreBuilder:
             seconds += 0.0 if store else tokens * price.at(1)
         if tokens is None:
             return BuildEstimate(None)
-        found = BuildEstimate(tokens, 6 * tokens, 6 * tokens, seconds, upper_bound=True)
+        found = build_spec.of_tokens(tokens, self._runtime.tokenizer, seconds)
         if need.kind != "sparse":
             found = build_spec.with_dense_part(found, _recipe(need), self._runtime)
         return replace(found, seconds=found.seconds or None)

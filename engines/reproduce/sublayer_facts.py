@@ -13,6 +13,7 @@ from engines.model.feature_request import COSINES, FeatureRequest
 from engines.request import Request
 
 if TYPE_CHECKING:
+    from engines.model.causal_model import CausalModel
     from engines.runtime import Runtime
 
 PARTS = ("attention", "MLP")
@@ -68,32 +69,35 @@ def _seconds(runtime: Runtime, ids: Sequence[int]) -> dict[str, float]:
     """Mean seconds of a sublayer, by part: of the fastest of several passes over the prompt."""
     import torch
 
-    sublayers = runtime.target.sublayers
-    tokens = torch.tensor([list(ids)], device=runtime.target.device)
+    target, sublayers = runtime.target, runtime.target.sublayers
+    tokens = torch.tensor([list(ids)], device=target.device)
     best: dict[str, float] = {}
     for _ in range(_TIMES):
-        with _timed(sublayers) as spent, torch.inference_mode():
-            runtime.target.model(input_ids=tokens, use_cache=False)
+        with _timed(target) as spent, torch.inference_mode():
+            target.model(input_ids=tokens, use_cache=False)
         for part, total in spent.items():
             best[part] = min(best.get(part, total), total)
     return {part: total / len(sublayers) for part, total in best.items()}
 
 
 @contextmanager
-def _timed(sublayers: Any) -> Iterator[dict[str, float]]:
-    """Inside, the seconds that all sublayers of a kind take in a forward, with their norms."""
+def _timed(target: CausalModel) -> Iterator[dict[str, float]]:
+    """Inside, the seconds that all sublayers of a kind take in a forward, with their norms; on a GPU without what was
+    begun before them."""
     spent, began, hooks = dict.fromkeys(PARTS, 0.0), [0.0], []
 
     def begin(*_: Any) -> None:
+        target.synchronize()
         began[0] = perf_counter()
 
     def end(part: str) -> Any:
         def add(*_: Any) -> None:
+            target.synchronize()
             spent[part] += perf_counter() - began[0]
 
         return add
 
-    for layer in sublayers.layers:
+    for layer in target.sublayers.layers:
         for part, sublayer in zip(PARTS, layer.parts.values()):
             for module in sublayer.modules:
                 hooks += [module.register_forward_pre_hook(begin), module.register_forward_hook(end(part))]

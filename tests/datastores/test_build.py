@@ -17,6 +17,7 @@ import pytest
 
 from engines.datastores.building import build_journal
 from engines.datastores.building import build_spec as orders
+from engines.datastores.building import corpus as corpora
 from engines.datastores.building import sparse_build as building
 from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.build_spec import BuildSpec, estimate_sparse
@@ -129,6 +130,17 @@ def test_a_build_that_was_killed_is_taken_up(often):
     assert content(catalog.find("cut")) == whole
 
 
+def test_that_an_unfinished_build_was_damaged_is_said(home, folder, tokenizer, often):
+    corpus, seen = text_files([folder]), []
+    for damaged in (False, True):
+        with pytest.raises(Stop):
+            build_datastore("cut", corpus, tokenizer, progress=stopping(4), replace=True)
+        if damaged:
+            (home / "cut.partial" / "journal").write_text("no journal")
+        build_datastore("cut", corpus, tokenizer, progress=seen.append, replace=True)
+        assert ("starting over, the unfinished build was damaged" in {step.stage for step in seen}) == damaged
+
+
 def test_joined_corpora_are_taken_up_inside_any_of_them(tmp_path, folder, tokenizer, often):
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "z.txt").write_text("more\n" * 20)
@@ -183,20 +195,48 @@ def test_every_token_has_its_document_and_line(folder, tokenizer):
     assert len(store) == sum(sizes) == store.store.manifest.tokens
 
 
-def test_lines_of_tokens_that_span_lines(tmp_path):
+def merging(text):
+    """A tokenizer that joins words, and spaces across line ends, as usual ones do."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    text = "def f(x):\n\n\n        return {\n            'a': 1,\n        }\n\n\nclass A:\n    pass\n"
     bpe, alphabet = Tokenizer(models.BPE()), pre_tokenizers.ByteLevel.alphabet()
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.train_from_iterator([text] * 9, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet))
-    (tmp_path / "a.py").write_text(text)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe)
+
+
+PROGRAM = "def f(x):\n\n\n        return {\n            'a': 1,\n        }\n\n\nclass A:\n    pass\n"
+
+
+def test_lines_of_tokens_that_span_lines(tmp_path):
+    (tmp_path / "a.py").write_text(PROGRAM)
+    tokenizer = merging(PROGRAM)
     store = SparseStore(build_datastore("mine", text_files([tmp_path / "a.py"]), tokenizer))
-    begins = [begin for begin, _ in bpe.encode(text).offsets]
+    begins = [begin for begin, _ in tokenizer(PROGRAM, return_offsets_mapping=True)["offset_mapping"]]
     lines = [store.documents.place(i).line for i in range(len(store))]
-    assert lines == [1 + text[:b].count("\n") for b in begins] and len(store) < len(text) / 3
+    assert lines == [1 + PROGRAM[:b].count("\n") for b in begins] and len(store) < len(PROGRAM) / 3
+
+
+@pytest.mark.parametrize("text", [PROGRAM * 20, PROGRAM.replace("\n", " ") * 20], ids=["lines", "one line"])
+def test_a_long_text_read_in_pieces_has_the_same_tokens_and_lines(text, monkeypatch):
+    encoder, document = Encoder(merging(PROGRAM)), Document("a.py", text, line=1)
+    [whole] = encoder([document])
+    monkeypatch.setattr(corpora, "CHARACTERS", 150)
+    shares = []
+    [found] = encoder([document], reading=shares.append)
+    assert found.tokens.tolist() == whole.tokens.tolist() and found.lines.tolist() == whole.lines.tolist()
+    assert len(shares) > 10 and shares == sorted(shares) and shares[-1] == 1, "it can be stopped between two"
+
+
+@pytest.mark.parametrize("limits", [{"limit": 50}, {"document_limit": 50}])
+def test_no_more_of_a_long_text_is_read_than_a_limit_takes(tmp_path, limits, monkeypatch):
+    (tmp_path / "a.py").write_text(PROGRAM * 50)
+    monkeypatch.setattr(corpora, "CHARACTERS", 200)
+    seen = []
+    store = build_datastore("some", text_files([tmp_path / "a.py"]), merging(PROGRAM), progress=seen.append, **limits)
+    read = [step.done for step in seen if step.stage == "tokens"][:-1]
+    assert store.manifest.tokens == 50 and 0 < max(read) < 500
 
 
 def test_what_looks_like_a_special_token_is_text(tokenizer):
@@ -235,6 +275,14 @@ def test_an_estimate_is_near_what_comes_out(folder, tokenizer):
     assert 0.5 < guess.size / store.manifest.size < 1.5 and guess.seconds > 0
     half = estimate_sparse(corpus, encoder, limit=guess.tokens // 2)
     assert abs(half.tokens / guess.tokens - 0.5) < 0.01 and half.size < guess.size
+
+
+@pytest.mark.parametrize("vocab_size, size", [(60_000, 6000), (70_000, 8000)])
+def test_an_estimate_by_a_limit_knows_how_large_a_token_is(vocab_size, size):
+    spec = BuildSpec("mine", ("hf:rows",), limit=1000)
+    guess = orders.estimate_build(spec, Ids([[1] * 2000]), Vocabulary(vocab_size))
+    store = build_datastore("mine", Ids([[1] * 2000]), Vocabulary(vocab_size), limit=1000)
+    assert guess.size == size <= store.manifest.size < size + 100
 
 
 def test_what_cannot_be_built(folder, tokenizer, monkeypatch):

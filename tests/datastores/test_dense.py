@@ -211,6 +211,14 @@ def stopping(after):
     return progress
 
 
+@pytest.mark.parametrize("before", [(), (7,)])
+def test_the_progress_of_hidden_states_ends_at_their_number(before):
+    steps, documents = [], corpus(9)
+    store = dense(documents, before=lambda document: before, progress=steps.append)
+    last = [step for step in steps if step.stage == "hidden states"][-1]
+    assert last.done == last.total == len(store) + len(store.held_out)
+
+
 def test_an_interrupted_build_gives_the_same_bytes(monkeypatch):
     monkeypatch.setattr("engines.datastores.building.build_journal.EVERY", 0)
     monkeypatch.setattr(Toy, "batch", 40)

@@ -116,6 +116,26 @@ def test_answers_can_be_stored_with_their_prompts(tiny):
         order.BuildSpec("store", ("file.txt",), with_prompts=True).check()
 
 
+@pytest.mark.parametrize("kind", ["dense", "both"])
+def test_a_prompt_that_leaves_an_answer_no_room_in_the_window_is_refused_before_any_is_answered(tiny, kind):
+    size = len(ModelAnswers(tiny, PROMPTS[2:3], sampled_answers()).context(0))
+    ModelAnswers(tiny, PROMPTS[2:3], sampled_answers(kind=kind, window=size + 4))
+    with pytest.raises(UsageProblem, match=f"prompt 1 of 1 needs {size} tokens before it; .* {size + 3} at") as caught:
+        ModelAnswers(tiny, PROMPTS[2:3], sampled_answers(kind=kind, window=size + 3))
+    assert "--window" in caught.value.hint
+    ModelAnswers(tiny, PROMPTS[2:3], sampled_answers(kind=kind, window=size + 3, with_prompts=True))
+    ModelAnswers(tiny, PROMPTS[2:3], sampled_answers(window=size + 3))
+
+
+def test_an_estimate_of_answers_counts_the_prompts_that_are_stored_with_them(tiny):
+    plain, whole = (sampled_answers(2, 0.5, 8, with_prompts=given) for given in (False, True))
+    alone, both = (order.estimate_build(spec, ModelAnswers(tiny, PROMPTS, spec), tiny.tokenizer, tiny)
+                   for spec in (plain, whole))
+    asked = sum(len(ModelAnswers(tiny, [prompt], plain).context(0)) for prompt in PROMPTS)
+    assert alone.tokens == 8 * 2 * len(PROMPTS) and both.tokens == alone.tokens + 2 * asked
+    assert both.size > alone.size and both.seconds == alone.seconds, "prompts are not written"
+
+
 def test_states_are_those_of_texts_read_alone(tiny):
     reader = HiddenStates(tiny.target, tiny.identity)
     texts = [np.arange(n) % 250 for n in (3, 40, 1, 17, 40)]

@@ -283,6 +283,22 @@ def test_an_existing_store_gives_way_only_when_told_and_when_the_new_one_is_comp
     assert sorted(p.name for p in home.iterdir() if not p.name.startswith(".")) == ["mine"]
 
 
+def test_what_a_replacement_left_that_was_killed_is_removed_with_the_next_build_or_the_datastore(home):
+    old = home / "mine.replaced.partial"
+    build("mine")
+    old.mkdir()
+    with pytest.raises(ZeroDivisionError), build_journal("mine", {}, replace=True):
+        assert not old.exists(), "it may be gigabytes that the new one needs"
+        raise ZeroDivisionError
+    old.mkdir()
+    catalog.remove("mine")
+    assert not [path.name for path in home.iterdir() if not path.name.startswith(".")]
+    old.mkdir()
+    with pytest.raises(ZeroDivisionError), build_journal("mine", {}):
+        assert old.exists(), "all that is left of the datastore, until the new one is there"
+        raise ZeroDivisionError
+
+
 def test_what_was_not_committed_is_cut_off(home):
     def attempt(stop):
         with build_journal("mine", {"v": 1}) as place:
@@ -309,7 +325,7 @@ def test_an_unfinished_build_of_something_else_is_not_gone_on_with(home):
     with pytest.raises(UsageProblem, match="other sources"), build_journal("mine", {"v": 2}):
         pass
     with build_journal("mine", {"v": 1}) as place:
-        assert place.state("stage") == 1 and place.created == created and "going on" in place.remark
+        assert place.state("stage") == 1 and place.created == created and not place.damaged
     with build_journal("mine", {"v": 2}, fresh=True) as place:
         assert place.state("stage") is None
 
@@ -324,7 +340,7 @@ def test_a_damaged_journal_means_starting_over(home, damage):
     journal = home / "mine.partial" / "journal"
     journal.write_bytes(damage(journal.read_bytes()))
     with build_journal("mine", {}) as place:
-        assert place.state("stage") is None and "damaged" in place.remark
+        assert place.state("stage") is None and place.damaged
 
 
 def test_only_the_disk_s_own_errors_are_said_to_be_the_disk_s(home):

@@ -25,7 +25,7 @@ from engines.heads.network import HeadNetwork, Rotation
 from engines.heads.self_generated_data import generate_answers, kept_answers, read_answers
 from engines.heads.training import HeadRecipe, simulated, split
 from engines.heads.training_time_test import unrolled
-from engines.libraries import tensor_files
+from engines.model import tensor_files
 from engines.model.causal_model import CausalModel
 from tests.conftest import make_llama
 from tests.engines.families import NAMED, TREES, make
@@ -249,6 +249,19 @@ def test_a_training_that_was_damaged_says_what_to_remove(target, texts, tmp_path
     state.unlink()
     (work / file).unlink(missing_ok=True)
     assert trained().updates == 1
+
+
+def test_two_that_write_one_file_of_tensors_do_not_disturb_each_other(tmp_path, monkeypatch):
+    file, save_file = tmp_path / "state.safetensors", tensor_files.save_file
+
+    def slow(tensors, path):
+        monkeypatch.setattr(tensor_files, "save_file", save_file)
+        save_file(tensors, path)
+        tensor_files.save({"of": torch.tensor([2])}, file)  # another process, meanwhile
+
+    monkeypatch.setattr(tensor_files, "save_file", slow)
+    tensor_files.save({"of": torch.tensor([1])}, file)
+    assert tensor_files.load(file)["of"].tolist() == [1] and [*tmp_path.iterdir()] == [file]
 
 
 def test_a_full_disk_leaves_no_part_of_a_head(target, tmp_path, monkeypatch):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,10 +13,13 @@ from engines.bench import published
 from engines.bench.suite import shipped as suite
 from engines.cost.curve import CostCurve
 from engines.errors import UsageProblem
+from engines.reproduce import needs, sublayer_facts
 from engines.reproduce.entry import PaperEntry, StoreNeed, find, parse, shipped
+from engines.reproduce.measures import MEASURES, RowFacts
 from engines.reproduce.needs import DatastoreBuilder
 from engines.reproduce.questions import MORE, asked_of, known
 from engines.reproduce.reproduction import Reproduction, theirs
+from engines.request import Request
 
 GOOD = """
 title = "a table"
@@ -106,7 +112,7 @@ def test_what_is_wrong_is_said(changes, words):
 
 
 def test_what_is_not_text_or_too_long_is_refused():
-    for data in (b"\xff\xfe", b"a = 1\n" * (1 << 18), b"a=" + b"[" * 100_000):
+    for data in (b"\xff\xfe", b"a = 1\n" * (1 << 18), b"a=" + b"[" * 100_000, b"repeats = " + b"9" * 5000):
         with pytest.raises(UsageProblem):
             parse(data, "mine.toml")
 
@@ -119,11 +125,43 @@ def test_an_entry_that_there_is_not(name):
 
 
 def test_a_quick_entry_cuts_datastores_and_takes_the_one_that_ships(sample):
-    needs = [StoreNeed(name=str(n), source="python", tokens=n) for n in (1000, 10_000)]
-    estimates = [each.estimate for each in DatastoreBuilder(sample, needs, most=2000).prepared()]
+    some = [StoreNeed(name=str(n), source="python", tokens=n) for n in (1000, 10_000)]
+    estimates = [each.estimate for each in DatastoreBuilder(sample, some, most=2000).prepared()]
     assert [estimate.tokens for estimate in estimates] == [1000, 2000]
     shipped_one, = DatastoreBuilder(sample, [StoreNeed(name="x")]).prepared()
     assert shipped_one.name == "sample" and not shipped_one.missing
+
+
+def test_a_datastore_is_built_anew_once_what_it_is_made_of_has_changed(sample, monkeypatch, tmp_path):
+    def names():
+        some = StoreNeed(name="p", source="python"), StoreNeed(name="s", temperature=0.7), StoreNeed(name="g", dims=8)
+        return [each.name for each in DatastoreBuilder(sample, some).prepared()]
+
+    first = names()
+    assert names() == first, "used again"
+    (tmp_path / "prompts.txt").write_text("What is new?")
+    store = next(DatastoreBuilder(sample, ())._answers())[1]
+    newer = replace(store.manifest, parameters={"sources": store.manifest.parameters["sources"] | {"digest": "new"}})
+    monkeypatch.setattr(needs, "sys", SimpleNamespace(version_info=(*sys.version_info[:2], 99)))
+    monkeypatch.setattr(needs, "STORE_PROMPTS", tmp_path / "prompts.txt")
+    monkeypatch.setattr(DatastoreBuilder, "_answers", lambda self: iter([("new", SimpleNamespace(manifest=newer))]))
+    assert not set(first) & set(names())
+
+
+def test_answers_that_ship_are_taken_as_long_as_they_are(sample):
+    some = [StoreNeed(name=str(most), dims=8, max_new_tokens=most) for most in (32, 128)]
+    short, long = DatastoreBuilder(sample, some).prepared()
+    assert short.name == long.name and short.estimate.tokens == long.estimate.tokens, "one datastore serves both"
+
+
+def test_a_sublayer_is_timed_until_the_device_has_done_it(tiny, monkeypatch):
+    """On a GPU the clock alone would tell how long it takes to start its kernels."""
+    told = []
+    monkeypatch.setattr(tiny.target, "synchronize", lambda: told.append("waited"))
+    monkeypatch.setattr(sublayer_facts, "perf_counter", lambda: told.append("read") or 0.0)
+    sublayer_facts.measure_sublayers(tiny, ["x"], Request(()))
+    reads = [n for n, what in enumerate(told) if what == "read"]
+    assert reads and all(told[n - 1] == "waited" for n in reads)
 
 
 def test_a_quick_entry_has_no_more_answers_written_than_a_slow_model_writes_in_half_a_minute(sample, monkeypatch):
@@ -132,6 +170,12 @@ def test_a_quick_entry_has_no_more_answers_written_than_a_slow_model_writes_in_h
     need = StoreNeed(name="drawn", source="answers", temperature=0.7)
     quick, whole = (DatastoreBuilder(sample, [need], most).prepared()[0].estimate.tokens for most in (6000, None))
     assert quick == 512 and whole > 6000
+
+
+def test_the_size_of_a_store_is_that_of_what_a_lane_searches():
+    row, started = RowFacts(), SimpleNamespace(datastore_bytes=410_000)  # of 10 MB, most of them keys
+    row.runs = [SimpleNamespace(state=SimpleNamespace(started=started))]
+    assert MEASURES["store MB"].of(row) == 0.41
 
 
 def test_a_row_of_the_paper_s_head_says_which_other_head_drafts():

@@ -43,6 +43,8 @@ def build_datastore(
     shared["sources"] = corpus.identity
     identity = {"format": FORMAT, "kind": kind, **shared, "tokenizer": encoder.fingerprint}
     with build_journal(name, identity | (dense.identity() if dense else {}), fresh, replace, spec) as journal:
+        if lost := journal.damaged:
+            ProgressReporter("starting over, the unfinished build was damaged", "files", progress).report(lost, lost)
         counts = write_tokens(journal, corpus, encoder, limit, progress, document_limit)
         files: dict[str, Any] = sparse_files(counts, encoder.vocab_size)
         if kind == "dense":

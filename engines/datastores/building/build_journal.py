@@ -34,12 +34,12 @@ class BuildJournal:
 
     Attributes:
         folder: where files are written.
-        remark: a sentence on what became of an earlier attempt; "" if there is nothing to say.
+        damaged: how many files an unfinished build had that was damaged, so that this one starts over; 0 if none was.
     """
 
     def __init__(self, name: str, identity: dict[str, Any], spec: dict[str, Any] | None = None) -> None:
         self.name, self.folder = name, catalog.home() / (name + catalog.PARTIAL)
-        self.remark = ""
+        self.damaged = 0
         self._identity = _digest(json.dumps(identity, sort_keys=True))
         self._spec = spec
         self._journal: dict[str, Any] = {}
@@ -117,7 +117,7 @@ class BuildJournal:
         return self._rename()
 
     def _rename(self) -> Path:
-        target, old = self.folder.with_suffix(""), self.folder.with_suffix(".replaced" + catalog.PARTIAL)
+        target, old = self.folder.with_suffix(""), self.folder.with_suffix(catalog.REPLACED)
         sync(self.folder / FILE)
         sync(self.folder)
         catalog.discard(old)
@@ -136,6 +136,8 @@ class BuildJournal:
 
     def begin(self, fresh: bool) -> None:
         """Continue the unfinished build in the folder, or start over. Raises DatastoreProblem, UsageProblem."""
+        if os.path.exists(self.folder.with_suffix("")):  # else it may be all that is left of the datastore
+            catalog.discard(self.folder.with_suffix(catalog.REPLACED))
         if os.path.exists(self.folder) and not fresh:
             self._journal = _read_journal(self.folder)
             if self._journal and self._journal["identity"] != self._identity:
@@ -143,7 +145,7 @@ class BuildJournal:
                     f"an unfinished build of {self.name} was begun from other sources or with other options",
                     "repeat the command it was begun with, or start over with --fresh",
                 )
-            self.remark = "going on with the unfinished build" if self._journal else "the unfinished build was damaged"
+            self.damaged = 0 if self._journal else len([*self.folder.rglob("*")])
         if not self._journal:
             catalog.discard(self.folder)
             self.folder.mkdir(parents=True)

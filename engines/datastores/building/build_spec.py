@@ -18,7 +18,7 @@ from engines.datastores.datastore_events import BuildEstimate
 from engines.datastores.search.ann import choose
 from engines.datastores.search.reduction import Recipe
 from engines.datastores.storage import catalog
-from engines.datastores.storage.manifest import tokenizer_fingerprint
+from engines.datastores.storage.manifest import tokenizer_fingerprint, vocabulary_size
 from engines.errors import UsageProblem
 from engines.folders import typed_path
 from engines.model.load_options import flag
@@ -235,15 +235,24 @@ def estimate_build(spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: Loade
     if isinstance(corpus, TextFiles) or (isinstance(corpus, Chats) and corpus.chats is not None):
         estimate = estimate_sparse(corpus, Encoder(tokenizer), spec.limit, spec.document_limit)
     elif spec.from_answers:
-        tokens = min(corpus.total * spec.max_new_tokens, spec.limit or _UNLIMITED)
-        estimate = BuildEstimate(tokens, 6 * tokens, 6 * tokens, tokens * model.prices[0].at(1), upper_bound=True)
+        written = corpus.total * spec.max_new_tokens
+        tokens = min(written + corpus.prompt_tokens, spec.limit or _UNLIMITED)
+        estimate = of_tokens(tokens, tokenizer, min(written, tokens) * model.prices[0].at(1))
     elif spec.limit is not None:
-        estimate = BuildEstimate(spec.limit, 6 * spec.limit, 6 * spec.limit, upper_bound=True)
+        estimate = of_tokens(spec.limit, tokenizer)
     else:
         return BuildEstimate(None)
     if spec.kind == "sparse":
         return estimate
     return with_dense_part(estimate, spec.recipe, model)
+
+
+def of_tokens(tokens: int, tokenizer: Any, seconds: float | None = None) -> BuildEstimate:
+    """The estimate of a sparse build of so many tokens at most, in so many seconds."""
+    from engines.datastores.search.sparse import token_bytes
+
+    size = tokens * token_bytes(vocabulary_size(tokenizer))
+    return BuildEstimate(tokens, size, size, seconds, upper_bound=True)
 
 
 def with_dense_part(sparse: BuildEstimate, recipe: Recipe, model: LoadedModel) -> BuildEstimate:
@@ -262,9 +271,7 @@ def estimate_sparse(
 ) -> BuildEstimate:
     """What ``build_datastore`` of these files, or of the chats of a file, will take, measured on a few of them. Raises
     UsageProblem: the model's chat template refuses a chat."""
-    import numpy as np
-
-    from engines.datastores.search.sparse import token_dtype
+    from engines.datastores.search.sparse import token_bytes
 
     texts, documents, scale = _sampled(corpus)
     clock = perf_counter()
@@ -274,7 +281,7 @@ def estimate_sparse(
     most = min(limit or _UNLIMITED, documents * (document_limit or _UNLIMITED))
     scale *= min(1.0, most / max(1.0, found * scale))
     tokens = round(found * scale)
-    size = round(tokens * (np.dtype(token_dtype(encoder.vocab_size)).itemsize + 4) + lines * scale * 4)
+    size = round(tokens * token_bytes(encoder.vocab_size) + lines * scale * 4)
     return BuildEstimate(tokens, size, size, seconds * scale + tokens * _SUFFIX_SECONDS)
 
 

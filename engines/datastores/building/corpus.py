@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from engines.model.causal_model import CausalModel
     from engines.request import Request
     from engines.tokenization import Detokenizer
+
+
+CHARACTERS = 1 << 18  # of texts that are encoded together, and of a piece of a long text
+_PIECE = re.compile(r"(?s).*[^\W_](?=\n)|.*[^\W_](?=\s)|.+")  # to a word that ends a line; else any word; else all
+_WORD = "a"  # stands for the word that a piece is read after
 
 
 class LoadedModel(Protocol):
@@ -111,16 +116,32 @@ class EncodedText:
 
 class Encoder:
     """Tokenizes texts as the model reads them in a prompt; what looks like a special token is plain text.
-    ``fingerprint``, ``vocab_size``: see ``engines.datastores.storage.manifest``."""
+    ``fingerprint``, ``vocab_size``: see ``engines.datastores.storage.manifest``.
+
+    A text of more than ``CHARACTERS`` is read in pieces, each up to the last word with a line end after it (without
+    one, the last with a space after it). Where no token holds both a word's last character and a space or line end
+    after it, as with the usual pre-tokenizers, the tokens are those of the whole text.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self.fingerprint = tokenizer_fingerprint(tokenizer)
         self.vocab_size = vocabulary_size(tokenizer)
 
-    def __call__(self, documents: Sequence[Document]) -> list[EncodedText]:
-        """The tokens of each document. Raises ValueError for ids that are not in the vocabulary."""
-        texts = [d.text for d in documents if d.text is not None]
+    def __call__(
+        self, documents: Sequence[Document], most: int | None = None,
+        reading: Callable[[float], None] = lambda share: None,
+    ) -> list[EncodedText]:
+        """The tokens of each document.
+
+        Args:
+            most: tokens of a document that are wanted, its first ones; the rest of a long text is not read. None: all.
+            reading: gets the share that is read of a long text; what it raises leaves this method.
+
+        Raises:
+            ValueError: an id is not in the vocabulary.
+        """
+        texts = [d.text for d in documents if d.text is not None and len(d.text) <= CHARACTERS]
         tokenized = iter(self._tokenize(texts) if texts else ())
         no_lines, out = np.zeros(0, np.int64), []
         for document in documents:
@@ -128,7 +149,8 @@ class Encoder:
                 ids = document.tokens if document.chat is None else self._chat(document.chat)
                 out.append(EncodedText(np.asarray(ids, np.int64), no_lines))
             else:
-                ids, starts = next(tokenized)
+                long = len(document.text) > CHARACTERS
+                ids, starts = self._in_pieces(document.text, most, reading) if long else next(tokenized)
                 known = document.line and starts is not None
                 out.append(EncodedText(ids, _line_tokens(document.text, starts) if known else no_lines))
             ids = out[-1].tokens
@@ -146,6 +168,25 @@ class Encoder:
         answer = self._tokenizer(turns[-1][1], add_special_tokens=False, split_special_tokens=True, verbose=False)
         end = self._tokenizer.eos_token_id
         return [*prompt, *answer["input_ids"], *([] if end is None else [end])]
+
+    def _in_pieces(
+        self, text: str, most: int | None, reading: Callable[[float], None]
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """As ``_tokenize`` gives them of a long text. A piece that goes on after a word is read after one, so that
+        no tokenizer puts a space before it."""
+        [(word, _)] = self._tokenize([_WORD])
+        begin, count, ids, starts = 0, 0, [], []
+        while begin < len(text) and (most is None or count < most):
+            last = len(text) - begin <= CHARACTERS
+            end = len(text) if last else _PIECE.match(text, begin, begin + CHARACTERS).end()
+            lead = _WORD if begin and text[begin].isspace() else ""
+            [(found, at)] = self._tokenize([lead + text[begin:end]])
+            kept = slice(len(word) if lead else 0, None)
+            ids.append(found[kept])
+            starts.append(None if at is None else at[kept] + begin - len(lead))
+            begin, count = end, count + len(ids[-1])
+            reading(begin / len(text))
+        return np.concatenate(ids), None if starts[0] is None else np.concatenate(starts)
 
     def _tokenize(self, texts: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Ids, and the character that each token starts at (None if the tokenizer does not tell)."""

@@ -136,18 +136,22 @@ def windows(begins: np.ndarray, positions: int, context: int, before: Before = l
     """
     for document, (begin, after) in enumerate(zip(begins.tolist(), [*begins[1:].tolist(), positions])):
         end, ahead = after - 1, tuple(before(document))
-        room = context - len(ahead)
-        if room < _OVERLAP:
-            raise UsageProblem(
-                f"document {document + 1} needs {len(ahead):,} tokens before it; the model reads {context:,} at once",
-                "use a model that reads more, or shorter prompts",
-            )
+        room = room_after(len(ahead), context, f"document {document + 1}")
         first, start = begin - bool(ahead), begin
         while first < end - 1:
             stop = min(start + room, end)
             last = min(stop, end - 1)
             yield Window(start, stop, first, last, ahead)
             first, start = last, stop - room // _OVERLAP
+
+
+def room_after(ahead: int, context: int, which: str) -> int:
+    """Most tokens of a document, ``which`` in words, that are read together after those before it. Raises UsageProblem:
+    they leave too little of the context for it."""
+    if context - ahead < _OVERLAP:
+        raise UsageProblem(f"{which} needs {ahead:,} tokens before it; the model reads {context:,} at once",
+                           "give a larger --window, use a model that reads more, or shorter prompts")
+    return context - ahead
 
 
 def write_hidden(
@@ -157,7 +161,8 @@ def write_hidden(
     """Stage: hidden states float16 [n, H] and the position of the token after each. Returns how many there are. Raises
     RunFailed: there are none, or they are not finite."""
     state = journal.state("hidden states") or {"rows": 0, "cursor": None, "complete": False}
-    rows, done, keys = state["rows"], state["cursor"] or 0, counts.tokens - counts.documents
+    rows, done = state["rows"], state["cursor"] or 0
+    keys = counts.tokens - (0 if before(0) else counts.documents)  # no key leads to a first token without one before it
     raw, where = journal.open_to_append("hidden.raw"), journal.open_to_append("positions.raw")
     reporter = ProgressReporter("hidden states", "tokens", progress, rows)
     reporter.report(rows, keys)

@@ -113,7 +113,8 @@ def _column(name: str, row: Mapping[str, Any], column: str) -> str:
 
 
 def _revision(name: str) -> str:
-    """The dataset's current commit, so that an interrupted build continues with the same rows."""
+    """The dataset's current commit: an interrupted build continues with the same rows, or, where there is a newer
+    commit, is refused as one of other sources."""
     from engines.hub.hub_api import commit_of_dataset
 
     try:

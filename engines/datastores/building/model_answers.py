@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.datastores.building.corpus import Document, LoadedModel
+from engines.datastores.building.dense_build import room_after
 from engines.errors import UsageProblem
 from engines.folders import read_input
 
@@ -27,8 +28,12 @@ class ModelAnswers:
         prompts: each one question.
         spec: a ``build_spec.BuildSpec``: how many answers to each prompt, and how they are sampled.
 
+    Attributes:
+        prompt_tokens: tokens of prompts in all documents together.
+
     Raises:
-        UsageProblem: the model cannot be asked one of the prompts; the message says which.
+        UsageProblem: the model cannot be asked one of the prompts, or too little of the context is left for the hidden
+            states of its answer; the message says which.
     """
 
     unit = "answers"
@@ -43,8 +48,8 @@ class ModelAnswers:
             "max_new_tokens": spec.max_new_tokens, **({"top_p": spec.top_p} if spec.top_p < 1 else {}),
             **({"with_prompts": True} if spec.with_prompts else {}),
         }
-        for number in range(len(prompts)):
-            self._check(number)
+        sizes = [self._checked(number) for number in range(len(prompts))]
+        self.prompt_tokens = spec.answers * sum(sizes) if spec.with_prompts else 0
 
     def context(self, document: int) -> list[int]:
         """Token ids that the model reads before a document: the prompt that it answers; none where the document begins
@@ -67,8 +72,9 @@ class ModelAnswers:
             asked = self._asked(i) if self._spec.with_prompts else ()
             yield Document(text, tokens=(*asked, *finished.tokens)), i + 1
 
-    def _check(self, number: int) -> None:
-        """Raises UsageProblem for a prompt that the model cannot be asked."""
+    def _checked(self, number: int) -> int:
+        """The tokens of a prompt. Raises UsageProblem for one that the model cannot be asked, or that leaves too little
+        of what it reads together for the hidden states of an answer."""
         which = f"prompt {number + 1} of {len(self._prompts)}"
         try:
             self._spec.request(self._prompts[number]).check()
@@ -79,6 +85,9 @@ class ModelAnswers:
         if size >= limit:
             raise UsageProblem(f"{which} has {size:,} tokens, the model's context holds {limit:,}",
                                "shorten it, or leave it out")
+        if self._spec.kind != "sparse" and not self._spec.with_prompts:
+            room_after(size, min(self._spec.window or limit, limit), f"the answer to {which}")
+        return size
 
 
 def read_prompts(path: Path) -> list[str]:

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from engines.datastores.building.build_journal import BuildJournal
-from engines.datastores.building.corpus import Corpus, Document, EncodedText, Encoder
+from engines.datastores.building.corpus import CHARACTERS, Corpus, Document, EncodedText, Encoder
 from engines.datastores.search.sparse import token_dtype
 from engines.errors import DatastoreProblem, UsageProblem
 from engines.progress import Progress, ProgressReporter, no_progress
 
 MOST_TOKENS = 2**31 - 2  # with the separators; positions are int32
-CHARACTERS = 1 << 18  # of documents that are encoded together
 
 
 @dataclass(slots=True)
@@ -44,6 +43,10 @@ class CorpusCounts:
     resume: Any = None
     source: str | None = None
     complete: bool = False
+
+    def left(self, limit: int | None, document_limit: int | None) -> int | None:
+        """Most tokens of the next document, None for all."""
+        return min([most for most in (limit and limit - self.tokens, document_limit) if most is not None], default=None)
 
 
 def sparse_files(counts: CorpusCounts, vocab_size: int) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -75,13 +78,16 @@ def write_tokens(
     reporter = ProgressReporter("tokens", corpus.unit, progress, counts.done)
     reporter.report(counts.done, corpus.total)
     for batch in _batches(corpus.documents(counts.resume) if not counts.complete else iter(()), journal):
+        last = batch[-1][0].size  # the only one that may be long
         try:
-            encoded = encoder([document for document, _ in batch])
+            encoded = encoder(
+                [document for document, _ in batch], counts.left(limit, document_limit),
+                lambda share, size=last: reporter.report(counts.done + int(share * size), corpus.total),
+            )
         except ValueError as error:
             raise DatastoreProblem(str(error), "choose the sources for this tokenizer") from None
         for (document, resume), text in zip(batch, encoded):
-            left = [most for most in (limit and limit - counts.tokens, document_limit) if most is not None]
-            _append(journal, counts, document, text, encoder.vocab_size, min(left, default=None))
+            _append(journal, counts, document, text, encoder.vocab_size, counts.left(limit, document_limit))
             counts.done, counts.resume = counts.done + document.size, resume
             if limit is not None and counts.tokens >= limit:
                 break

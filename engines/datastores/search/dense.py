@@ -65,7 +65,7 @@ class DenseStore:
             of all keys, by comparing every key.
 
     Attributes:
-        size: bytes on the disk, in proportion to what is searched.
+        sizes: bytes on the disk, by file, in proportion to what is searched.
         index: finds the nearest keys.
         remark: a sentence that says why the index that was built is not used; "" if it is.
 
@@ -92,7 +92,7 @@ class DenseStore:
         self._native: NativeNear | None = None
         self.index: Index
         end = self.documents.first(fraction)
-        self.size = round(facts.size * end / len(self.tokens))
+        self.sizes = store.sizes("dense", end / len(self.tokens))
         if end < len(self.tokens):
             self.keys = self.keys[: max(1, int(np.searchsorted(self.positions, np.int32(end))))]
             self.index, self.remark = ExactIndex(self.keys), ""

@@ -26,10 +26,15 @@ def token_dtype(vocab_size: int) -> str:
     return ">u2" if vocab_size <= 0xFFFF else ">u4"
 
 
+def token_bytes(vocab_size: int) -> int:
+    """What a token takes on the disk: its id, and its place among the suffixes."""
+    return np.dtype(token_dtype(vocab_size)).itemsize + 4
+
+
 class SparseStore:
     """The sparse part of a datastore (a ``continuations.Lookup``). Positions count tokens and separators. ``fraction``:
-    share of it that is searched, its first documents (``Documents.first``). ``size``: bytes on the disk, in proportion
-    to what is searched. Raises DatastoreProblem: it has no sparse part, or arrays that don't fit together."""
+    share of it that is searched, its first documents (``Documents.first``). ``sizes``: bytes on the disk, by file, in
+    proportion to what is searched. Raises DatastoreProblem: there is no sparse part, or its arrays don't fit."""
 
     def __init__(self, store: Store, fraction: float = 1.0) -> None:
         self.store, facts = store, store.manifest
@@ -47,7 +52,7 @@ class SparseStore:
         self._order = memoryview(store.bytes("suffixes.bin")).cast("i")  # gives Python's integers: faster one by one
         self._search: NativeSearch | None = None
         end = self.documents.first(fraction)
-        self.size = round(facts.size * end / len(tokens))
+        self.sizes = store.sizes("sparse", end / len(tokens))
         if end < len(tokens):
             self._suffixes = order[order < end]
             self._order = memoryview(self._suffixes).cast("B").cast("i")

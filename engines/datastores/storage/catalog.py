@@ -18,6 +18,7 @@ from engines.errors import DatastoreProblem, SpecError, UsageProblem
 from engines.folders import sample_datastores
 
 PARTIAL = ".partial"  # an unfinished build; no name of a datastore has a dot in it
+REPLACED = ".replaced" + PARTIAL  # a datastore in whose place a new one is put
 _NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?", re.ASCII)
 _RESERVED = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")  # by Windows
 TABLE_PREFIX = "paper-"
@@ -109,20 +110,20 @@ def listing() -> list[CatalogEntry]:
 
 
 def remove(name: str) -> None:
-    """Delete a datastore of the user's, and what an interrupted build of it left.
+    """Delete a datastore of the user's, and what interrupted builds of it left.
 
     Raises:
         UsageProblem: there is none, or it ships with the program.
         DatastoreProblem: it is being built, or the system does not allow it.
     """
     check_name(name)
-    folder, partial = home() / name, home() / (name + PARTIAL)
-    if not os.path.isdir(folder) and not os.path.isdir(partial):
+    own = [home() / (name + ending) for ending in ("", PARTIAL, REPLACED)]
+    if not any(map(os.path.isdir, own)):
         find(name)
         raise UsageProblem(f"datastore {name} ships with the program", "only what you built can be removed")
     with locked(name):
-        discard(folder)
-        discard(partial)
+        for folder in own:
+            discard(folder)
 
 
 def discard(folder: Path) -> None:

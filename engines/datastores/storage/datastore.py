@@ -17,6 +17,8 @@ from engines.datastores.storage.manifest import File, Manifest, ModelIdentity, d
 from engines.errors import DatastoreProblem
 from engines.folders import checksum, open_file
 
+_SPARSE = {f"{name}.bin" for name in ("tokens", "suffixes", "documents", "places", "lines", "names", "name_ends")}
+
 
 class Store:
     """A datastore whose files are all there, at their sizes. An array is mapped when it is first asked for. Raises
@@ -91,6 +93,11 @@ class Store:
                 raise damaged(self.folder, f"its file {path} has changed")
             self._maps[path] = content
         return self._maps[path]
+
+    def sizes(self, part: str, share: float = 1.0) -> dict[str, int]:
+        """Bytes of each file that the searches of a part need, sparse or dense, or of a share of each."""
+        other = {"suffixes.bin"} if part == "dense" else {f.path for f in self.manifest.files} - _SPARSE
+        return {f.path: round(share * f.size) for f in self.manifest.files if f.path not in other}
 
     def verify(self, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
         """Read every file and compare its checksum. ``progress`` gets the bytes done and their total; what it raises

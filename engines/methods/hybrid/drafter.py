@@ -64,7 +64,7 @@ class Hybrid(Drafter):
         self._taken = ""  # who drafted what is verified: a source, or the model
         self._modelled = 0.0  # tokens a second that the model would have brought in this round
         self._all = [*self.sources.values(), *([self.model[1]] if self.model else [])]
-        self.searched = reduce(or_, (part.searched for part in self._all), {})  # two parts may search one datastore
+        self.searched = reduce(or_, (part.searched for part in self._all), {})  # two parts may search one file
         self.features = reduce(or_, (part.features for part in self._all))
         self.reads = next((part.reads for part in self._all if part.reads is not None), None)
 

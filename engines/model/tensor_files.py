@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from engines.errors import first_line
+from engines.folders import written_beside
 
 _NUMBER = re.compile(r"\(os error (\d+)\)")
 
@@ -20,14 +21,8 @@ _NUMBER = re.compile(r"\(os error (\d+)\)")
 def save(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
     """Write tensors to a file, whole or not at all, its folder too. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(".part")
-    try:
-        with usual_errors(file):
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
-        os.replace(beside, file)
-    except BaseException:  # ctrl+c too
-        beside.unlink(missing_ok=True)
-        raise
+    with written_beside(file) as beside, usual_errors(file):
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
 
 
 def load(file: Path) -> dict[str, torch.Tensor]:
