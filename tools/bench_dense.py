@@ -17,7 +17,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -74,21 +75,20 @@ def read(folder: Path, rows: int) -> None:
 
 
 class Read:
-    """What ``read`` left, as corpus, tokenizer and model of a build: windows are its documents."""
+    """What ``read`` left, as corpus and tokenizer of a build: windows are its documents."""
 
-    unit, context, total = "windows", 1 << 20, None
+    unit, total = "windows", None
 
     def __init__(self, folder: Path, keys: int) -> None:
         self.states = np.load(folder / "hidden.npy", mmap_mode="r")
         self.ids, self.files = np.load(folder / "ids.npy"), np.load(folder / "files.npy")
-        self.identity, self.identity = {"keys": keys}, ModelIdentity("sample", "0" * 64, self.states.shape[1])
+        self.identity = {"keys": keys}
         begins = np.flatnonzero(np.diff(self.files, prepend=-1)).tolist()
         ends = [*begins[1:], len(self.ids)]
         parts = [(i, min(i + WINDOW, e)) for b, e in zip(begins, ends) for i in range(b, e, WINDOW)]
         self.windows = [(b, e) for b, e in parts if e - b > 1]
         kept = np.cumsum([e - b - 1 for b, e in self.windows])
         self.used = self.windows[: int(np.searchsorted(kept, keys)) + 1]
-        self._at = 0
 
     def documents(self, resume=None) -> Iterable[tuple[Document, int]]:
         """See ``corpus.Corpus``."""
@@ -99,18 +99,26 @@ class Read:
         """A tokenizer's."""
         return {str(i): i for i in range(int(self.ids.max()) + 1)}
 
-    def __call__(self, texts) -> list[np.ndarray]:
-        """See ``hidden.Reader``: the windows come in order."""
-        used = self.used[self._at : self._at + len(texts)]
-        self._at += len(texts)
-        return [self.states[b:e].astype(np.float32) for b, e in used]
-
     def queries(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Hidden states float32 [count, H] of files that no key is from, and the token after each."""
         after = self.files[self.used[-1][1] - 1]
         rows = np.concatenate([np.arange(b, e - 1) for b, e in self.windows if self.files[b] > after])
         rows = np.random.default_rng(1).choice(rows[:SPARE], count, replace=False)
         return self.states[rows].astype(np.float32), self.ids[rows + 1]
+
+
+class KeptStates:
+    """The hidden states of a corpus' windows, as the model of a build (``hidden_states.HiddenStates``)."""
+
+    context, batch = 1 << 20, 8 * WINDOW
+
+    def __init__(self, text: Read) -> None:
+        self.identity = ModelIdentity("sample", "0" * 64, text.states.shape[1])
+        self._states = (text.states[begin:end].astype(np.float32) for begin, end in text.used)
+
+    def __call__(self, texts: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Those of the next windows: they are asked for in order."""
+        return list(islice(self._states, len(texts)))
 
 
 def indexes(store: DenseStore, folder: Path) -> Iterable[tuple[str, Index, dict]]:
@@ -137,7 +145,7 @@ def measure(cache: Path, folder: Path, keys: int, count: int) -> list[dict]:
     """Rows of the table for one size."""
     text = Read(cache, keys)
     began = time.perf_counter()
-    store = DenseStore(build_datastore("bench", text, text, text, index="exact", replace=True))
+    store = DenseStore(build_datastore("bench", text, text, KeptStates(text), index="exact", replace=True))
     rows = [{"what": f"{len(store):,} keys: all but reading and index", "s": time.perf_counter() - began}]
     hidden, emitted = text.queries(count)
     queries = store.reduction(hidden)
