@@ -87,7 +87,7 @@ def test_answers_that_a_store_holds_are_not_made_again():
             run=lambda request: iter([SimpleNamespace(tokens=[request.conversation[-1][1]])]),
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ModelAnswers, "_check", lambda self, number: None)
+            patch.setattr(ModelAnswers, "_checked", lambda self, number: 0)
             answers = tool.KeptAnswers(opened("smollm2").folder, runtime, prompts, replace(spec, **spec_of))
         return [list(document.tokens) == [document.source] for document, _ in answers.documents()]
 

@@ -80,6 +80,7 @@ def test_a_race_is_cancelled_while_llama_cpp_starts_for_a_lane(slow, monkeypatch
     monkeypatch.setattr(peers, "gguf_file", lambda model: Path("large.gguf"))
     host = VirtualRacer()
     host.ready = SimpleNamespace(host="", model="large.gguf", draft_model=None, threads=1, context_limit=64)
+    host.prompt = lambda request: ((1, 2), ("hel", "lo"))
     with peers.Peers(host) as racer:
         events = list(race(racer, Race(parse_lanes(["llama.cpp"]), Request(TURN)), cancelled=lambda: bool(slow)))
     assert events[-1] == RaceFinished("cancelled")
