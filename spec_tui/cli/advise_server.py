@@ -51,7 +51,9 @@ def advise_server(server: ServedModel, suite: Suite, request: Request, seconds: 
                 break
     if failed is not None and not told:
         raise failed
-    if told and format is Format.json:
+    if not told:
+        narrate("stopped before the first answer")
+    elif format is Format.json:
         print(json.dumps({"server": server.ready.backend} | ({"ways": told} if len(server.ways) > 1 else told[0])))
     return INTERRUPTED if interrupted() else 0
 

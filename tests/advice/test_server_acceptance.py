@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from engines.errors import RunFailed
 from engines.report.events import UNDISCLOSED, Draft, Emitted, Finished, Origin, Prefilled, Round
 from engines.request import Request
 from spec_tui.cli.advise_server import advise_server, report
+from spec_tui.cli.failures import INTERRUPTED
 from spec_tui.cli.option_groups import Format
 
 OUT = Emitted(5, "a", "a", "target")
@@ -86,6 +88,16 @@ def test_a_server_that_answers_no_more_is_not_asked_for_ever(capsys):
     with pytest.raises(RunFailed, match="out of memory"):
         advise_server(drafting({}, run=unless_bad), suite, Request(()), 60.0, Format.json)
     assert capsys.readouterr().err.count("out of memory") == 3
+
+
+def test_ctrl_c_before_the_first_answer_is_told(capsys):
+    def run(request, cancelled):
+        signal.raise_signal(signal.SIGINT)
+        raise RunFailed("the connection was closed")
+
+    assert advise_server(drafting({}, run=run), asking("one", "two"), Request(()), 60.0, Format.json) == INTERRUPTED
+    out, err = capsys.readouterr()
+    assert not out and err.endswith("stopped before the first answer\n")
 
 
 def test_each_way_to_draft_is_asked_and_read(capsys):
