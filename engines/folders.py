@@ -164,7 +164,10 @@ def checksum(path: Path, progress: Callable[[int], None] = lambda read: None) ->
 
 
 def check_folder(file: Path, elsewhere: str) -> None:
-    """Raises UsageProblem where there is no folder for a file that is to be written; ``elsewhere`` is what to do."""
+    """Raises UsageProblem where there is no folder for a file that is to be written, or one is in its place;
+    ``elsewhere`` is what to do."""
+    if os.path.isdir(file):
+        raise UsageProblem(f"{file} is a folder, not a file", elsewhere)
     if not os.path.isdir(file.parent):
         raise UsageProblem(f"there is no folder {file.parent} to write to", elsewhere)
 
@@ -192,6 +195,11 @@ def refusal(folder: Path) -> str:
     if not os.path.isdir(there):
         return f"{there} is not a folder"
     return "" if os.access(there, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+
+
+def room_or(error: OSError, otherwise: str) -> str:
+    """What the user can do where something could not be written: ``otherwise``; on a full disk, to make room too."""
+    return f"make room, or {otherwise}" if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None)) else otherwise
 
 
 def open_output(path: Path, mode: str) -> IO[bytes]:

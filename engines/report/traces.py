@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO
 
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import check_folder, model_label, open_input, open_output
+from engines.folders import check_folder, model_label, open_input, open_output, room_or
 from engines.report.encoding import from_json, to_json, union_classes
 from engines.report.events import SCHEMA, Audited, Failed, Finished, Prefilled, Round, RunEvent, Started
 from engines.report.trace_validation import OptionCheck, TraceValidator, no_check
@@ -80,7 +80,7 @@ class TraceWriter:
         except OSError as error:
             self._give_up()
             raise RunFailed(f"the trace cannot be written to {self._path}: {error.strerror}",
-                            "make room, or name another file") from None
+                            room_or(error, "name another file")) from None
 
     def _give_up(self) -> None:
         """Close the file, which would be tried again at the end; one with nothing in it is no trace, and removed."""

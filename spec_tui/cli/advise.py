@@ -185,10 +185,7 @@ class AdviceProgress(Status):
 
 def _check_page(path: Path) -> None:
     """Raises UsageProblem where something else than a report of ours is there, or no folder."""
-    if not os.path.exists(path):
-        check_folder(path, "name another file after --html")
-        return
-    if os.path.isdir(path):
-        raise UsageProblem(f"{path} is a folder", "name a file after --html")
-    if not os.path.isfile(path) or f"<title>{TITLE}" not in read_input(path, LARGEST, "another file")[1][:4096]:
+    check_folder(path, "name another file after --html")
+    ours = os.path.isfile(path) and f"<title>{TITLE}" in read_input(path, LARGEST, "another file")[1][:4096]
+    if os.path.exists(path) and not ours:
         raise UsageProblem(f"{path} is not a report of advise, so it is not overwritten", "name another file")

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import check_folder, typed_path, write_whole
+from engines.folders import check_folder, room_or, typed_path, write_whole
 from engines.report.traces import Trace
 from engines.report.wording import joined
 from spec_tui.cli.failures import narrate
@@ -82,14 +82,14 @@ def _size(size: str | None) -> tuple[int, int] | None:
 
 
 def output_file(output: str, force: bool) -> Path | None:
-    """Where ``--output`` leads; None for standard output. Raises UsageProblem where a file is in the way, or there is
-    no folder."""
+    """Where ``--output`` leads; None for standard output. Raises UsageProblem where something is in the way, or there
+    is no folder."""
     if output == "-":
         return None
     path = typed_path(output)
+    check_folder(path, _ELSEWHERE)
     if os.path.exists(path) and not force:
         raise UsageProblem(f"{path} exists", f"{_ELSEWHERE}, or give --force")
-    check_folder(path, _ELSEWHERE)
     return path
 
 
@@ -97,7 +97,7 @@ def write_document(
     path: Path | None, text: str, force: bool, otherwise: str = _ELSEWHERE
 ) -> None:
     """Write a document to a file, or to standard output. Raises RunFailed where that cannot be written; ``otherwise``
-    is what helps then besides making room."""
+    is what helps then, besides making room on a full disk."""
     if path is None:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         sys.stdout.write(text)
@@ -105,5 +105,5 @@ def write_document(
     try:
         write_whole(path, text.encode("utf-8", "backslashreplace"), replace=force)
     except OSError as error:
-        raise RunFailed(f"{path} cannot be written: {error.strerror}", f"make room, or {otherwise}") from None
+        raise RunFailed(f"{path} cannot be written: {error.strerror}", room_or(error, otherwise)) from None
     narrate(f"wrote {path}")

@@ -14,6 +14,7 @@ from types import FrameType, TracebackType
 from typing import ClassVar, TypeVar
 
 from engines.errors import ModelUnavailable, SpecError, UsageProblem, way_out
+from engines.folders import room_or
 from spec_tui.present.text import one_line, sanitise, wrap
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ def _other(error: Exception) -> int:
         _tell(_of_parser(error), f"see {context.command_path if context else 'spec-tui'} --help")
         return error.exit_code
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        _tell(f"the output cannot be written: {error.strerror}", "make room, or write elsewhere")
+        _tell(f"the output cannot be written: {error.strerror}", room_or(error, "write elsewhere"))
         forget_stdout()
     elif isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         _tell(f"a file cannot be opened: {error.strerror}", way_out(error, ""))

@@ -16,7 +16,7 @@ import typer
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import check_new_folder, lock, refusal
+from engines.folders import check_new_folder, lock, refusal, room_or
 from engines.heads.head_config import EAGLE, EAGLE3, FAMILIES, MEDUSA
 from engines.heads.local_heads import AUTO, NONE
 from engines.progress import BuildProgress
@@ -306,7 +306,7 @@ def _trained(spec: HeadSpec, asked: _Answers, folder: Path, estimate: bool) -> T
                                  display.training)
     except OSError as error:
         raise RunFailed(f"{error.filename or asked.place} cannot be written: {error.strerror}",
-                        "make room, or choose other folders with --work and --out") from None
+                        room_or(error, "choose other folders with --work and --out")) from None
     if asked.prompts:
         narrate(f"the answers to the prompts are kept in {asked.file}")
     return progress

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.errors import RunFailed
-from engines.folders import make_folder, unused, writable_folder, write_whole
+from engines.folders import make_folder, room_or, unused, writable_folder, write_whole
 from engines.race.interval import METHOD
 from engines.race.lanes import Race
 from engines.race.result import LaneFigures, LaneRun, RaceResult, started_here
@@ -193,7 +193,7 @@ class TraceFolder:
                 write_whole(self._path(run), written(run.state.events))
             except OSError as error:
                 raise RunFailed(f"the traces in {self._folder} could not be written: {error.strerror}",
-                                "make room, or name another folder") from None
+                                room_or(error, "name another folder")) from None
 
     def _path(self, run: LaneRun) -> Path:
         return self._folder / trace_name(self._lanes[run.lane], run)

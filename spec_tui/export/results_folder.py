@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import make_folder, read_file, write_whole
+from engines.folders import make_folder, read_file, room_or, write_whole
 from spec_tui.export.plots import Plot, draw
 from spec_tui.export.report import WRITERS, Report
 
@@ -49,7 +49,7 @@ class ResultsFolder:
                 write_whole(self.path / name, draw(plot))
         except OSError as error:
             raise RunFailed(f"{self.path} cannot be written: {error.strerror}",
-                            "make room, or name another folder") from None
+                            room_or(error, "name another folder")) from None
         return [*self._names.values(), *drawn]
 
 

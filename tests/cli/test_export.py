@@ -191,13 +191,17 @@ def test_what_came_before_the_question_is_in_every_document():
     assert "without the chat template" in markdown([run])
 
 
-def test_a_full_disk_says_to_make_room(cli, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+@pytest.mark.parametrize("number, words", [
+    (errno.ENOSPC, "No space left on device\n  make room, or name another file with --output"),
+    (errno.EACCES, "Permission denied\n  name another file with --output"),
+])  # fmt: skip
+def test_a_full_disk_alone_says_to_make_room(cli, tmp_path, monkeypatch, number, words):
+    def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("spec_tui.cli.export.write_whole", full)
+    monkeypatch.setattr("spec_tui.cli.export.write_whole", fail)
     done = cli("export", "pld", "-o", str(tmp_path / "t.md"))
-    assert done.code == 1 and "No space left on device\n  make room, or name another file with --output" in done.err
+    assert done.code == 1 and words in done.err
 
 
 def test_a_recording_can_be_slower(tmp_path):
@@ -257,6 +261,7 @@ def test_to_stdout_and_from_a_damaged_file(cli, tmp_path):
 @pytest.mark.parametrize("arguments, words", [
     (["pld"], "say which form"), (["pld", "-o", "x.docx"], "say which form"),
     (["nope", "--to", "md"], "no trace 'nope'"),
+    (["pld", "--to", "html", "-o", ".", "--force"], ". is a folder, not a file\n  name another file with --output\n"),
     (["pld", "--to", "svg", "--size", "big"], "not COLSxROWS"),
     (["pld", "--to", "svg", "--size", "1x1"], "out of range"),
     (["pld", "--to", "svg", "--theme", "mud"], "no theme"), (["pld", "--to", "cast", "--speed", "0"], "out of range"),

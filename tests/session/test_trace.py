@@ -320,8 +320,9 @@ def test_a_disk_that_fails_is_a_failed_run(tmp_path):
     folder.mkdir()
     writer = TraceWriter(folder / "t.jsonl")
     folder.rmdir()
-    with pytest.raises(RunFailed, match="cannot be written"):
+    with pytest.raises(RunFailed, match="cannot be written") as caught:
         writer.write(Finished("stop", (), ""))
+    assert caught.value.hint == "name another file", "there is room"
 
 
 def test_failures_end_a_trace(tmp_path):

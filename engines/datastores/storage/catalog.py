@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
@@ -147,9 +146,8 @@ def locked(name: str) -> AbstractContextManager[Any]:
 
 def unwritable(error: OSError) -> DatastoreProblem:
     """The error for a disk that is full or read-only, and for a folder of somebody else."""
-    full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None))
-    hint = f"{'make room, or ' if full else ''}set SPEC_TUI_DATA_DIR to another folder"
-    return DatastoreProblem(f"the datastore cannot be written in {home()} ({error.strerror or error})", hint)
+    return DatastoreProblem(f"the datastore cannot be written in {home()} ({error.strerror or error})",
+                            folders.room_or(error, "set SPEC_TUI_DATA_DIR to another folder"))
 
 
 def _homes() -> tuple[Path, ...]:
