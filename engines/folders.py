@@ -205,7 +205,12 @@ def room_or(error: OSError, otherwise: str) -> str:
 def open_output(path: Path, mode: str) -> IO[bytes]:
     """Open a file, a device, or a pipe that somebody reads. Raises OSError, also where nobody does."""
     def begin(name: str, flags: int) -> int:
-        handle = os.open(name, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+        try:
+            handle = os.open(name, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+        except OSError as error:
+            if error.errno == errno.ENXIO and path.is_fifo():
+                raise OSError(errno.ENXIO, "it is a pipe that nobody reads", name) from None
+            raise
         if hasattr(os, "set_blocking"):
             os.set_blocking(handle, True)
         return handle

@@ -26,6 +26,7 @@ from engines.report.trace_validation import OptionCheck, TraceValidator, no_chec
 
 _LONGEST_LINE = 64 << 20  # bytes; a round with a tree of 256 nodes is some tens of kilobytes
 _MOST_PROBLEMS = 20
+_ELSEWHERE = "name another file with --trace"
 _LAST = Finished | Failed | Audited
 _CLASSES = union_classes(RunEvent)
 _SEAL = b'{"event":"Sealed",'
@@ -44,13 +45,13 @@ def written(events: Iterable[RunEvent]) -> bytes:
 
 class TraceWriter:
     """Writes a trace line by line; when it is closed after the end of a run, it adds the checksum. The path is checked
-    at once, but the file is opened with the first event: a run that never starts leaves an older trace as it was. An
-    existing file is overwritten if it is a trace (or empty) and ``replace`` allows it.
+    at once, but the file is opened with the first event: a run that never starts leaves an older trace as it was.
+    A pipe is opened at once. An existing file is overwritten if it is a trace (or empty) and ``replace`` allows it.
 
     Folders of models are named by their last two parts, since a trace may be given to other people.
 
     Raises:
-        UsageProblem: the path cannot be written, or holds something that is not a trace.
+        UsageProblem: the path cannot be written, holds something that is not a trace, or is a pipe that nobody reads.
     """
 
     def __init__(self, path: Path, replace: bool = True) -> None:
@@ -58,6 +59,11 @@ class TraceWriter:
         self._file: IO[bytes] | None = None
         self._seal = _Seal()
         _check_target(path)
+        if path.is_fifo():  # only opening it tells whether somebody reads it, and closing it again would end that
+            try:
+                self._file = open_output(path, self._mode)
+            except OSError as error:
+                raise _unwritable(path, error) from None
 
     def write(self, event: RunEvent) -> None:
         """Append one event; it is the last where this raises RunFailed, as the disk is full or gone."""
@@ -140,23 +146,26 @@ def _portable(event: RunEvent) -> RunEvent:
     return replace(event, model=model_label(event.model), draft_model=draft, head=head)
 
 
+def _unwritable(path: Path, error: OSError) -> UsageProblem:
+    return UsageProblem(f"the trace cannot be written to {path}: {error.strerror}", _ELSEWHERE)
+
+
 def _check_target(path: Path) -> None:
-    elsewhere = "name another file with --trace"
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        check_folder(path, elsewhere)
+        check_folder(path, _ELSEWHERE)
         if not os.access(path.parent, os.W_OK):
-            raise UsageProblem(f"the folder {path.parent} cannot be written", elsewhere) from None
+            raise UsageProblem(f"the folder {path.parent} cannot be written", _ELSEWHERE) from None
         return
     except OSError as error:
-        raise UsageProblem(f"the trace cannot be written to {path}: {error.strerror}", elsewhere) from None
+        raise _unwritable(path, error) from None
     if stat.S_ISDIR(mode):
-        raise UsageProblem(f"{path} is a folder, not a file for a trace", elsewhere)
+        raise UsageProblem(f"{path} is a folder, not a file for a trace", _ELSEWHERE)
     if not os.access(path, os.W_OK):
-        raise UsageProblem(f"{path} cannot be written", elsewhere)
+        raise UsageProblem(f"{path} cannot be written", _ELSEWHERE)
     if stat.S_ISREG(mode) and not _is_trace_or_empty(path):
-        raise UsageProblem(f"{path} exists and is not a trace, so it is not overwritten", elsewhere)
+        raise UsageProblem(f"{path} exists and is not a trace, so it is not overwritten", _ELSEWHERE)
 
 
 def _is_trace_or_empty(path: Path) -> bool:

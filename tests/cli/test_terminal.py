@@ -170,9 +170,20 @@ def test_a_pipe_that_nobody_reads_and_a_link_to_itself_are_not_written(tmp_path,
     pipe, loop = tmp_path / "pipe", tmp_path / "loop"
     os.mkfifo(pipe)
     loop.symlink_to(loop)
-    for path, words in ((pipe, "No such device or address"), (loop, "Too many levels of symbolic links")):
+    for path, words in ((pipe, "it is a pipe that nobody reads"), (loop, "Too many levels of symbolic links")):
         done = cli(*(word.format(path) for word in command))
         assert done.code in (1, 2) and f"{words}" in done.err and "unexpected" not in done.err
+        assert not done.out, "this is told before anything is run"
+
+
+@pytest.mark.parametrize("before, target", [
+    ("mkfifo pipe; cat pipe > copy & sleep 0.3", "pipe"), ("true", ">(cat > copy)"),
+], ids=["named", "of the shell"])  # fmt: skip
+def test_a_trace_is_written_to_a_pipe_that_is_read(tmp_path, before, target):
+    run = shlex.join([*FAKE, "run", "hello", "--max-new-tokens", "3", "--trace"])
+    line = f"{before}; {run} {target}; code=$?; wait; exit $code"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.getcwd()}, timeout=60)
+    assert done.returncode == 0 and read_trace(tmp_path / "copy").complete
 
 
 LONG = "x" * 5000
