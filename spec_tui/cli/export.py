@@ -73,7 +73,7 @@ def _form(to: str | None, output: str | None) -> str:
 def _size(size: str | None) -> tuple[int, int] | None:
     if size is None:
         return None
-    if not (found := re.fullmatch(r"(\d{1,4})x(\d{1,4})", size)):
+    if not (found := re.fullmatch(r"(\d{1,9})x(\d{1,9})", size)):
         raise UsageProblem(f"--size {size} is not COLSxROWS", "for example --size 120x40")
     width, height = map(int, found.groups())
     if not (20 <= width <= _LARGEST and 5 <= height <= _LARGEST):

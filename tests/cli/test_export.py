@@ -264,6 +264,7 @@ def test_to_stdout_and_from_a_damaged_file(cli, tmp_path):
     (["pld", "--to", "html", "-o", ".", "--force"], ". is a folder, not a file\n  name another file with --output\n"),
     (["pld", "--to", "svg", "--size", "big"], "not COLSxROWS"),
     (["pld", "--to", "svg", "--size", "1x1"], "out of range"),
+    (["pld", "--to", "svg", "--size", "10000x40"], "the size 10000x40 is out of range\n  20x5 to 1000x1000"),
     (["pld", "--to", "svg", "--theme", "mud"], "no theme"), (["pld", "--to", "cast", "--speed", "0"], "out of range"),
     (["pld", "--to", "cast", "--speed", "1e-300"], "out of range"),
     (["pld", "--to", "cast", "--speed", "inf"], "out of range"),
