@@ -129,7 +129,7 @@ def library(runtime: Runtime) -> None:
     if LIBRARY_DENSE not in {entry.name for entry in places.listing() if not entry.unfinished}:
         print(f"building {LIBRARY_DENSE} ...", file=sys.stderr, flush=True)
         wanted = order.BuildSpec(LIBRARY_DENSE, (LIBRARY,), "dense", limit=LIBRARY_TOKENS)
-        order.build(wanted, order.open_corpus(wanted, runtime), runtime.tokenizer, runtime)
+        order.build(wanted, order.open_corpus(wanted, lambda: runtime), runtime.tokenizer, runtime)
 
 
 def table(

@@ -46,7 +46,7 @@ class DatastoreService:
         from engines.datastores.building.build_spec import estimate_build, open_corpus
 
         spec.check()
-        corpus = open_corpus(spec, self._model, progress)
+        corpus = open_corpus(spec, lambda: self._model, progress)
         estimate = estimate_build(spec, corpus, self._model.tokenizer, self._model)
         skipped = dict(sorted(getattr(corpus, "skipped", {}).items()))
         return Estimated(spec.name, estimate, folders.free_bytes(catalog.home()), skipped)
@@ -60,7 +60,7 @@ class DatastoreService:
         spec.check()
         if spec == BuildSpec(spec.name, (spec.name,)) and spec.name in self._datastores.offered:
             return self._built(self._datastores.open(spec.name, progress), clock)
-        corpus = open_corpus(spec, self._model, progress)
+        corpus = open_corpus(spec, lambda: self._model, progress)
         store = build(spec, corpus, self._model.tokenizer, self._model, progress, fresh)
         return self._built(store, clock)
 

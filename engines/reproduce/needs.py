@@ -137,7 +137,7 @@ class DatastoreBuilder:
             "answers", (ANSWERS,), prompts=str(STORE_PROMPTS), answers=need.answers, temperature=need.temperature,
             top_p=need.top_p, max_new_tokens=need.max_new_tokens,
         )
-        return open_corpus(spec, self._runtime)
+        return open_corpus(spec, lambda: self._runtime)
 
     def _greedy(self, need: StoreNeed) -> Store | None:
         """A shipped datastore with the answers that are needed, from which they are read, as long as they are there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Context, Option, Typer
@@ -280,13 +281,16 @@ def remove(name: Name, yes: Annotated[bool, Option("--yes", "-y", help="Do not a
 
 def _build(spec: BuildSpec, load: LoadRequest, fresh: bool, replace: bool) -> Store:
     from spec_tui.cli.run import load_decoder
+    from spec_tui.session.environment import prepare_this_process
 
-    runtime = load_decoder(load) if spec.needs_model else None
-    tokenizer = runtime.tokenizer if runtime is not None else tokenizer_of(load)
+    prepare_this_process()
     from engines.datastores.building.build_spec import build, estimate_build, open_corpus
 
-    with StageProgress() as progress:
-        corpus = open_corpus(spec, runtime, progress.show)
+    loaded = cache(lambda: load_decoder(load))
+    with StageProgress() as progress:  # before the model is loaded: what is wrong with a source is told at once
+        corpus = open_corpus(spec, loaded, progress.show)
+    runtime = loaded() if spec.needs_model else None
+    tokenizer = runtime.tokenizer if runtime is not None else tokenizer_of(load)
     if words := left_out(getattr(corpus, "skipped", {})):
         narrate(words)
     _print_estimate(estimate_build(spec, corpus, tokenizer, runtime))

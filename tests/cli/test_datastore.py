@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 
 import pytest
 
@@ -128,6 +129,24 @@ def test_an_empty_text_is_refused_before_a_model_is_loaded(cli, monkeypatch, mor
     monkeypatch.setattr(loader, "load_here", lambda *_: pytest.fail("loaded"))
     done = cli("datastore", "probe", " ", *more)
     assert done.code == 2 and "the text is empty" in done.err
+
+
+@pytest.mark.parametrize("source, words", [
+    (["nowhere"], "nowhere does not exist"), (["pipe"], "pipe is neither a file nor a folder"),
+    (["empty"], "no text to build from in empty"),
+    (["nowhere", "--columns", "prompt,answer"], "there is no file nowhere"),
+    (["model-answers", "--prompts", "empty"], "there are no prompts in empty"),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_a_bad_source_is_refused_before_a_model_is_loaded(cli, tmp_path, monkeypatch, source, words, kind):
+    for name in ("load_here", "load_quickly"):
+        monkeypatch.setattr(loader, name, lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr(commands, "tokenizer_of", lambda *_: pytest.fail("loaded"))
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    (tmp_path / "empty").touch()
+    done = cli("datastore", "build", "x", "--kind", kind, "--from", *source)
+    assert done.code == 2 and words in done.err
 
 
 def test_more_dimensions_than_the_model_has_are_refused_and_the_default_is_not(model, cli, texts):

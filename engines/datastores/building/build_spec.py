@@ -180,8 +180,10 @@ def unfinished_build(name: str) -> BuildSpec | None:
         return None
 
 
-def open_corpus(spec: BuildSpec, model: LoadedModel | None = None, progress: Progress = no_progress) -> Corpus:
-    """The text to build from; ``model`` writes the answers.
+def open_corpus(
+    spec: BuildSpec, model: Callable[[], LoadedModel] | None = None, progress: Progress = no_progress
+) -> Corpus:
+    """The text to build from; ``model`` gives, once the prompts are read, the model that writes the answers.
 
     Raises:
         UsageProblem: a source does not exist or holds no text.
@@ -193,7 +195,8 @@ def open_corpus(spec: BuildSpec, model: LoadedModel | None = None, progress: Pro
         from engines.datastores.building.model_answers import ModelAnswers, read_prompts
 
         assert model is not None
-        return ModelAnswers(model, read_prompts(Path(spec.prompts)), spec)
+        prompts = read_prompts(Path(spec.prompts))
+        return ModelAnswers(model(), prompts, spec)
     if spec.columns:
         from engines.datastores.building.chats import Chats
 
