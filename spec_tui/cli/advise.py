@@ -161,7 +161,8 @@ class AdviceProgress(Status):
             self._lanes = len(event.asked.lanes)
             self._stage = f"round {event.number} of {event.rounds}, {counted(len(event.asked.lanes) - 1, 'setting')}"
             if not self.shown:
-                narrate(f"{self._stage}, answers of at most {event.asked.request.max_new_tokens} tokens{self._left()}")
+                most = counted(event.asked.request.max_new_tokens, "token")
+                narrate(f"{self._stage}, answers of at most {most}{self._left()}")
         elif isinstance(event, LaneStarted):
             lanes = self._adviser.rounds[-1].asked.labels
             what = "warm-up" if event.warm_up else f"prompt {event.prompt + 1}"

@@ -163,7 +163,7 @@ def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable
         def keep() -> None:
             if folder is not None:
                 folder.write(result)
-                narrate(f"{len(result.complete)} traces are in {traces}")
+                narrate(f"wrote {counted(len(result.complete), 'trace')} to {traces}")
 
         follow(racer, able, result, RaceProgress(able))
         do_all(tell, keep)  # before other programs are closed, which takes time

@@ -332,10 +332,9 @@ def _print_store(store: Store, format: Format) -> None:
     if format is Format.json:
         print(json.dumps(facts, indent=2))
         return
-    keys = f", {facts['keys']:,} keys" if facts["keys"] else ""
-    documents = counted(facts["documents"], "document")
-    print(f"{facts['name']}: {facts['kind']}, {facts['tokens']:,} tokens in {documents}{keys}, "
-          f"{in_bytes(facts['bytes'])}")  # fmt: skip
+    keys = f", {counted(facts['keys'], 'key')}" if facts["keys"] else ""
+    tokens, documents = counted(facts["tokens"], "token"), counted(facts["documents"], "document")
+    print(f"{facts['name']}: {facts['kind']}, {tokens} in {documents}{keys}, {in_bytes(facts['bytes'])}")
 
 
 def datastore_facts(store: Store) -> dict[str, Any]:
@@ -355,9 +354,9 @@ def _line(row: dict[str, Any]) -> str:
         return "unfinished: the command that began it continues it; remove deletes it"
     if row["problem"]:
         return f"cannot be used: {row['problem']}; {row['hint']}"
-    keys = f", {row['keys']:,} keys of {row['model']}" if row["keys"] else ""
+    keys = f", {counted(row['keys'], 'key')} of {row['model']}" if row["keys"] else ""
     ships = ", ships with the program" if row["shipped"] else ""
-    return f"{row['kind']}, {row['tokens']:,} tokens{keys}, {in_bytes(row['bytes'])}{ships}"
+    return f"{row['kind']}, {counted(row['tokens'], 'token')}{keys}, {in_bytes(row['bytes'])}{ships}"
 
 
 def _facts(store: Store) -> list[tuple[str, str]]:
@@ -460,8 +459,8 @@ def _head(title: str, suffix: str, probe: ProbeDraft) -> str:
         return f"{title}: {found.hits:,} neighbours begin with the last token {time}; cosines {cosines}{remark}"
     if not found.match:
         return f"{title}: no suffix of the text with two or more tokens occurs {time}"
-    plural = "occurrence" if found.hits == 1 else "occurrences"
-    return f"{title}: {found.match} tokens match, {found.hits:,} {plural}: {one_line(suffix)} {time}"
+    hits = counted(found.hits, "occurrence")
+    return f"{title}: {found.match} tokens match, {hits}: {one_line(suffix)} {time}"
 
 
 def _tree_lines(probe: ProbeDraft) -> Iterator[str]:

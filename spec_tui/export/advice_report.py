@@ -269,8 +269,9 @@ def _setting(found: Findings, screening: Screening) -> str:
     cut = f" ({wanted} were asked for, but the time is short)" if asked.max_new_tokens < wanted else ""
     mode = f"temperature {asked.temperature:g}, law {asked.law}" if asked.temperature else "greedy"
     answers, prompts = counted(len(screening.counted()), "answer"), counted(screening.prompts(), "prompt")
-    return (f"{answers} of each setting to {prompts}, of at most {asked.max_new_tokens} tokens{cut}, {mode}; in turns, "
-            "each with empty caches and nothing learned; the prefill is not counted")
+    most = counted(asked.max_new_tokens, "token")
+    return (f"{answers} of each setting to {prompts}, of at most {most}{cut}, {mode}; in turns, each with empty caches "
+            "and nothing learned; the prefill is not counted")
 
 
 def _held_out(found: Findings) -> list[str]:

@@ -271,10 +271,11 @@ def notes(done: Benchmark) -> list[str]:
 
 def _asked(done: Benchmark) -> str:
     s, request = done.results, done.asked.request
+    questions, turns = counted(len(s.suite.cases), "question"), counted(len(s.suite.places), "turn")
     return (
-        f"suite: {s.suite.name}, {len(s.suite.cases)} questions ({len(s.suite.places)} turns) of"
-        f" {len(s.suite.tasks)} tasks, {counted(done.asked.repeats, 'repeat')}, at most {request.max_new_tokens} new"
-        f" tokens, temperature {request.temperature:g}"
+        f"suite: {s.suite.name}, {questions} ({turns}) of {counted(len(s.suite.tasks), 'task')},"
+        f" {counted(done.asked.repeats, 'repeat')}, at most {counted(request.max_new_tokens, 'new token')},"
+        f" temperature {request.temperature:g}"
     )
 
 

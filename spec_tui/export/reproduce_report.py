@@ -146,7 +146,7 @@ def _setting(done: Reproduction) -> list[str]:
 
 def _stores(done: Reproduction) -> list[str]:
     return [
-        f"datastore {need}: {store.name}, {store.manifest.tokens:,} tokens in "
+        f"datastore {need}: {store.name}, {counted(store.manifest.tokens, 'token')} in "
         f"{counted(store.manifest.documents, 'document')}, {store.manifest.size / 1e6:,.1f} MB"
         for need, stores in done.stores.items() for store in stores
     ]

@@ -7,6 +7,7 @@ from engines.hub.download_progress import in_bytes, in_time
 from engines.progress import BuildProgress
 from engines.report.events import Loading, Preparing
 from engines.report.plain_text import one_line
+from engines.report.wording import counted
 
 
 def progress_line(step: BuildProgress) -> str:
@@ -77,7 +78,8 @@ def estimate_parts(estimate: BuildEstimate, limit: str = "") -> list[str]:
     """What a build will take, part by part. ``limit``: name of the option that limits the tokens; "" without one."""
     if estimate.tokens is None:
         return ["the size is not known" + f"; {limit} bounds it" * bool(limit)]
-    parts = [f"{'at most' if estimate.upper_bound else 'about'} {estimate.tokens:,} tokens", in_bytes(estimate.size)]
+    bound = "at most" if estimate.upper_bound else "about"
+    parts = [f"{bound} {counted(estimate.tokens, 'token')}", in_bytes(estimate.size)]
     if estimate.building and estimate.building > estimate.size:
         parts.append(f"{in_bytes(estimate.building)} while it is built")
     return parts + ([in_time(estimate.seconds)] if estimate.seconds else [])

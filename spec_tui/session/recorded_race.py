@@ -21,6 +21,7 @@ from engines.report.answer import Answer
 from engines.report.events import SAMPLING_FIELDS, Started
 from engines.report.run_state import RunState
 from engines.report.traces import Trace
+from engines.report.wording import counted
 from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.present.text import one_line
@@ -80,8 +81,8 @@ def _of_folder(folder: Path) -> tuple[list[Path], str]:
     if len(first) > MOST:
         raise UsageProblem(f"the folder {folder} holds {len(first)} lanes, and there is room for {MOST}", _NAMED)
     rest = len(found) - len(first)
-    note = f"showing each lane's first repeat of the first prompt; {rest} more traces are in the folder" if rest else ""
-    return first, note
+    shown = "showing each lane's first repeat of the first prompt"
+    return first, f"{shown}; the folder holds {counted(rest, 'more trace')}" if rest else ""
 
 
 # -- the race ---------------------------------------------------------------------------------------

@@ -247,7 +247,7 @@ def stocked(ended: Built | Refused | DatastoreList | None, session: ChatSession)
         settings, ready = session.settings, session.ready
         taken = settings.retrieves(ready) and ended.name in settings.searched(ready)
         way = "the next answers search it" if taken else "d chooses it"
-        return f"{ended.name} is built: {ended.tokens:,} tokens, {in_bytes(ended.size)}; {way}"
+        return f"{ended.name} is built: {counted(ended.tokens, 'token')}, {in_bytes(ended.size)}; {way}"
     if isinstance(ended, Refused) and ended.do == "build":
         return failure(ended)
     return f"removed {ended.removed}" if isinstance(ended, DatastoreList) else ""
@@ -297,7 +297,8 @@ def same_text(session: ChatSession) -> str:
         return f"baseline measured; the {turn.request.law} law keeps the distribution, not the text"
     at = session.same_text[number]
     if at is None and turn.run.finished.reason == "cancelled":
-        return f"✓ its {len(turn.run.tokens)} tokens are those of autoregressive decoding"
+        made = len(turn.run.tokens)
+        return f"✓ its {counted(made, 'token')} {'is that' if made == 1 else 'are those'} of autoregressive decoding"
     if at is None:
         return "✓ the same text as autoregressive decoding, token for token"
     strict = None

@@ -164,6 +164,12 @@ def test_a_taken_name_needs_replace(cli, texts):
     assert json.loads(cli("datastore", "info", "notes", "--format", "json").out)["documents"] == 1
 
 
+def test_one_token_is_one_token(model, cli, texts):
+    done = cli("datastore", "build", "notes", "--from", str(texts / "a.py"), "--limit", "1")
+    assert "about 1 token, " in done.err and "notes: sparse, 1 token in 1 document, " in done.out
+    assert "sparse, 1 token, " in " ".join(cli("datastore", "list").out.split())
+
+
 def test_several_files_after_from(cli, texts):
     done = cli("datastore", "build", "notes", "--from", str(texts / "a.py"), str(texts / "b.md"), "--limit", "50")
     assert "50 tokens in 2 documents" in done.out

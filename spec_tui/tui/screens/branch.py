@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 
 from engines.methods import find
 from engines.report.run_state import RunState, first_difference
+from engines.report.wording import counted
 from engines.request import Request
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.rows import rows_beside
@@ -35,7 +36,7 @@ def version_rows(title: str, run: RunState, at: int | None, top: int, width: int
         at: index of the first token in which it differs from the other one.
         top: tokens that the highest column stands for.
     """
-    state = f"{len(run.rounds)} rounds" + (" …" if run.running else "")
+    state = counted(len(run.rounds), "round") + (" …" if run.running else "")
     bars = 3 if height >= 14 else 1
     toks = [Tok(visible_text(token.text or (token.piece if index == at else "")), "bad" if index == at else token.kind)
             for index, token in enumerate(run.tokens)]

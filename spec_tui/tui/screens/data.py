@@ -172,7 +172,7 @@ def _spec_facts(spec: BuildSpec) -> list[tuple[str, str]]:
     """What is built."""
     known = [("from", ", ".join(spec.sources)), ("kind", spec.kind)]
     known += [("prompts", spec.prompts)] if spec.prompts else []
-    return known + ([("limit", f"{spec.limit:,} tokens")] if spec.limit else [])
+    return known + ([("limit", counted(spec.limit, "token"))] if spec.limit else [])
 
 
 def facts(name: str, entry: CatalogEntry | None, ready: Ready | None) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from engines.datastores.datastore_events import Probed, ProbeDraft
 from engines.methods.options import Option
 from engines.report.events import Emitted, Round
 from engines.report.run_state import Log, RunState, TokenState
+from engines.report.wording import counted
 from spec_tui.present.on_screen import on_screen
 from spec_tui.present.text import one_line
 from spec_tui.session import shell_lines as command
@@ -62,7 +63,7 @@ class ProbePanel(StripPanel):
         run = run_of(found, probed)
         passages = retrieval_rows.rows_needed(probed.retrieval)
         return [
-            title_row(width, probed.title, f"{len(probed.draft.tokens)} tokens"),
+            title_row(width, probed.title, counted(len(probed.draft.tokens), "token")),
             *rows_of(one_line(probed.remark), width, "warn"),
             *tree_rows(run.rounds[0], run, 0, width, TREE_ROWS, judged=False),
             *retrieval_rows.rows(run, 0, width, passages, judged=False), [],

@@ -11,6 +11,7 @@ from textual.events import Click
 from textual.message import Message
 
 from engines.report.run_state import RunState
+from engines.report.wording import counted
 from spec_tui.present import rejected
 from spec_tui.present import token_styles as marks
 from spec_tui.present.text import LOSSY, cells, one_line, sanitise
@@ -256,7 +257,7 @@ class RaceLanes(StripPanel):
         wide = max(_BAR, width - size(row) - _NUMBERS - said)
         place = _PLACE if lane.total and lane.state and wide > _PLACE + 2 else 0  # a rank takes room of the bar
         row += (gauge(_share(lane), wide - place) if lane.total
-                else [(fit(f"{len(lane.run.tokens)} tokens", wide), "text")])
+                else [(fit(counted(len(lane.run.tokens), "token"), wide), "text")])
         row.append((fit(f" {lane.state}", place), "strong"))
         row.append((" " + fit(lane.numbers[0] if lane.numbers else "", 16, right=True), "text"))
         row.append((" " + fit(lane.speed, 8), "text"))
@@ -294,8 +295,7 @@ def _share(lane: LaneView) -> float:
 
 
 def _progress(lane: LaneView, width: int) -> Row:
-    tokens = len(lane.run.tokens)
-    words = f" {tokens} tokens  {lane.seconds:.2f} s"
+    words = f" {counted(len(lane.run.tokens), 'token')}  {lane.seconds:.2f} s"
     if not lane.total:
         return [(words[1:], "text")]
     return [*gauge(_share(lane), max(4, width - len(words))), (words, "muted")]
