@@ -26,6 +26,7 @@ from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.border import HasBorder
 from spec_tui.tui.chat_actions import APPLICATION
+from spec_tui.tui.key_order import HasKeysInOrder
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.terminal_input import decode_input_of
 from spec_tui.tui.terminal_restore import leave_on_signals
@@ -52,7 +53,7 @@ class Opening(Screen):
         self.query_one(Static).display = False  # a dialog is transparent
 
 
-class SpecTui(HasActions, HasBorder):
+class SpecTui(HasActions, HasKeysInOrder, HasBorder):
     """spec-tui in a terminal.
 
     Args:

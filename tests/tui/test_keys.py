@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import pkgutil
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from textual.events import Key, Paste
+from textual.keys import _character_to_key
 from textual.widgets._footer import FooterKey
 
 import spec_tui.tui
@@ -244,15 +246,33 @@ async def test_no_letter_overtakes_a_key_typed_before_it(session):
         assert s.chat.prompt.text == "ayx"
 
 
-async def test_a_command_typed_fast_on_the_text_arrives_whole(session):
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 6])
+@pytest.mark.parametrize("typed", ["/race", "What is it? ", "Why\nand"])
+async def test_what_is_typed_fast_on_the_text_arrives_in_order(session, typed, turns):
+    """``turns``: of the event loop between two keys. A line end is enter."""
     async with session() as s:
         s.chat.TYPING = 0.15
         await s.pilot.press("escape")
         assert s.app.focused is not s.chat.prompt
-        for key, character in (("slash", "/"), *((letter, letter) for letter in "race")):
-            s.app.post_message(Key(key, character))
+        for letter in typed:
+            s.app.post_message(Key(*(("enter", "\r") if letter == "\n" else (_character_to_key(letter), letter))))
+            for _ in range(turns):
+                await asyncio.sleep(0)
         await s.pilot.pause(0.5)
-        assert s.chat.prompt.text == "/race"
+        sent, _, left = typed.rpartition("\n")
+        assert s.chat.prompt.text == left
+        assert [request.conversation[-1][1] for request in s.client.requests] == [sent] * bool(sent)
+
+
+async def test_a_key_whose_end_is_not_seen_holds_up_no_other(session):
+    async with session() as s:
+        await s.pilot.press("f1")
+        help_screen = s.app.screen
+        s.app.post_message(Key("escape", "\x1b"))  # closes what would have told the end of it
+        for letter in "abc":
+            s.app.post_message(Key(letter, letter))
+        await s.pilot.pause(1.0)
+        assert s.app.screen is not help_screen and s.chat.prompt.text == "abc" and not s.app._typed
 
 
 async def test_papers_are_reached_from_a_lesson(session):

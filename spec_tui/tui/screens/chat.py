@@ -537,22 +537,14 @@ class ChatScreen(HasActions, Backdrop):
         if event.key != "n":
             self._asked_new = False
         letter = (event.character or "") if event.is_printable else ""
-        if not self.session.client.capabilities.ask:
-            return
-        if self.focused is self.prompt:
-            if event.is_printable:  # on its way to the text when a key before it moved the focus
-                event.stop()
-                self.prompt.insert(letter)
+        if not self.session.client.capabilities.ask or self.focused is self.prompt:
             return
         begun, repeats = self._letter, letter == self._letter
         if not (letter.isalpha() and begun and not repeats):
             await self._act_on_letter()
             begun = ""
         bound = self.active_bindings.get(event.key)
-        if bound is not None and letter.strip() and not letter.isalpha():  # in its turn: letters could overtake it
-            event.stop()
-            await self.app.run_action(bound.binding.action, bound.node)
-        elif begun or (letter.strip() and bound is None):
+        if begun or (letter.strip() and bound is None):
             event.stop()
             self._letter = ""
             self._type(begun + letter)

@@ -16,7 +16,6 @@ from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import GLYPHS
 from spec_tui.tui.screens.help import row
 from spec_tui.tui.screens.modal import Box, PagedModal, TextModal
-from spec_tui.tui.widgets.line_input import LineInput
 
 
 class GlossaryScreen(PagedModal[None], TextModal[None]):
@@ -28,7 +27,7 @@ class GlossaryScreen(PagedModal[None], TextModal[None]):
 
     def compose(self) -> ComposeResult:
         with Box("glossary", "type to search · ↑ ↓ scroll · esc closes"):
-            yield LineInput(self._wanted, placeholder="a word or a symbol", id="wanted", max_length=60)
+            yield Input(self._wanted, placeholder="a word or a symbol", id="wanted", max_length=60)
             with VerticalScroll(id="scroll", can_focus=False):
                 yield Static("", id="text", markup=False)
 

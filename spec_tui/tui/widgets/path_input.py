@@ -7,9 +7,9 @@ from pathlib import Path
 
 from textual import events
 from textual.suggester import Suggester
+from textual.widgets import Input
 
 from spec_tui.session.host_access import HostAccess
-from spec_tui.tui.widgets.line_input import LineInput
 
 MODELS = (".gguf",)
 
@@ -41,7 +41,7 @@ class _Paths(Suggester):
         return completed(value, self._endings)
 
 
-class PathInput(LineInput):
+class PathInput(Input):
     """An input in which tab completes a path as a shell does; where there is nothing to complete, it goes on.
     ``endings``: of files that can be meant, in lower case; none: any."""
 

@@ -15,7 +15,6 @@ from textual.widgets import OptionList, TextArea
 
 from spec_tui.present.text import cells, sanitise
 from spec_tui.tui.actions import EXAMPLES, Action, HasActions
-from spec_tui.tui.widgets.line_input import KeysInOrder
 from spec_tui.tui.widgets.strip_panel import shortened
 
 
@@ -45,7 +44,7 @@ class Choices(OptionList, can_focus=False):
         self.screen.query_one(PromptBox).take(self.lines[event.option_index])
 
 
-class PromptBox(HasActions, KeysInOrder, TextArea):
+class PromptBox(HasActions, TextArea):
     """A text area that sends. What is pasted or put in is made harmless first, so that what is seen is what is sent."""
 
     ACTIONS = (
@@ -144,6 +143,8 @@ class PromptBox(HasActions, KeysInOrder, TextArea):
     async def _on_key(self, event: events.Key) -> None:
         if event.key != "tab":
             self._tabbed = {}
+        if event.key == "enter":
+            event.prevent_default()  # a text area breaks the line
 
     def on_text_area_changed(self) -> None:
         self._list()
