@@ -7,6 +7,9 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+PLUG_IN_ERRORS = (Exception, SystemExit)
+"""What a plug-in may raise without ending the program: an argument parser that it calls exits."""
+
 
 class SpecError(Exception):
     """A failure with a way out.
@@ -86,7 +89,7 @@ def drafting() -> Iterator[None]:
         yield
     except (SpecError, MemoryError):
         raise
-    except Exception as error:
+    except PLUG_IN_ERRORS as error:
         raise RunFailed(f"the engine failed: {first_line(error, named=True)}", "take another engine") from error
 
 
@@ -104,5 +107,6 @@ def first_line(error: BaseException, named: bool = False, without: Callable[[str
     lines = [line.strip() for line in without(str(error)).splitlines() if line.strip()]
     end = next((i for i, line in enumerate(lines) if not line.endswith(":")), -1)
     said = " ".join(lines[: end + 1] or lines)[:200]
-    kind = type(error).__name__ if named or not said or isinstance(error, LookupError | ArithmeticError) else ""
+    no_sentence = isinstance(error, LookupError | ArithmeticError | SystemExit)
+    kind = type(error).__name__ if named or not said or no_sentence else ""
     return ": ".join(filter(None, (kind, said)))

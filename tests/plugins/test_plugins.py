@@ -33,6 +33,7 @@ __all__ = ["cli", "no_probe"]  # fixtures
 
 SENTENCES = [
     "the method 'damaged' of spec-tui-damaged cannot be loaded: its weights are gone",
+    "the method 'exiting' of spec-tui-exiting cannot be loaded: SystemExit: 2",
     "the method 'lookup' of spec-tui-taken has the id 'pld', which is taken",
 ]
 
