@@ -119,9 +119,11 @@ def test_a_drafter_that_fails_is_named_for_what_it_is(step, error, named):
     def fail(*_):
         raise error
 
+    line = fail.__code__.co_firstlineno + 1
+
     drafter = Scripted(lambda c, r: chain([1]))
     setattr(drafter, step, fail)
-    with pytest.raises(RunFailed, match=f"^the engine failed: {named}"):
+    with pytest.raises(RunFailed, match=rf"^the engine failed: {named} \(engines/test_loop\.py:{line}\)$"):
         answer(ToyModel(VOCAB), drafter, Exact(Sampling(), 0, VOCAB), PROMPT, 9)
     with pytest.raises(RunFailed, match=r"the engine failed: (.*draft tree|TypeError)"):
         answer(ToyModel(VOCAB), Scripted(lambda c, r: chain(["a"])), Exact(Sampling(), 0, VOCAB), PROMPT, 9)

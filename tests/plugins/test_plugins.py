@@ -166,6 +166,7 @@ def test_numbers_of_numpy_and_torch_are_taken(propose):
 
 
 @pytest.mark.parametrize("propose, said", [
+    (lambda context: None, r"propose\(\) returned NoneType, not a DraftTree"),
     (lambda context: DraftTree.chain([2.5], ORIGIN), "float"),
     (lambda context: DraftTree.chain([2], ORIGIN, [7.5]), "probability"),
     (lambda context: DraftTree.chain([2], ORIGIN, [math.nan]), "probability"),
