@@ -178,7 +178,7 @@ class ChatScreen(HasActions, Backdrop):
         if self._numbers_due and (final or self._frame % pace.numbers == 0):
             self._numbers_due = False
             self._draw_numbers()
-        if "progress" in happened:
+        if "progress" in happened or (self.session.stuck and self._frame % PACE.numbers == 0):
             self._draw_status()
         if self._step_first and self.session.turns:
             self._step_first = False
@@ -501,7 +501,7 @@ class ChatScreen(HasActions, Backdrop):
         self.draw_all()
 
     def action_again(self) -> None:
-        if self.session.phase in ("dead", "failed"):
+        if self.session.restartable:
             self.action_restart()
             return
         if not (refused := self.session.again()):
