@@ -6,6 +6,11 @@ import errno
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import PurePath
+from traceback import walk_tb
+
+PLUG_IN_ERRORS = (Exception, SystemExit)
+"""What a plug-in may raise without ending the program: an argument parser that it calls exits."""
 
 
 class SpecError(Exception):
@@ -86,8 +91,21 @@ def drafting() -> Iterator[None]:
         yield
     except (SpecError, MemoryError):
         raise
-    except Exception as error:
-        raise RunFailed(f"the engine failed: {first_line(error, named=True)}", "take another engine") from error
+    except PLUG_IN_ERRORS as error:
+        said = f"the engine failed: {first_line(error, named=True)}{_place(error)}"
+        raise RunFailed(said, "take another engine") from error
+
+
+def _place(error: BaseException) -> str:
+    """Where another package's code failed, as " (its_folder/file.py:24)": the innermost line of the first package
+    outside this one that was called. "" where only this one ran."""
+    frames = [(frame.f_globals.get("__name__", "").partition(".")[0], frame.f_code.co_filename, line)
+              for frame, line in walk_tb(error.__traceback__)]
+    others = [frame for frame in frames if frame[0] not in (__name__.partition(".")[0], "importlib")]
+    if not others:
+        return ""
+    file, line = next((file, line) for package, file, line in reversed(others) if package == others[0][0])
+    return f" ({'/'.join(PurePath(file).parts[-2:])}:{line})"
 
 
 def finite(value: float) -> float:
@@ -104,5 +122,6 @@ def first_line(error: BaseException, named: bool = False, without: Callable[[str
     lines = [line.strip() for line in without(str(error)).splitlines() if line.strip()]
     end = next((i for i, line in enumerate(lines) if not line.endswith(":")), -1)
     said = " ".join(lines[: end + 1] or lines)[:200]
-    kind = type(error).__name__ if named or not said or isinstance(error, LookupError | ArithmeticError) else ""
+    no_sentence = isinstance(error, LookupError | ArithmeticError | SystemExit)
+    kind = type(error).__name__ if named or not said or no_sentence else ""
     return ": ".join(filter(None, (kind, said)))

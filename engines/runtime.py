@@ -327,12 +327,13 @@ class Runtime:
         )
         with drafting():
             drafter = drafter_class(resources, **options)
+            remark = drafter.remark()
         if law.wants_chains and not (spec.baseline or drafter.draws_chains):
             raise UsageProblem(
                 f"the {law.name} law judges chains that were drawn at random, and {spec.id} as it is set drafts none",
                 "take an engine that draws a chain, shape=chain where it has that option, or another law")
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
-        remarks = tuple(filter(None, (drafter.remark(), self._read_again(spec, drafter.features, prompt))))
+        remarks = tuple(filter(None, (remark, self._read_again(spec, drafter.features, prompt))))
         start = len(prompt) - bool(begun)
         limit, clipped = self._room(start, request)
         notes = warnings + clipped + remarks + other.remarks + ((self.target.note,) if self.target.note else ())

@@ -14,7 +14,7 @@ from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from engines.errors import UsageProblem, first_line
+from engines.errors import PLUG_IN_ERRORS, UsageProblem, first_line
 from engines.heads.head_config import HEADS
 from engines.methods.notes import Note
 from engines.methods.origins import SHARED, OriginKind
@@ -180,7 +180,7 @@ def _found() -> tuple[Mapping[str, MethodSpec], tuple[str, ...], Mapping[str, Or
         where = f"the method {entry.name!r} of {entry.dist.name if entry.dist else entry.value}"
         try:
             spec = entry.load()
-        except Exception as error:  # whatever a package of somebody else raises
+        except PLUG_IN_ERRORS as error:  # whatever a package of somebody else raises
             refused.append(f"{where} cannot be loaded: {first_line(error)}")
             continue
         if not isinstance(spec, MethodSpec):

@@ -23,10 +23,12 @@ def is_plug_in(kind: type) -> bool:
 def checked_proposal(
     propose: Callable[[Sequence[int], DraftLimits], DraftTree], context: Sequence[int], limits: DraftLimits
 ) -> DraftTree:
-    """The tree that ``propose`` returns. Raises TypeError, ValueError: an entry is not a number, an origin is not
-    listed, a probability is not within 0 and 1, or the context was changed."""
+    """The tree that ``propose`` returns. Raises TypeError, ValueError: it is none, an entry is not a number, an
+    origin is not listed, a probability is not within 0 and 1, or the context was changed."""
     before = len(context), context[-1]
     tree = propose(context, limits)
+    if not isinstance(tree, DraftTree):
+        raise TypeError(f"propose() returned {type(tree).__name__}, not a DraftTree")
     if not context or (len(context), context[-1]) != before:
         raise ValueError("propose() changed the context, which is only to be read")
     tree.tokens, tree.parents, tree.origin, tree.also = (

@@ -46,9 +46,11 @@ def main() -> NoReturn:
 
 
 def leave(number: int, frame: FrameType | None) -> None:
-    """Asked to end: what has been measured is written, as after ctrl+c; progress is cleared, files are closed."""
+    """Asked to end: what has been measured is written, as after ctrl+c; progress is cleared, files are closed. Raises
+    KeyboardInterrupt where nothing is measured: a plug-in's SystemExit ends no command, and is caught."""
     if Interrupt.entered is None:
-        raise SystemExit(128 + number)
+        Interrupt.number = number
+        raise KeyboardInterrupt
     Interrupt.entered.take(number, frame)
 
 

@@ -260,9 +260,10 @@ def train(
     recipe = recipe_for(trained, heads, minutes=minutes, seed=seed)
     spec = HeadSpec(name=name, family=trained, vocabulary=vocabulary, layers=_layers(layers), heads=heads,
                     recipe=recipe)
+    to_answer = _to_answer(prompts or [], bool(answers))
     with _locked(place):
         runtime = load_once(replace(models.load, head=NONE))
-        asked = _Answers(runtime, prompts or [], answers or [], place, max_new_tokens)
+        asked = _Answers(runtime, to_answer, answers or [], place, max_new_tokens)
         try:
             progress = _trained(spec, asked, folder, estimate)
         except KeyboardInterrupt:
@@ -323,19 +324,30 @@ def _check_training(name: str, prompts: list[Path] | None, answers: list[Path] |
         raise UsageProblem("there is nothing to train on", "give --prompts FILE, or --answers FILE")
 
 
+def _to_answer(files: list[Path], more: bool) -> list[str]:
+    """The prompts of these files, each once; ``more``: answers are given too. Raises UsageProblem: a file is none of
+    prompts, or all of them are too few to train on."""
+    from engines.datastores.building.model_answers import read_prompts
+    from engines.heads.training import check_enough
+
+    prompts = list(dict.fromkeys(prompt for file in files for prompt in read_prompts(file)))
+    if not more:
+        check_enough(len(prompts))
+    return prompts
+
+
 class _Answers:
     """What a head is trained on: answers of files, and those that the model still has to make to prompts."""
 
     def __init__(
-        self, runtime: Any, prompts: list[Path], answers: list[Path], place: Path, max_new_tokens: int
+        self, runtime: Any, prompts: list[str], answers: list[Path], place: Path, max_new_tokens: int
     ) -> None:
-        from engines.datastores.building.model_answers import read_prompts
         from engines.heads.self_generated_data import read_answers
 
         self.runtime, self.place, self.length = runtime, place, max_new_tokens
         self.file = place / "answers.jsonl"
         self.given = [text for file in answers for text in read_answers(runtime, file)]
-        self.prompts = list(dict.fromkeys(prompt for file in prompts for prompt in read_prompts(file)))
+        self.prompts = prompts
 
     def __len__(self) -> int:
         return len(self.given) + len(self.prompts)

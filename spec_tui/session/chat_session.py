@@ -36,8 +36,8 @@ from engines.request import Request
 from engines.wire import Event
 from spec_tui.present.narration import question
 from spec_tui.present.speed_caveats import Caveat, speed_caveats
-from spec_tui.present.text import one_line
-from spec_tui.session.client import ENGINE, NOT_RUNNING, EngineClient
+from spec_tui.present.text import capital, one_line
+from spec_tui.session.client import ENGINE, NO_ANSWER, NOT_RUNNING, EngineClient
 from spec_tui.session.datastore_jobs import DatastoreJobs
 from spec_tui.session.engine_commands import Audit, BuildDatastore, Load, LoadRequest, MeasurePrice, Run, StartRace
 from spec_tui.session.history import Entry, History, is_baseline, numbered
@@ -127,6 +127,7 @@ class ChatSession:
         self._failed_load: LoadRequest | None = None  # the last one that failed
         self._fetched = False  # something was downloaded by the load under way
         self._load: LoadWatch | None = None  # during the run under way
+        self._happened: set[SessionChange | None] = set()  # at a restart, not told yet
 
     # -- what a person does -----------------------------------------------------------------------
     def start(self) -> None:
@@ -138,6 +139,17 @@ class ChatSession:
     def busy(self) -> bool:
         """The engine is at work (on an answer, a baseline, an audit, a race, a datastore)."""
         return self.jobs.at_work is not None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the engine does not stop what it was asked to: only another one helps."""
+        job = self.jobs.at_work
+        return job is not None and job.stuck
+
+    @property
+    def restartable(self) -> bool:
+        """Whether the engine is to be started again before it answers anything."""
+        return self.phase in ("dead", "failed") or self.stuck
 
     @property
     def downloading(self) -> bool:
@@ -274,6 +286,8 @@ class ChatSession:
     @property
     def still(self) -> str:
         """Why nothing new can begin, while the engine is at work."""
+        if self.stuck:
+            return f"{capital(NO_ANSWER.message)}: in the chat ctrl+r restarts it."
         job = self.jobs.at_work
         kept = ", and its progress is kept" * isinstance(job.command, BuildDatastore)
         return f"Still {job.doing}: esc stops it{kept}."
@@ -306,7 +320,10 @@ class ChatSession:
 
     def restart(self) -> None:
         """A fresh engine; the conversation stays."""
-        if not self.client.alive:
+        if self.stuck:
+            self._happened = self.jobs.fail(NO_ANSWER)
+            self.client.restart()
+        elif not self.client.alive:
             self.client.restart()
         self.start()
 
@@ -401,7 +418,7 @@ class ChatSession:
     # -- what the engine says -----------------------------------------------------------------------
     def pump(self) -> set[SessionChange]:
         """Fold what has arrived; what happened since the last call."""
-        happened = self.jobs.dispatch()
+        happened, self._happened = self.jobs.dispatch() | self._happened - {None}, set()
         if not self.client.alive and self.phase != "dead":
             happened |= self._died()
         if happened & {"finished", "audited", "baseline", "broke", "dead"}:

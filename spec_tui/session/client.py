@@ -15,6 +15,7 @@ ENGINE, PLAYED = 0, -1
 """Ids of what no command asked for: the engine failed, and all that it was asked with it; a recording plays."""
 AGAIN = "ctrl+r in the chat restarts it"
 NOT_RUNNING = Failed("the engine process ended unexpectedly", AGAIN, "crashed")
+NO_ANSWER = Failed("the engine does not answer", AGAIN, "crashed")
 
 
 class EngineClient(Protocol):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engines.datastores.datastore_events import Building
-from engines.errors import ModelUnavailable, SpecError, UsageProblem
+from engines.errors import PLUG_IN_ERRORS, ModelUnavailable, SpecError, UsageProblem
 from engines.progress import SomeProgress
 from engines.race.peers import Peers
 from engines.race.runner import Racer, defer_events, race
@@ -99,7 +99,7 @@ class Service:
                 job.emit(Failed(error.message, error.hint, error.kind))
             except _JobStopped:
                 job.emit(_stopped(job.command))
-            except Exception as error:  # whatever a model's code raises must reach the screen as an event
+            except PLUG_IN_ERRORS as error:  # whatever a model's code raises must reach the screen too
                 traceback.print_exc()
                 job.emit(_unexpected(error))
             finally:
@@ -203,7 +203,7 @@ def _build_spec(data: Any) -> BuildSpec:
         raise UsageProblem(f"this is not a valid request for a datastore: {error}", "fill in the form again") from None
 
 
-def _unexpected(error: Exception) -> Failed:
+def _unexpected(error: BaseException) -> Failed:
     name = type(error).__name__
     if isinstance(error, MemoryError) or name == "OutOfMemoryError":
         return Failed("out of memory", "try a smaller model, a shorter prompt or fewer tokens", "failed")

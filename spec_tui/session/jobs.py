@@ -17,6 +17,7 @@ SessionChange = Literal[
     "progress", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline", "audited", "unaudited",
     "priced", "stocked", "layers"]
 """What an event changed in a session, for the screen that draws it."""
+_SILENCE = 5.0  # seconds without a word from a job that was stopped until it is said to be stuck
 _LOOKS = 0.02  # seconds between two looks for what has arrived
 Progress = Loading | Prefilling | Auditing | Pricing | Building
 
@@ -31,6 +32,7 @@ class Job:
         about: the turn that a run or an audit is of.
         progress: how far it is, if its last event said so.
         stopping: a person asked it to stop.
+        heard: when that was, or when its last event came since.
     """
 
     id: int
@@ -40,6 +42,12 @@ class Job:
     about: Any = None
     progress: Progress | None = None
     stopping: bool = False
+    heard: float = 0.0
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it was asked to stop, and nothing has come of it for long."""
+        return self.stopping and monotonic() - self.heard > _SILENCE
 
     @property
     def timed(self) -> bool:
@@ -75,7 +83,8 @@ class Jobs:
 
     def stop(self, job: Job) -> None:
         """Ask for the end of a job; it comes when the engine has come to a place where it can end."""
-        job.stopping = True
+        if not job.stopping:
+            job.stopping, job.heard = True, monotonic()
         self._client.cancel(job.id, at_once=isinstance(job.command, Load))
 
     def drop(self, job: Job) -> None:
@@ -113,7 +122,7 @@ class Jobs:
         return {self._deliver(job, problem) for job in [*self._jobs.values()]}
 
     def _deliver(self, job: Job, event: Event) -> SessionChange | None:
-        job.progress = event if isinstance(event, Progress) else None
+        job.progress, job.heard = event if isinstance(event, Progress) else None, monotonic()
         if isinstance(event, (Failed, job.command.ends)):
             self._jobs.pop(job.id, None)
         return job.take(event)

@@ -32,6 +32,8 @@ SAMPLING = (
            choices=tuple(LAWS), lossy=tuple(name for name, law in LAWS.items() if not law.lossless)),
     Option("max_new_tokens", 256, "Maximum length of an answer, in tokens.", 1),
 )
+FIT_LATER = "those that fit are known once the model is loaded"
+"""What is said of datastores before that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.tables import in_number
 from spec_tui.present.text import LOSSY, capital, cells, lossy, one_line
 from spec_tui.session.chat_session import ChatSession, Turn
+from spec_tui.session.client import NO_ANSWER
 from spec_tui.session.datastore_jobs import Refused
 from spec_tui.session.engine_commands import Audit, MeasurePrice, Run
 from spec_tui.session.history import Entry
@@ -178,6 +179,8 @@ def status(session: ChatSession, message: str, width: int) -> Row:
     if session.phase == "loading":
         return [*_loading(session, width), *_more(message)]
     job = session.jobs.at_work
+    if session.stuck:
+        return [(f" {marks.FAILED} ", "bad"), (NO_ANSWER.message, "text"), ("  ctrl+r restarts it", "muted")]
     if job is not None:
         return [*_at_work(session, job), *_more(message)]
     if message:

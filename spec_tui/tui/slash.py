@@ -11,7 +11,7 @@ from engines.errors import UsageProblem
 from engines.laws import LAWS
 from engines.report.events import Ready
 from spec_tui.present.on_screen import on_screen
-from spec_tui.session.settings import SAMPLING, ChatSettings, stores, unavailable
+from spec_tui.session.settings import FIT_LATER, SAMPLING, ChatSettings, stores, unavailable
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_actions import APPLICATION, CHAT
 
@@ -161,7 +161,7 @@ def _set(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandR
 def _datastore(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
     new = settings.with_datastores(argument.replace(",", " ").split(), ready)
     engine = new.resolved(ready)
-    said = "datastores: " + (", ".join(new.searched(ready)) or "none fits the model")
+    said = "datastores: " + (", ".join(new.searched(ready)) or ("none fits the model" if ready else FIT_LATER))
     return CommandResult(new, said if new.retrieves(ready) else f"{said}; {engine} searches none, /engine rest does")
 
 

@@ -19,6 +19,8 @@ from engines.heads.checkpoint import write
 from spec_tui.cli import head
 from tests.heads import make_file
 
+PROMPTS = "".join(f"prompt {number}\n" for number in range(16))  # just enough to train on
+
 
 def test_the_list_names_what_each_head_is_for(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
@@ -60,15 +62,26 @@ def test_no_training_begins_whose_head_could_not_be_written(cli, monkeypatch, tm
     for folder in ("heads/h1", "full"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "file").touch()
+    (tmp_path / "p").write_text(PROMPTS)
     done = cli("head", "train", *words, "--prompts", "p")
     assert done.code == 2 and reason in done.err
     assert not (tmp_path / "full" / "file").stat().st_size
 
 
+def test_too_few_prompts_are_refused_before_a_model_is_loaded_and_leave_nothing(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr(head, "load_once", lambda *_: pytest.fail("a model is loaded"))
+    (tmp_path / "p").write_text(PROMPTS.partition("\n")[2])
+    done = cli("head", "train", "h1", "--prompts", str(tmp_path / "p"))
+    assert done.code == 2 and "15 answers are too few to train on" in done.err and "at least 16" in done.err
+    assert not list((tmp_path / "data").rglob(".h1"))
+
+
 def test_two_processes_do_not_train_one_head(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    (tmp_path / "p").write_text(PROMPTS)
     with lock(tmp_path / "heads" / ".h1", "training", ValueError(), lambda error: error):
-        done = cli("head", "train", "h1", "--prompts", "p")
+        done = cli("head", "train", "h1", "--prompts", str(tmp_path / "p"))
     assert done.code == 2 and "another process is training in" in done.err
 
 

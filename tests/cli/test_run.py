@@ -10,13 +10,13 @@ import sys
 
 import pytest
 
-from engines.errors import RunFailed
+from engines.errors import RunFailed, drafting
 from engines.progress import Loading, unless
 from engines.race.lanes import parse_lane
 from engines.report.events import Audited, Failed, Finished, Round, Started
 from engines.report.run_state import fold
 from engines.wire import read_trace, to_json
-from spec_tui.cli import failures
+from spec_tui.cli import failures, leave
 from spec_tui.cli.failures import Interrupt
 from spec_tui.cli.status_line import Status
 from spec_tui.present.audit_text import STRICT
@@ -379,6 +379,16 @@ def test_interrupted_while_loading(cli, monkeypatch):
     done = cli("run", "hello", "--model", "endless")
     assert (done.code, done.out) == (130, "") and "interrupted" in done.err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_signal_to_end_is_no_failure_of_a_plug_in(cli, monkeypatch):
+    def import_slowly():
+        with drafting():
+            leave(signal.SIGTERM, None)
+
+    monkeypatch.setattr(Status, "show", lambda self, event: import_slowly())
+    done = cli("run", "hello", "--model", "endless")
+    assert (done.code, done.out) == (143, "") and "the engine failed" not in done.err
 
 
 def test_a_background_job_leaves_ctrl_c_to_the_foreground(cli, monkeypatch):

@@ -112,14 +112,18 @@ def test_a_broken_tree_is_a_clear_error(token, parent):
         answer(ToyModel(VOCAB), Scripted(lambda c, r: tree), Exact(Sampling(), 0, VOCAB), PROMPT, 9)
 
 
+@pytest.mark.parametrize(
+    "error, named", [(KeyError("missing"), "KeyError: 'missing'"), (SystemExit(3), "SystemExit: 3")])
 @pytest.mark.parametrize("step", ["start", "draft", "learn"])
-def test_a_drafter_that_fails_is_named_for_what_it_is(step):
+def test_a_drafter_that_fails_is_named_for_what_it_is(step, error, named):
     def fail(*_):
-        raise KeyError("missing")
+        raise error
+
+    line = fail.__code__.co_firstlineno + 1
 
     drafter = Scripted(lambda c, r: chain([1]))
     setattr(drafter, step, fail)
-    with pytest.raises(RunFailed, match=r"^the engine failed: KeyError: 'missing'"):
+    with pytest.raises(RunFailed, match=rf"^the engine failed: {named} \(engines/test_loop\.py:{line}\)$"):
         answer(ToyModel(VOCAB), drafter, Exact(Sampling(), 0, VOCAB), PROMPT, 9)
     with pytest.raises(RunFailed, match=r"the engine failed: (.*draft tree|TypeError)"):
         answer(ToyModel(VOCAB), Scripted(lambda c, r: chain(["a"])), Exact(Sampling(), 0, VOCAB), PROMPT, 9)

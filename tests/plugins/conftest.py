@@ -38,9 +38,10 @@ def wheel(source: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder into which pip installed the packages: a sound one, a damaged one, one whose id is taken."""
+    """The folder into which pip installed the packages: a sound one, a damaged one, one that exits, one whose id is
+    taken."""
     folder, wheels = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("wheels")
-    made = [str(wheel(PACKAGES / name, wheels)) for name in ("repeat", "damaged", "taken")]
+    made = [str(wheel(PACKAGES / name, wheels)) for name in ("repeat", "damaged", "exiting", "taken")]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index",
                "--no-deps", "--no-compile", "--target", str(folder), *made]
     done = subprocess.run(command, capture_output=True, text=True)

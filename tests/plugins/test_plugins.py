@@ -33,6 +33,7 @@ __all__ = ["cli", "no_probe"]  # fixtures
 
 SENTENCES = [
     "the method 'damaged' of spec-tui-damaged cannot be loaded: its weights are gone",
+    "the method 'exiting' of spec-tui-exiting cannot be loaded: SystemExit: 2",
     "the method 'lookup' of spec-tui-taken has the id 'pld', which is taken",
 ]
 
@@ -165,6 +166,7 @@ def test_numbers_of_numpy_and_torch_are_taken(propose):
 
 
 @pytest.mark.parametrize("propose, said", [
+    (lambda context: None, r"propose\(\) returned NoneType, not a DraftTree"),
     (lambda context: DraftTree.chain([2.5], ORIGIN), "float"),
     (lambda context: DraftTree.chain([2], ORIGIN, [7.5]), "probability"),
     (lambda context: DraftTree.chain([2], ORIGIN, [math.nan]), "probability"),

@@ -463,6 +463,29 @@ async def test_the_view_keeps_to_the_end_when_an_answer_is_closed(session):
             assert transcript.following and transcript.scroll_offset.y == transcript.max_scroll_y
 
 
+async def test_an_engine_that_does_not_stop_is_restarted_and_the_conversation_is_kept(session, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("spec_tui.session.jobs.monotonic", lambda: now[0])
+    async with session() as s:
+        await s.ask("one")
+        await s.ask("two", feed=3)
+        s.client.cancel = lambda *job, **how: None  # its drafter does not return
+        await s.pilot.press("escape")
+        now[0] = 4.0
+        await s.settle()
+        assert "stopping after this round" in s.status
+        now[0] = 6.0
+        await s.pilot.press("escape")  # once more
+        await s.settle()
+        assert "the engine does not answer  ctrl+r restarts it" in s.status
+        assert s.chat.session.blocked_reason == "The engine does not answer: in the chat ctrl+r restarts it."
+        await s.pilot.press("ctrl+r")
+        await s.settle()
+        assert s.client.restarts == 1 and s.client.loads == 2 and s.notice == "" and "ready" in s.status
+        assert [turn.kept for turn in s.chat.session.turns] == [True, False] and s.chat.prompt.text == "two"
+        assert "! the engine does not answer" in s.shown
+
+
 async def test_a_dead_engine_leaves_the_screen_alive_and_offers_a_restart(session):
     async with session() as s:
         await s.ask("one")

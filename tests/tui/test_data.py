@@ -494,6 +494,18 @@ async def test_no_datastore_that_does_not_fit_is_named(session, monkeypatch):
         assert "no datastore is searched" in s.status
 
 
+async def test_without_a_model_it_is_not_said_that_no_datastore_is_searched(session, monkeypatch):
+    monkeypatch.setattr(catalog, "listing", entries)
+    async with session(client=FakeClient(ready=Failed("loading was stopped", "", "cancelled"))) as s:
+        s.chat.action_data()
+        await s.pilot.pause(0.05)
+        assert said(s) == "those that fit are known once the model is loaded"
+        await s.pilot.press("enter")
+        assert "datastores: those that fit are known once the model is loaded" in s.status
+        await s.chat._command("/datastore")
+        assert "datastores: those that fit are known once the model is loaded" in s.status
+
+
 async def test_a_datastore_of_a_later_version_is_not_called_damaged(session, home):
     (home / "notes").mkdir(parents=True)
     (home / "notes" / "manifest.json").write_text('{"format": 99}')

@@ -27,7 +27,7 @@ from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.engine_commands import LoadRequest, MeasurePrice
 from spec_tui.session.history import Entry
 from spec_tui.session.jobs import Job, SessionChange
-from spec_tui.session.settings import ChatSettings
+from spec_tui.session.settings import FIT_LATER, ChatSettings
 from spec_tui.tui import chat_text as words
 from spec_tui.tui import layers_view as layers
 from spec_tui.tui import slash
@@ -178,7 +178,7 @@ class ChatScreen(HasActions, Backdrop):
         if self._numbers_due and (final or self._frame % pace.numbers == 0):
             self._numbers_due = False
             self._draw_numbers()
-        if "progress" in happened:
+        if "progress" in happened or (self.session.stuck and self._frame % PACE.numbers == 0):
             self._draw_status()
         if self._step_first and self.session.turns:
             self._step_first = False
@@ -501,7 +501,7 @@ class ChatScreen(HasActions, Backdrop):
         self.draw_all()
 
     def action_again(self) -> None:
-        if self.session.phase in ("dead", "failed"):
+        if self.session.restartable:
             self.action_restart()
             return
         if not (refused := self.session.again()):
@@ -758,7 +758,8 @@ class ChatScreen(HasActions, Backdrop):
     def _data_chosen(self, settings: ChatSettings | None) -> None:
         if settings is not None:
             names = ", ".join(settings.searched(self.session.ready))
-            none = "no datastore is searched: d, then n builds one"
+            unknown = self.session.ready is None
+            none = f"datastores: {FIT_LATER}" if unknown else "no datastore is searched: d, then n builds one"
             self._chosen(settings, f"the next answers search {names}" if names else none)
 
     def _chosen(self, settings: ChatSettings, message: str) -> None:

@@ -23,7 +23,7 @@ from spec_tui.present.text import one_line, wrap
 from spec_tui.present.token_styles import ABSENT, BUSY, PRESENT, WAITING
 from spec_tui.session import shell_lines as command
 from spec_tui.session.datastore_jobs import DatastoreJobs, Refused
-from spec_tui.session.settings import ChatSettings, stores
+from spec_tui.session.settings import FIT_LATER, ChatSettings, stores
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Description, fact
 from spec_tui.tui.widgets.strip_panel import gauge
@@ -339,7 +339,7 @@ class DataScreen(DescribedModal[ChatSettings]):
         names = ", ".join(self.searched)
         if not names:
             if self.session.ready is None:
-                self._say("the datastores that fit are known once the model is loaded")
+                self._say(FIT_LATER)
             elif stores(self.session.ready):
                 self._say("no datastore is searched yet: space chooses one, n builds one")
             else:
