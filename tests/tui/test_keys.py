@@ -316,6 +316,16 @@ async def test_a_command_typed_in_the_text_goes_to_the_prompt_whole(session):
         assert s.chat.session.settings.max_new_tokens == 64
 
 
+async def test_a_prompt_that_was_begun_comes_back_after_a_command_typed_in_the_text(session):
+    async with session() as s:
+        await s.pilot.press(*"next one", "escape", *"/te", "escape", "escape", *"/max 64")  # esc closes the list first
+        assert s.chat.prompt.text == "/max 64"
+        await s.pilot.press("enter")
+        await s.pilot.pause()
+        assert s.chat.session.settings.max_new_tokens == 64
+        assert s.chat.prompt.text == "next one" and not s.client.requests
+
+
 async def test_ctrl_u_clears_all_lines_and_undo_brings_them_back(session):
     async with session() as s:
         s.chat.prompt.put("one\ntwo\nthree")

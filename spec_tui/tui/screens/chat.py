@@ -478,7 +478,12 @@ class ChatScreen(HasActions, Backdrop):
         self.set_focus(self.prompt)  # at once: what is typed next is for it
 
     def action_slash(self) -> None:
-        """The letter goes to the prompt too, so that what is typed after it is not taken for keys."""
+        """The letter goes to the prompt too, so that what is typed after it is not taken for keys. A prompt that was
+        begun comes back after the command."""
+        if slash.is_command(self.prompt.text):
+            self.prompt.put("")
+        else:
+            self.prompt.set_aside()
         self._type("/")
 
     def action_view(self, view: str = "") -> None:

@@ -82,6 +82,7 @@ class PromptBox(HasActions, TextArea):
         self._history: list[str] = []
         self._at = 0
         self._draft = ""
+        self._aside = ""
         self._tabbed: Mapping[str, str] = {}  # the lines that tab goes round
         self._listed = ""  # the text that the list above is for
         self._blinks: bool | None = None  # whether the cursor did, while it stands still
@@ -133,6 +134,15 @@ class PromptBox(HasActions, TextArea):
         self._at, self._draft = len(self._history), ""
         if self.text.startswith(sent):
             self.put(self.text[len(sent) :])
+        if self._aside and not self.text:
+            self.put(self._aside)
+            self._aside = ""
+
+    def set_aside(self) -> None:
+        """Take the text out of the box until another one has been sent."""
+        if self.text:
+            self._aside = self.text
+            self.put("")
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.text = sanitise(event.text.replace("\r\n", "\n").replace("\r", "\n"))
