@@ -235,8 +235,9 @@ async def test_defaults_in_the_engine_form_are_those_of_the_models_preset(sessio
         assert not {"alpha", "m", "n"} & s.chat.session.settings.given["admg"].keys()
 
 
-async def test_a_model_that_is_loaded_while_the_engine_form_is_open_counts(session):
+async def test_a_model_that_is_loaded_while_the_engine_form_is_open_counts(session, monkeypatch, tmp_path):
     """Presets go by its name, and datastores that do not fit it are no longer searched."""
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))  # where the choice is kept
     client = FakeClient(ready=RETRIEVING)
     async with session(client=client, request=Request((), datastores=("sample", "python-stdlib"))) as s:
         client.auto = False
