@@ -324,6 +324,7 @@ async def test_a_prompt_that_was_begun_comes_back_after_a_command_typed_in_the_t
         await s.pilot.pause()
         assert s.chat.session.settings.max_new_tokens == 64
         assert s.chat.prompt.text == "next one" and not s.client.requests
+        assert "64" in s.status and not s.app.screen.query_one(Choices).display
 
 
 async def test_ctrl_u_clears_all_lines_and_undo_brings_them_back(session):

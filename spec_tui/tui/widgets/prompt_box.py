@@ -132,11 +132,14 @@ class PromptBox(HasActions, TextArea):
         if sent.strip() and (not self._history or self._history[-1] != sent):
             self._history.append(sent)
         self._at, self._draft = len(self._history), ""
-        if self.text.startswith(sent):
-            self.put(self.text[len(sent) :])
-        if self._aside and not self.text:
-            self.put(self._aside)
+        left = self.text.removeprefix(sent)
+        if self._aside and not left:
+            with self.prevent(TextArea.Changed):  # what is said of the command stays
+                self.put(self._aside)
             self._aside = ""
+            self._list()
+        elif left != self.text:
+            self.put(left)
 
     def set_aside(self) -> None:
         """Take the text out of the box until another one has been sent."""
