@@ -78,7 +78,7 @@ class StoreNeed(_Plain):
         document_limit: most tokens of each document, the first ones; None for all.
         dims, z_norm, unit_norm: of a dense part (``datastores.search.reduction.Recipe``).
         answers, temperature, top_p, max_new_tokens: of answers. Where a datastore of the model's greedy answers ships,
-            greedy ones are taken from it as long as they are there, and ``document_limit`` alone shortens them.
+            greedy ones are taken from it, whatever their length there; only ``document_limit`` shortens them.
     """
 
     name: str

@@ -140,7 +140,7 @@ class DatastoreBuilder:
         return open_corpus(spec, lambda: self._runtime)
 
     def _greedy(self, need: StoreNeed) -> Store | None:
-        """A shipped datastore with the answers that are needed, from which they are read, as long as they are there."""
+        """A shipped datastore of greedy answers, from which those that are needed are read, in the length they have."""
         return next((store for _, store in self._answers()), None) if not need.temperature else None
 
     def _states(self) -> KeptStates:

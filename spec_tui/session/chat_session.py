@@ -127,7 +127,6 @@ class ChatSession:
         self._failed_load: LoadRequest | None = None  # the last one that failed
         self._fetched = False  # something was downloaded by the load under way
         self._load: LoadWatch | None = None  # during the run under way
-        self._happened: set[SessionChange | None] = set()  # at a restart, not told yet
 
     # -- what a person does -----------------------------------------------------------------------
     def start(self) -> None:
@@ -321,7 +320,7 @@ class ChatSession:
     def restart(self) -> None:
         """A fresh engine; the conversation stays."""
         if self.stuck:
-            self._happened = self.jobs.fail(NO_ANSWER)
+            self.jobs.fail(NO_ANSWER)
             self.client.restart()
         elif not self.client.alive:
             self.client.restart()
@@ -418,7 +417,7 @@ class ChatSession:
     # -- what the engine says -----------------------------------------------------------------------
     def pump(self) -> set[SessionChange]:
         """Fold what has arrived; what happened since the last call."""
-        happened, self._happened = self.jobs.dispatch() | self._happened - {None}, set()
+        happened = self.jobs.dispatch()
         if not self.client.alive and self.phase != "dead":
             happened |= self._died()
         if happened & {"finished", "audited", "baseline", "broke", "dead"}:
@@ -438,7 +437,8 @@ class ChatSession:
         """The engine failed; or a recording tells what was asked, what came, and what an audit found."""
         if number == ENGINE:
             self.problem = event
-            return {"failed", *self.jobs.fail(event)}
+            self.jobs.fail(event)
+            return {"failed"}
         if isinstance(event, Started):
             self.turns.append(Turn(question(event), request_of(event), RunState()))
         if not self.turns:
@@ -548,12 +548,12 @@ class ChatSession:
             self._give_back(turn)
         return turn.purpose if turn.purpose in ("layers", "baseline") else "broke"
 
-    def _died(self) -> set[SessionChange | None]:
+    def _died(self) -> set[SessionChange]:
         if self.problem is None:  # it did not say why
             self.problem = NOT_RUNNING
-        happened = self.jobs.fail(self.problem)
+        self.jobs.fail(self.problem)
         self.phase = "dead"
-        return {"dead", *happened} - {None}
+        return {"dead"} | self.jobs.dispatch()
 
     def _give_back(self, turn: Turn) -> None:
         """The prompt goes back into the box; a turn that said nothing is no turn. One that was asked again is as it

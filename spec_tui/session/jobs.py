@@ -107,7 +107,7 @@ class Jobs:
         for number, event in self._client.events():
             try:
                 if number in self._jobs:
-                    self._happened.add(self._deliver(self._jobs[number], event))
+                    self._deliver(self._jobs[number], event)
                 elif number <= 0:
                     self._happened |= self._unasked(number, event)
             except Exception as error:
@@ -117,12 +117,13 @@ class Jobs:
         happened, self._happened = self._happened - {None}, set()
         return happened
 
-    def fail(self, problem: Failed) -> set[SessionChange | None]:
-        """The engine failed, and with it all that is under way; what happened."""
-        return {self._deliver(job, problem) for job in [*self._jobs.values()]}
+    def fail(self, problem: Failed) -> None:
+        """The engine failed, and with it all that is under way; ``dispatch`` says what happened."""
+        for job in [*self._jobs.values()]:
+            self._deliver(job, problem)
 
-    def _deliver(self, job: Job, event: Event) -> SessionChange | None:
+    def _deliver(self, job: Job, event: Event) -> None:
         job.progress, job.heard = event if isinstance(event, Progress) else None, monotonic()
         if isinstance(event, (Failed, job.command.ends)):
             self._jobs.pop(job.id, None)
-        return job.take(event)
+        self._happened.add(job.take(event))

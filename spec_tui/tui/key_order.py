@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 from textual.app import App
 from textual.dom import DOMNode
 from textual.events import Event, Key, Paste
 
-_PATIENCE = 0.3  # seconds that a key waits for the one before it, where that was lost or an action takes long
+_PATIENCE = 0.3  # seconds that a key waits for the one before it, which may be lost or start something long
 
 
 class HasKeysInOrder(App):
     """An application that hands out a key when the one before it has been handled.
 
     Textual gives each key at once to the widget that has the focus, and looks its binding up when the key has gone up
-    from there to the application. Of keys that come quickly, by a slow connection or while a screen is drawn, later
-    ones would be handled first, by whoever had the focus then: letters before a backspace or an enter, and the rest of
-    a word before the letter that moved the focus to the prompt. What is pasted waits likewise.
+    from there to the application. When keys come quickly, over a slow connection or while a screen is drawn, it would
+    handle some later ones first: letters before a backspace or an enter, and the rest of a word before the letter that
+    moved the focus to the prompt. Pastes wait in the same queue.
     """
 
     def __init__(self, **kwargs) -> None:
@@ -35,21 +36,22 @@ class HasKeysInOrder(App):
             self._watch()
 
     async def _hand_out(self) -> None:
-        holder = self.focused or self.screen
+        target = self.focused or self.screen
         await super().on_event(self._typed[0])
-        await self._follow(self._typed[0], holder)
+        await self._follow(self._typed[0], target)
 
-    async def _follow(self, event: Event, holder: DOMNode | None) -> None:
-        """Take the way of a key, behind it: from who got it up to the application."""
-        if holder is not None and holder.call_later(self._follow, event, holder.parent):
+    async def _follow(self, event: Event, target: DOMNode | None) -> None:
+        """Go where a key goes, behind it: from the widget that got it up to the application."""
+        if target is not None and target.call_later(self._follow, event, target.parent):
             return
-        if holder is None:
+        if target is None:
             await self._done(event)
         else:  # it was closed
             self.call_later(self._done, event)
 
     async def _done(self, event: Event) -> None:
-        if not self._typed or self._typed[0] is not event:  # it has been given up
+        """A key has been handled: the next one is due."""
+        if not self._typed or self._typed[0] is not event:  # it was waited for too long
             return
         self._typed.popleft()
         if self._typed:
@@ -58,5 +60,5 @@ class HasKeysInOrder(App):
             self._watch()
 
     def _watch(self) -> None:
-        """Go on with the next key even where the end of this one is not seen in time."""
-        self.set_timer(_PATIENCE, lambda event=self._typed[0]: self._done(event))
+        """Go on with the next key even if this one is not known to be handled in time."""
+        self.set_timer(_PATIENCE, partial(self._done, self._typed[0]))

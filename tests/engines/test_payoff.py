@@ -51,8 +51,8 @@ def test_a_single_draft_must_earn_its_forward_and_its_row(fraction, second):
     needed = fraction + second - 1
     if needed > 1 + 1e-9:
         assert found.needed is None
-    elif needed < 1 - 1e-9:
-        assert found.needed == pytest.approx(needed, abs=1e-6)
+    else:  # rounding decides at 1
+        assert found.needed == pytest.approx(needed, abs=1e-6) or (needed > 1 - 1e-9 and found.needed is None)
 
 
 @given(st.integers(1, 12), st.floats(0.05, 0.8), st.floats(0.0, 0.05))

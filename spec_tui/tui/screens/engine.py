@@ -210,4 +210,4 @@ class EngineScreen(SpecModal[ChatSettings]):
 
     def action_defaults(self) -> None:
         for field in self.query(Field):
-            field.put(field.default)  # its preset's; another preset's follow once that is back at its own
+            field.put(field.default)  # the chosen preset's; if the preset changes too, its defaults are put afterwards
