@@ -97,6 +97,27 @@ async def test_the_first_list_of_conversations_describes_the_first_one_in_full(s
         assert about.region.height >= len(str(about.render()).splitlines()) == 7
 
 
+async def test_the_list_is_searched_by_words_of_titles_and_questions(session, store):
+    async with session(store=store) as s:
+        for words in ("Merge two lists", "Tell a story", "a Dog in it, please"):
+            if words == "Tell a story":
+                await s.ask("/new", feed=0)
+            await s.ask(words)
+    async with session(store=store) as s:
+        await s.ask("/history", feed=0)
+        screen = s.app.screen
+        await s.pilot.press("slash", *"dog story")
+        assert [entry.title for entry in screen.entries] == ["Tell a story"] and "Dog" in str(
+            screen.query_one("#about").render())
+        await s.pilot.press(*"xx")
+        assert not screen.entries and "None of 2 has these words" in str(screen.query_one("#said").render())
+        await s.pilot.press("backspace", "backspace", "enter", "minus", "minus")
+        assert [entry.title for entry in store.entries("conversations")] == ["Merge two lists"] and not screen.entries
+        await s.pilot.press("escape", "enter")
+        await s.settle()
+        assert isinstance(s.app.screen, ChatScreen) and "continuing ‹Merge two lists›" in s.status
+
+
 async def test_a_saved_answer_of_a_folder_is_that_folders(session, store):
     """Traces name a folder by its last two parts."""
     async with session(store=store) as s:

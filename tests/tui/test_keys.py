@@ -36,7 +36,7 @@ MEANINGS = {  # keys that say the same with several labels
     "d": {"Datastores, and back": {"Data", "Datastores", "Close"}}, "f2": {"Engine, and back": {"Engine", "Use"}},
     "w": {"What it means, and back": {"Words", "Explain", "Close"}},
     "x": {"More detail": {"Deeper", "Details"}},
-    "slash": {"Type what to look up or do": {"Command", "Probe"}},
+    "slash": {"Type what to look up or do": {"Command", "Probe", "Find"}},
     "ctrl+r": {"Again": {"Again", "Rewind"}}, "f4": {"Again": {"Again", "Rewind"}},
 }
 
@@ -44,7 +44,7 @@ MEANINGS = {  # keys that say the same with several labels
 README = {  # the keys that the README names, as it says what they do: the screen or widget and the action's label
     "*": "RaceScreen Repeats", "+": "LayersPanel n, RaceScreen Add",
     "-": "LayersPanel n, DataScreen Remove, HistoryScreen Delete, RaceScreen Remove", ".": "ChatScreen Step",
-    "/": "DataScreen Probe, ChatScreen Command",
+    "/": "DataScreen Probe, ChatScreen Command, HistoryScreen Find",
     "<": "RaceScreen Slower", ">": "RaceScreen Faster", "A": "StepScreen All_rows",
     "B": "StepScreen Branch", "D": "RaceScreen Diff", "G": "StepScreen Guess",
     "E": "ChatScreen Evaluate", "R": "DataScreen Go_on",

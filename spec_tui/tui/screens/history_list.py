@@ -1,11 +1,13 @@
-"""What was kept of former sessions: a list to choose from, to rename and to delete in."""
+"""What was kept of former sessions: a list to choose from, to search, to rename and to delete in."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
@@ -38,6 +40,8 @@ class HistoryScreen(DescribedModal[Entry]):
 
     CSS_PATH: ClassVar = ["modal.tcss", "history_list.tcss"]
     ACTIONS = (
+        Action(id="history.find", run="find", keys="slash", label="Find", footer=True,
+               help="List only those with these words in their title or in what was asked"),
         Action(id="history.rename", run="rename", keys="n", label="New title", footer=True,
                help="Give it another title"),
         Action(id="history.delete", run="delete", keys="minus,delete", label="Delete", footer=True,
@@ -49,21 +53,26 @@ class HistoryScreen(DescribedModal[Entry]):
     ) -> None:
         super().__init__()
         self.history, self.kind, self.forget = history, kind, forget
-        self.entries = history.entries(kind) if history is not None else []
+        self._all = history.entries(kind) if history is not None else []
+        self.entries = self._all  # that are listed
+        self._questions: dict[Path, str] = {}  # what was asked in each, read when ``/`` was first pressed
         self._asked: Entry | None = None  # the delete key was pressed once for it
 
     def compose(self) -> ComposeResult:
-        with Box(self.kind, f"enter {_OPENS[self.kind]} · n new title · - deletes · esc closes"):
+        with Box(self.kind, f"enter {_OPENS[self.kind]} · / finds · n new title · - deletes · esc closes"):
             with Horizontal(id="pair"):
                 yield DescribedList(*map(_option, self.entries), id="entries")
                 yield Description(_about(self.entries[0]) if self.entries else "")
             yield Input(id="title", max_length=200, select_on_focus=False)
+            yield Input(id="wanted", max_length=60, placeholder="words of a title or of what was asked")
             yield Static(self._state(), id="said", markup=False)
 
     def _state(self) -> str:
         if self.history is None:
             return f"Nothing is kept: {SETTING} turns it off."
-        return "" if self.entries else _NONE[self.kind]
+        if not self._all:
+            return _NONE[self.kind]
+        return "" if self.entries else f"None of {len(self._all)} has these words: esc lists all again."
 
     def on_mount(self) -> None:
         self.listed.focus()
@@ -92,11 +101,37 @@ class HistoryScreen(DescribedModal[Entry]):
     def action_rename(self) -> None:
         if self.chosen is not None:
             self.add_class("renaming")
-            box = self.query_one(Input)
+            box = self.query_one("#title", Input)
             box.value = one_line(self.chosen.title)
             box.focus()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def action_find(self) -> None:
+        if not self._questions:
+            self._questions = {entry.folder: " ".join(entry.questions(QUESTIONS)) for entry in self._all}
+        self.add_class("finding")
+        self.query_one("#wanted").focus()
+
+    @on(Input.Changed, "#wanted")
+    def _narrow(self, event: Input.Changed) -> None:
+        words = event.value.casefold().split()
+
+        def has_all(entry: Entry) -> bool:
+            text = f"{entry.title} {self._questions.get(entry.folder, '')}".casefold()
+            return all(word in text for word in words)
+
+        self.entries = list(filter(has_all, self._all))
+        self.listed.set_options(map(_option, self.entries))
+        self.listed.highlighted = 0 if self.entries else None
+        self.describe(_about(self.entries[0]) if self.entries else "")
+        self.say(self._state())
+
+    @on(Input.Submitted, "#wanted")
+    def _found(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.listed.focus()
+
+    @on(Input.Submitted, "#title")
+    def _rename(self, event: Input.Submitted) -> None:
         event.stop()
         entry, at = self.chosen, self.listed.highlighted
         try:
@@ -121,16 +156,21 @@ class HistoryScreen(DescribedModal[Entry]):
             self.say(failure(error))
             return
         at = self.entries.index(entry)
-        del self.entries[at]
+        self._all = [other for other in self._all if other is not entry]
+        self.entries = [other for other in self.entries if other is not entry]
         options.remove_option_at_index(at)
         options.highlighted = min(at, len(self.entries) - 1) if self.entries else None
         self.describe(_about(self.chosen) if self.chosen is not None else "")
         self.say(" ".join(filter(None, (f"‹{one_line(entry.title, 40)}› was deleted.", follows, self._state()))))
 
     def action_close(self) -> None:
-        """Leave the title as it is, or close."""
+        """Leave the title as it is, list all again, or close."""
         if self.has_class("renaming"):
             self._end_rename()
+        elif self.has_class("finding"):
+            self.remove_class("finding")
+            self.query_one("#wanted", Input).value = ""
+            self.listed.focus()
         else:
             self.dismiss(None)
 
