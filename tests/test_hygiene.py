@@ -62,7 +62,11 @@ def test_imports_are_absolute():
         ("engines; engines.specs()", "torch transformers numpy rich textual typer spec_tui"),
         ("spec_tui", "torch transformers rich textual typer"),
         ("spec_tui.cli", "torch transformers textual rich"),
-        ("spec_tui.cli.commands", "torch transformers textual rich"),
+        ("spec_tui.cli.commands", "torch transformers textual rich spec_tui.cli.run spec_tui.cli.head"),
+        (
+            "spec_tui.cli.commands, typer.main; dict(typer.main.get_command(spec_tui.cli.commands.app).commands)",
+            "torch transformers textual rich",
+        ),
         ("spec_tui.session.process", "torch transformers textual rich typer"),
         ("spec_tui.session.worker", "torch transformers textual rich typer"),
         ("spec_tui.tui.app", "torch transformers"),
