@@ -110,6 +110,12 @@ class Request:
         return laws.find(self.law).varies(self.temperature)
 
 
+def need_request(value: object) -> None:
+    """Raises UsageProblem where this is no request."""
+    if not isinstance(value, Request):
+        raise UsageProblem(f"a {type(value).__name__} is not a request", 'give Request((("user", "your prompt"),))')
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list) and any(isinstance(item, Integral) for item in value):
         return tuple(map(_plain, value))

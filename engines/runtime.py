@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 
@@ -65,7 +65,7 @@ from engines.report.events import (
     Started,
 )
 from engines.report.recorder import record
-from engines.request import Request
+from engines.request import Request, need_request
 from engines.tokenization import Detokenizer, encode, end_tokens
 from engines.vocabularies import Translation
 
@@ -137,6 +137,26 @@ def measure_prices(
     return now, fixed
 
 
+class _Caller:
+    """Notes what the caller's own code raised, within it: that is not the model's failure."""
+
+    raised: BaseException | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.raised = error or self.raised
+
+    def calls(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function of the caller's, watched."""
+        def watched(*given: Any) -> Any:
+            with self:
+                return function(*given)
+
+        return watched
+
+
 class Runtime:
     """A target model, its tokenizer, a draft model and draft heads where there are some that fit.
 
@@ -148,6 +168,8 @@ class Runtime:
         translation: of the target's tokens to the draft model's; None where they are the same.
     """
 
+    _process: ClassVar[int | None] = None  # that loaded the first model
+
     def __init__(
         self, target: CausalModel, tokenizer: Tokenizer, prices: Prices, fixed_prices: Prices | None = None, *,
         draft: CausalModel | None = None, heads: Mapping[str, Head] = MappingProxyType({}),
@@ -156,6 +178,7 @@ class Runtime:
     ) -> None:
         """``said``: warnings that stay with another draft model; ``fixed_prices`` are ``prices`` where none are
         given."""
+        Runtime._process = Runtime._process or os.getpid()
         self.target, self.tokenizer, self.draft, self.heads = target, tokenizer, draft, heads
         self.prices, self.fixed_prices = prices, fixed_prices or prices
         self.translation, self._load_draft, self._said = translation, load_draft, said
@@ -206,8 +229,9 @@ class Runtime:
         Raises:
             ModelUnavailable: a model is missing or unusable.
             UsageProblem: as ``LoadOptions.check``; an unknown dtype or device; a draft model that shares no token with
-                the target.
+                the target; a process that was forked after a model was loaded.
         """
+        _check_process()
         clock = perf_counter()
         target, tokenizer, draft, warnings = load_models(options, progress)
         found, said = heads_for(options.head, target, options.allow_pickle, progress)
@@ -228,9 +252,11 @@ class Runtime:
 
         Raises:
             ModelUnavailable: it is missing or unusable.
-            UsageProblem: it shares no token with the target, a run is going on, or this runtime was not made by
-                ``load``.
+            UsageProblem: it is not named by a string or shares no token with the target, a run is going on, or this
+                runtime was not made by ``load``.
         """
+        if not isinstance(name, str):
+            raise UsageProblem(f"a draft model cannot be {name!r}", "give a folder or a hub id")
         if self._load_draft is None:
             raise UsageProblem(f"no draft model {name} can be loaded here", "load the models anew")
         clock = perf_counter()
@@ -258,7 +284,8 @@ class Runtime:
 
     def prompt(self, request: Request) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids of a request's prompt, as a run would feed it, and their labels. Raises UsageProblem."""
-        _check(request)
+        need_request(request)
+        request.check()
         ids, _ = encode(self.tokenizer, request, self.target.vocab_size)
         return tuple(ids), tuple(self.words.piece(token) for token in ids)
 
@@ -280,12 +307,14 @@ class Runtime:
             StartCancelled: before Started, where a datastore was being built.
             RunFailed: later, where the model or the drafter broke.
         """
+        caller = _Caller()
         with self._alone("a run"):
-            yield from self._run(request, cancelled, progress)
+            yield from self._run(request, caller.calls(cancelled), caller.calls(progress), caller)
 
     @contextmanager
     def _alone(self, what: str) -> Iterator[None]:
-        """Within, nothing else uses the models. Raises UsageProblem where something does."""
+        """Within, nothing else uses the models. Raises UsageProblem where something does, or none can here."""
+        _check_process()
         if not self.target.in_use.acquire(blocking=False):
             raise UsageProblem(
                 f"{what} cannot begin while a run of the same model is going on: they would write into one cache",
@@ -296,9 +325,10 @@ class Runtime:
             self.target.in_use.release()
 
     def _run(
-        self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Preparing], None]
+        self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Preparing], None], caller: _Caller
     ) -> Iterator[RunEvent]:
-        _check(request)
+        need_request(request)
+        request.check()
         spec = methods.find(request.engine or self.default_engine)
         if spec.host:
             raise UsageProblem(f"{spec.title} decodes models that it holds itself", "take it as a lane of a race")
@@ -346,13 +376,17 @@ class Runtime:
                 target, drafter, law, prompt, stop, self.words, cancelled, begun, request.detail,
                 _prefilling(progress),
             )) as events:
-                yield from self._paced(events)
+                for event in self._paced(events):
+                    with caller:
+                        yield event
         except SpecError as error:
             if isinstance(error.__cause__, _OF_A_MODEL):  # of one that drafts
                 self._forget()
             raise
         except _OF_A_MODEL as error:
             self._forget()
+            if error is caller.raised:
+                raise
             raise RunFailed(f"the model failed: {first_line(error)}", "try a shorter text") from error
 
     def _read_again(self, spec: methods.MethodSpec, wanted: FeatureRequest, prompt: Sequence[int]) -> str:
@@ -393,14 +427,18 @@ class Runtime:
             UsageProblem: an answer that cannot be this model's, or a run that is going on.
             RunFailed: the model broke.
         """
+        caller = _Caller()
         try:
             with self._alone("an audit"):
                 if not isinstance(answer, Answer):
                     raise UsageProblem(f"a {type(answer).__name__} is not an answer", "give Answer.from_events(events)")
-                return audit(self.target, answer, self.words.piece, cancelled, progress)
+                return audit(
+                    self.target, answer, self.words.piece, caller.calls(cancelled), caller.calls(progress))
         except SpecError:
             raise
         except Exception as error:  # whatever a model's own code raises where decoding does not call it so
+            if error is caller.raised:
+                raise
             hint = "try a shorter answer; if that fails too, this model cannot be audited here"
             raise RunFailed(f"the audit failed: {first_line(error)}", hint) from error
 
@@ -550,12 +588,12 @@ class Runtime:
         )
 
 
-def _check(request: Request) -> None:
-    """Raises UsageProblem, naming what is wrong: it is no request, or as ``Request.check``."""
-    if not isinstance(request, Request):
-        raise UsageProblem(f"a {type(request).__name__} is not a request",
-                           'give Request((("user", "your prompt"),))')
-    request.check()
+def _check_process() -> None:
+    """Raises UsageProblem in a process that was forked after a model was loaded."""
+    if Runtime._process not in (None, os.getpid()):
+        raise UsageProblem(
+            "this process was forked after a model was loaded, and the threads that compute do not survive that",
+            'start it with multiprocessing.get_context("spawn")')
 
 
 def _building(cancelled: Callable[[], bool], progress: Callable[[Loading], None]) -> Progress:

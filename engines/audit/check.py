@@ -126,7 +126,8 @@ def _check(target: CausalModel, answer: Answer) -> None:
     length = len(answer.prompt) + len(answer.tokens)
     if length > target.context_limit:
         raise UsageProblem(f"prompt and answer have {length} tokens", f"the context holds {target.context_limit}")
-    if not all(0 <= token < target.vocab_size for token in (*answer.prompt, *answer.tokens)):
+    tokens = (*answer.prompt, *answer.tokens)
+    if not all(isinstance(token, int | np.integer) and 0 <= token < target.vocab_size for token in tokens):
         raise UsageProblem("the answer has tokens that are not of this vocabulary", "load the model that wrote it")
 
 

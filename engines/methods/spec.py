@@ -133,6 +133,10 @@ class MethodSpec:
     flag: str = ""
     default_priority: int = 0
 
+    def __reduce__(self) -> tuple[Callable[[str], MethodSpec], tuple[str]]:
+        """Pickled and copied by its id: it holds functions without names."""
+        return import_module("engines.methods").find, (self.id,)
+
     def load_drafter(self) -> type:
         """The drafter class."""
         module, _, name = self.drafter.partition(":")

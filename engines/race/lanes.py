@@ -10,7 +10,7 @@ from typing import Any
 
 from engines import methods
 from engines.errors import UsageProblem
-from engines.request import Request
+from engines.request import Request, need_request
 
 STORES, MODEL = "datastore", "model"  # written like options of the engine, though they are the request's
 _EXAMPLE = "for example autoregressive,pld,rest:c=16:n_max=8"
@@ -92,6 +92,11 @@ class Race:
         """Raises UsageProblem for what cannot be run, options and prompts included."""
         if not self.lanes:
             raise UsageProblem("there is no lane to run", f"name engines: {_EXAMPLE}")
+        if not all(isinstance(lane, Lane) for lane in self.lanes):
+            raise UsageProblem("a race takes lanes, not the words for them", "make each with parse_lane")
+        need_request(self.request)
+        if any(isinstance(turns, str) for turns in self.prompts):
+            raise UsageProblem("a prompt of a race is a tuple of turns", 'for example prompts=(("your prompt",),)')
         if not 1 <= self.repeats <= _MOST_REPEATS:
             raise UsageProblem(f"repeats {self.repeats} is out of range", f"repeats takes 1 to {_MOST_REPEATS}")
         for lane in self.lanes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 import random
 from dataclasses import replace
 
@@ -86,6 +88,10 @@ def test_numbers_that_are_not_finite_are_null_on_the_wire(prob):
     assert json.loads(to_json(event)) == {"event": "Prefilled", **encoding.plain(event)}
     assert (b"\"prob\":null" in to_json(event)) == (not math.isfinite(prob))
     assert str(from_json(to_json(event)).first.prob) == str(float(prob) if math.isfinite(prob) else None)
+
+
+def test_methods_are_copied_and_pickled_by_their_ids():
+    assert all(pickle.loads(pickle.dumps(spec)) is copy.deepcopy(spec) is spec for spec in specs())
 
 
 def test_fields_of_a_newer_version_are_ignored():

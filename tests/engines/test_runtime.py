@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
 import time
 from dataclasses import replace
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from engines import ModelUnavailable, Request, UsageProblem, load, measure
+from engines import Answer, ModelUnavailable, Request, UsageProblem, load, measure
 from engines.folders import sample_model
 from engines.model import thread_governor
 from engines.model.loading import load_model, resolve_device, resolve_dtype, wrap
@@ -257,6 +258,46 @@ def test_numbers_of_numpy_are_as_good_as_pythons(tiny):
 def test_what_is_no_request_is_refused_in_a_sentence(tiny, asked):
     with pytest.raises(UsageProblem, match="is not a request"):
         list(tiny.run(asked))
+
+
+def test_what_the_callers_code_raises_is_not_the_models_failure(tiny):
+    """Neither in what it gives to be called, nor where it throws into a run: RuntimeErrors are what models raise."""
+    request, mine = Request((("user", "x" * 200),), max_new_tokens=4), RuntimeError("mine")
+
+    def fails(*_):
+        raise mine
+
+    def thrown() -> None:
+        run = tiny.run(request)
+        next(run)
+        run.throw(mine)
+
+    answer = Answer.from_events([*tiny.run(request)])
+    for call in (thrown, lambda: list(tiny.run(request, fails)), lambda: tiny.audit(answer, fails)):
+        tiny.forget()
+        with pytest.raises(RuntimeError, match=r"^mine$"):
+            call()
+    assert Answer.from_events([*tiny.run(request)]) == answer and tiny.audit(answer).verdict == "identical"
+
+
+def test_a_process_that_was_forked_after_a_load_is_told_so(tiny):
+    """Its threads are gone: it hung without a word, or blamed the download."""
+    here, there = multiprocessing.Pipe()
+
+    def child() -> None:
+        for call in (load, lambda: list(tiny.run(Request((("user", "x"),))))):
+            with pytest.raises(UsageProblem) as refused:
+                call()
+            there.send(refused.value.message)
+
+    forked = multiprocessing.get_context("fork").Process(target=child)
+    forked.start()
+    try:
+        for _ in range(2):
+            assert here.poll(30) and "forked after a model was loaded" in here.recv()
+    finally:
+        forked.kill()
+        forked.join()
 
 
 @pytest.mark.parametrize("token", [-1, 10**9])
@@ -536,6 +577,8 @@ def test_a_draft_of_another_vocabulary_is_translated(folder):
     assert given.ready.no_draft_model == "" and "the text is translated for it" in said
     with pytest.raises(ModelUnavailable):
         given.with_draft_model(str(folder / "nowhere"))
+    with pytest.raises(UsageProblem, match="a draft model cannot be 5"):
+        given.with_draft_model(5)
     drafted, alone = (list(given.run(Request(TURN, name, max_new_tokens=12))) for name in ("draft", "autoregressive"))
     assert drafted[-1] == alone[-1] and measure(drafted).accepted
 

@@ -101,6 +101,10 @@ def test_the_same_lane_twice_is_numbered():
         Race((Lane("pld"),), Request((("system", "x"),))),
         Race((Lane("pld"),), HELLO, (("fine",), ("fine", " "))),
         Race((Lane("pld"),), HELLO, ((),)),
+        Race(("pld", "draft"), HELLO),
+        Race((Lane("pld"),), "hello"),
+        Race((Lane("pld"),), "hello", (("fine",),)),
+        Race((Lane("pld"),), HELLO, ("a prompt", "another")),
     ],
 )
 def test_what_cannot_run_is_refused(race):
