@@ -81,10 +81,10 @@ def remove(model: KnownModel) -> int:
         size, folder = (file.size if file.here else 0) + forget(file.path), file.path.parent
         try:
             shutil.rmtree(folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            raise ModelUnavailable(f"{folder} cannot be deleted: {error.strerror}", "delete it") from None
+            raise ModelUnavailable(f"{folder} cannot be deleted: {error.strerror}", "check who may write it") from None
         freed += size
     return freed
 

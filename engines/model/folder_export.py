@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from engines.errors import ModelUnavailable, RunFailed, first_line
-from engines.folders import check_new_folder, write_folder
+from engines.folders import check_new_folder, room_or, write_folder
 from engines.hub.download import Progress
 from engines.hub.model_source import ModelSource
 from engines.model.loading import read_model
@@ -45,6 +45,9 @@ def export_folder(source: ModelSource, folder: Path, dtype: str, progress: Progr
                 if name not in _WRITTEN_ANEW and not name.endswith(".index.json"):
                     (place / name).parent.mkdir(exist_ok=True)
                     shutil.copyfile(source.path(name), place / name)
-    except (OSError, RuntimeError, ValueError) as error:
+    except OSError as error:
+        raise RunFailed(f"{folder} cannot be written: {error.strerror}",
+                        room_or(error, "name another folder with --output")) from None
+    except (RuntimeError, ValueError) as error:
         raise RunFailed(f"{folder} cannot be written: {first_line(error)}",
                         "name another folder with --output") from None

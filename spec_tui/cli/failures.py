@@ -29,6 +29,7 @@ _VALUES = {
 }
 """What the libraries of the parser say of values, as patterns that hold for all their versions; what we say instead."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+_NO_BUG = {errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM, errno.EROFS}  # of a file that somebody set up
 
 
 def narrate(text: str) -> None:
@@ -90,8 +91,9 @@ def _other(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         _tell(f"the output cannot be written: {error.strerror}", room_or(error, "write elsewhere"))
         forget_stdout()
-    elif isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        _tell(f"a file cannot be opened: {error.strerror}", way_out(error, ""))
+    elif isinstance(error, OSError) and error.errno in _NO_BUG:
+        _tell(f"{one_line(str(error.filename or 'a file'))} cannot be opened: {error.strerror}",
+              way_out(error, "check who may read and write it"))
     else:
         _tell(f"unexpected error: {type(error).__name__}: {error}", _bug_report())
     return FAILED

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -13,6 +15,7 @@ from importlib.metadata import version
 import pytest
 from typer.main import get_command
 
+from engines.bench import suite
 from engines.datastores.building.build_spec import BuildSpec
 from engines.folders import sample_model
 from engines.hub import local_models as available
@@ -22,7 +25,7 @@ from engines.model.load_options import CHOICES
 from engines.reproduce.entry import shipped
 from spec_tui.cli import library_probe
 from spec_tui.cli.commands import app
-from spec_tui.cli.failures import do_all, narrate
+from spec_tui.cli.failures import do_all, exit_code, narrate
 from spec_tui.learn.lesson import names as lessons
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.sample_traces import names as traces
@@ -48,6 +51,24 @@ def test_what_cannot_be_drawn_costs_no_table(capsys):
         do_all(draw, lambda: print("told"), draw)
     done = capsys.readouterr()
     assert done.out == "told\n" and "unexpected error: ValueError: the font is broken" in done.err
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EMFILE])
+def test_a_file_that_may_not_be_opened_is_no_bug(capsys, number):
+    """As where --install-completion cannot write the shell's start-up file."""
+    def write() -> int:
+        raise OSError(number, os.strerror(number), "/home/me/.bashrc")
+
+    assert exit_code(write) == 1
+    said = capsys.readouterr().err
+    assert f"/home/me/.bashrc cannot be opened: {os.strerror(number)}" in said and "bug" not in said
+
+
+def test_tasks_that_help_names_are_those_of_the_default_suite(cli):
+    for name in ("bench", "advise"):
+        said = " ".join(cli(name, "--help").out.split())
+        (named,) = re.findall(r"--task LIST Only [a-z ]+: ([a-z,]+)\.", said)
+        assert set(named.split(",")) <= set(suite.shipped().tasks), name
 
 
 def test_bare_command_without_a_terminal(cli):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 import torch
 
@@ -24,6 +26,16 @@ def logits(model):
 def test_mistakes_are_sentences(cli, arguments, code, words):
     done = cli("model", "export", *arguments)
     assert (done.code, done.out) == (code, "") and words in " ".join(done.err.split())
+
+
+def test_a_full_disk_is_named_and_room_advised(cli, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", full)
+    done = cli("model", "export", "sample-draft", "-o", str(tmp_path / "made"))
+    assert done.code == 1 and "made cannot be written: No space left on device" in " ".join(done.err.split())
+    assert "make room, or name another folder" in done.err and not (tmp_path / "made").exists()
 
 
 def test_a_gguf_file_becomes_a_folder_of_the_same_model(cli, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import shutil
 import sys
 from dataclasses import replace
 
+from engines.folders import data
 from engines.hub import known_models
 from spec_tui.session.environment import child_environment
 from tests.e2e.terminal import Terminal
@@ -42,6 +43,9 @@ def test_it_says_licence_and_origin_and_is_fetched_once(cli, model, hub, tmp_pat
     assert refused.code == 2 and "give --yes" in refused.err and model.present, "there is nobody to ask"
     assert "which freed" in cli("model", "remove", "tiny", "--yes").err and not model.present
     assert "was not here" in cli("model", "remove", "tiny").err
+    shutil.rmtree(data() / "models", ignore_errors=True)
+    (data() / "models").write_text("no folder")
+    assert "was not here" in cli("model", "remove", "tiny", "--yes").err
 
 
 def test_offline_fetches_nothing(cli, model, hub, tmp_path):  # noqa: F811
