@@ -15,7 +15,7 @@ from engines.errors import SpecError, UsageProblem
 from engines.folders import model_label, same_model
 from engines.race.forecast import LETTERS, expected_seconds, has_llama_cpp
 from engines.race.lanes import Lane, Race, labels
-from engines.race.race_events import Compared, LaneStarted
+from engines.race.race_events import Compared, LaneStarted, RaceFinished
 from engines.race.result import LaneRun
 from engines.report.events import Ready
 from engines.report.run_state import RunState
@@ -26,7 +26,7 @@ from spec_tui.present.progress_text import race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.engine_commands import StartRace
-from spec_tui.session.history import Entry
+from spec_tui.session.history import Entry, RaceRecord
 from spec_tui.session.host_access import HostAccess
 from spec_tui.session.jobs import Job
 from spec_tui.session.race_state import Point, RaceReplay, RaceState, timeline
@@ -264,8 +264,10 @@ class RaceController:
             return ""
         runs = {Path(trace_name(race.asked.lanes[run.lane], run)).stem: run.state for run in race.result.complete}
         model = model_label(race.result.complete[0].state.started.model)
+        ends = tuple(run.measured for run in race.result.runs.values() if run.measured is not None)
+        record = RaceRecord(race.asked, ends, race.result.finished or RaceFinished("cancelled"))
         try:
-            store.begin("races", one_line(self.setup.prompt, 60), f"{', '.join(race.labels)} on {model}", runs)
+            store.begin("races", one_line(self.setup.prompt, 60), f"{', '.join(race.labels)} on {model}", runs, record)
         except SpecError as error:
             return failure(error)
         return ""
@@ -273,7 +275,7 @@ class RaceController:
     def show_kept(self, entry: Entry, when: str) -> str:
         """Show a race that was kept. Returns "" or why it cannot be shown."""
         try:
-            race = kept_race(entry.runs(), when)
+            race = kept_race(entry.runs(), when, entry.race())
         except SpecError as error:
             return failure(error)
         prompt = race.asked.request.conversation[-1][1] if race.asked.request.conversation else ""

@@ -167,7 +167,7 @@ def top(controller: RaceController) -> tuple[Row, Row]:
 
 def _recorded_top(controller: RaceController) -> tuple[Row, Row]:
     race = controller.race
-    starts = [run.state.started for run in race.result.runs.values()]
+    starts = [run.state.started for run in race.result.runs.values() if run.state.started is not None]
     models = {f"{model_label(s.model)} · {s.dtype} · {s.device}" for s in starts}
     of = one_line(models.pop(), 60) if len(models) == 1 else "of different models or machines"
     runs = f"{counted(len(race.result.runs), 'run')} "

@@ -714,6 +714,47 @@ def test_a_race_that_was_kept_is_asked_as_it_was():
     assert race.lanes == lanes and race.request == asked
 
 
+async def show_latest(r) -> None:
+    """Show the race that was kept last."""
+    await r.press("h")
+    await r.pilot.press("enter")
+    await r.pilot.pause()
+    await r.settle()
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_a_race_that_was_kept_says_how_it_ended_what_disturbed_it_and_which_lane_failed(tmp_path, recorded):
+    """One of a version that kept the traces alone says that it does not know."""
+    from spec_tui.session.history import History
+
+    client = RacingClient()
+    client.racer.breaks = {"pld"}
+    busy = 1000.0  # cores: more than any machine has
+    client._still = lambda event: (
+        replace(event, other_seconds=event.seconds * busy) if isinstance(event, LaneFinished) else event)
+    async with racing(client=client, repeats=2) as r:
+        r.app.session.store = store = History(tmp_path)
+        await r.press("enter")
+        r.client.race_to(LaneFinished, 5)
+        await r.press("escape")
+        r.client.race_on()
+        await r.settle()
+        before, notes = r.controller.race.figures(), r.controller.race.notes()
+        assert any("runs are complete" in note for note in notes) and any("cores busy" in note for note in notes)
+        (entry,) = store.entries("races")
+        if not recorded:
+            (entry.folder / "race.json").unlink()
+        await show_latest(r)
+        race = r.controller.race
+        shown = r.rows("#race-lanes")
+        if not recorded:
+            assert len(race.labels) == 3 and any("were not kept" in note for note in race.notes())
+            return
+        assert race.notes()[1:] == notes and [f.memory for f in race.figures()] == [f.memory for f in before]
+        assert race.labels == LANES and "It broke" in " ".join(shown)
+        assert race.result.finished.reason == "cancelled" and race.asked.repeats == 2
+
+
 async def test_who_quits_in_the_middle_of_a_race_keeps_its_complete_runs(tmp_path, monkeypatch):
     from spec_tui.session.history import History
 
