@@ -96,6 +96,11 @@ def _check_count(lanes: Sequence[Lane]) -> None:
                            "+ adds one, - removes one, /lanes autoregressive,pld sets them all")
 
 
+def _common(settings: ChatSettings) -> ChatSettings:
+    """What all lanes of a race are asked with, of the chat's settings."""
+    return replace(settings, engine="", given={}, model="")
+
+
 def usual_lanes(settings: ChatSettings, ready: Ready | None) -> tuple[Lane, ...]:
     """Lanes to begin with: the usual engines that can run, and the chat's own where it is another one."""
     usual = sorted((spec for spec in methods.specs() if spec.race_place is not None), key=lambda s: s.race_place)
@@ -157,6 +162,7 @@ class RaceController:
         self.job: Job | None = None
         self.changes = 0
         self.unsaved = self.left = ""
+        self._kept: tuple[ChatSettings, ChatSettings] | None = None  # of a kept race, and the chat's beside it
         self._began = 0.0
         self._ready = session.ready
         self._usual = usual_lanes(session.settings, session.ready)
@@ -199,9 +205,16 @@ class RaceController:
         return self.can_race and not self.running
 
     @property
+    def settings(self) -> ChatSettings:
+        """What the race to be is asked with: as a kept race that was shown, until the chat's settings change; else as
+        the chat."""
+        kept, beside = self._kept or (None, None)
+        return kept if beside == _common(self.session.settings) else self.session.settings
+
+    @property
     def seconds(self) -> float | None:
         """How long the race to be takes at most; None where that is not known."""
-        return self.setup.seconds(self.session.settings, self.session.ready)
+        return self.setup.seconds(self.settings, self.session.ready)
 
     @property
     def before(self) -> bool:
@@ -222,7 +235,7 @@ class RaceController:
         if session.blocked_reason:
             return session.blocked_reason
         try:
-            asked = self.setup.race(session.settings, session.ready)
+            asked = self.setup.race(self.settings, session.ready)
         except SpecError as error:
             return failure(error)
         self.race, self.replay, self.differing = RaceState(asked), None, None
@@ -253,6 +266,7 @@ class RaceController:
         lanes = _rows_here(entry, self.session)
         question = asked_of(entry.asked_in(entry.settings[0])).cases[0].turns[0]
         self.change(lanes=tuple(lanes[:MOST]), prompt=question)
+        self._kept = None
         some = f"{MOST} of {len(lanes)} rows" if len(lanes) > MOST else "its rows"
         return f"{name}: {some}, with the chosen datastores{whole}"
 
@@ -278,9 +292,11 @@ class RaceController:
             race = kept_race(entry.runs(), when, entry.race())
         except SpecError as error:
             return failure(error)
-        prompt = race.asked.request.conversation[-1][1] if race.asked.request.conversation else ""
+        request = race.asked.request
+        prompt = request.conversation[-1][1] if request.conversation else ""
         self.race, self.differing = race, None
-        self.setup = RaceSetup(race.asked.lanes, prompt, race.asked.repeats)
+        self.setup = RaceSetup(race.asked.lanes, prompt, race.asked.repeats, most=request.max_new_tokens)
+        self._kept = ChatSettings.from_request(request), _common(self.session.settings)
         self._start_replay()
         self.replay.clock.skip()
         return ""

@@ -20,6 +20,7 @@ from spec_tui.present.race_text import NOT_COMPARABLE
 from spec_tui.session import shell_lines as command
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.recorded_race import kept_race
+from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import race_controller
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens import lane as lane_screen
@@ -720,6 +721,29 @@ async def show_latest(r) -> None:
     await r.pilot.press("enter")
     await r.pilot.pause()
     await r.settle()
+
+
+async def test_a_race_that_was_kept_is_run_again_as_it_was_asked_until_the_settings_change(tmp_path):
+    from spec_tui.session.history import History
+
+    async with racing(request=Request((("system", "Be brief."),), temperature=0.7, seed=5)) as r:
+        r.app.session.store = History(tmp_path)
+        await r.press("i", *"/lanes", "space", *"pld,draft", "enter", "i", *"/max", "space", *"16", "enter")
+        await r.whole()
+        (asked,) = r.client.races
+        r.app.session.settings = ChatSettings(temperature=0.0)
+        r.controller.change(most=None)
+        await show_latest(r)
+        top = r.rows("#race-top")[0]
+        assert "HISTORY, kept from" in top and "fair · 1 repeat · T 0.7 · seed 5 · max 16" in top
+        await r.press("R")
+        assert r.client.races[-1] == asked
+        r.client.race_on()
+        await r.settle()
+        r.app.session.settings = ChatSettings(temperature=0.2)
+        await r.press("R")
+        again = r.client.races[-1].request
+        assert (again.temperature, again.max_new_tokens) == (0.2, 16) and len(again.conversation) == 1
 
 
 @pytest.mark.parametrize("recorded", [True, False])

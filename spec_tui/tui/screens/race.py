@@ -275,7 +275,7 @@ class RaceScreen(HasActions, Backdrop):
         from spec_tui.tui.screens.lane import LaneScreen
 
         session = self.controller.session
-        self.app.push_screen(LaneScreen(session.settings, session.ready), self._added)
+        self.app.push_screen(LaneScreen(self.controller.settings, session.ready), self._added)
 
     def _added(self, lane: Lane | None) -> None:
         lanes = self.controller.setup.lanes
@@ -318,7 +318,7 @@ class RaceScreen(HasActions, Backdrop):
                 if command == "/lanes":
                     self.controller.change(lanes=parse_lanes([given]))
                 else:
-                    settings = self.controller.session.settings.with_sampling("max_new_tokens", given)
+                    settings = self.controller.settings.with_sampling("max_new_tokens", given)
                     self.controller.change(most=settings.max_new_tokens)
             except SpecError as error:
                 self.say(failure(error))
@@ -446,7 +446,8 @@ class RaceScreen(HasActions, Backdrop):
 
         race, session = self.controller.race, self.controller.session
         try:
-            asked = race.asked if race is not None else self.controller.setup.race(session.settings, session.ready)
+            asked = race.asked if race is not None else self.controller.setup.race(
+                self.controller.settings, session.ready)
         except SpecError as error:
             self.say(failure(error))
             return
