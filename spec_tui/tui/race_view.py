@@ -190,12 +190,18 @@ def status(controller: RaceController, message: str, width: int) -> list[Row]:
     if said:
         return said
     if problem is not None:
-        return _sentence(f" {marks.FAILED} ", "bad", failure_sentences(problem), width)
+        return _sentence(f" {marks.FAILED} ", "bad", failure_sentences(problem) + _lost(controller.race), width)
     if session.phase in ("dead", "failed"):
         return _sentence(f" {marks.FAILED} ", "bad", "no engine: esc goes back to the chat, ctrl+r there tries again",
                          width)
     at_work = controller.can_race and (session.phase != "ready" or session.busy)
     return [words.status(session, "", width) if at_work else _resting(controller)]
+
+
+def _lost(race: RaceState) -> str:
+    """That the runs of a race that broke off went with the engine; "" where none did."""
+    ran = any(run.measured is not None and not run.failed for run in race.result.runs.values())
+    return "" if race.result.complete or not ran else " No run is kept: a fair race hands over its runs at its end."
 
 
 def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:

@@ -308,6 +308,21 @@ async def test_a_killed_engine_leaves_what_is_complete_and_says_the_way_out_in_a
         assert "not compared" in r.said
 
 
+async def test_a_killed_engine_takes_the_runs_of_a_fair_race_with_it_and_that_is_said():
+    async with racing(size=(80, 24), repeats=3) as r:
+        await r.press("enter")
+        r.client.race_to(LaneStarted)
+        r.client.die()
+        await r.settle()
+        assert "restarts it." in r.said and "No run is kept" not in r.said, "none had come to its end"
+    async with racing(size=(80, 24), repeats=3) as r:
+        await r.press("enter")
+        r.client.race_to(LaneFinished, 8)
+        r.client.die()
+        await r.settle()
+        assert "No run is kept: a fair race hands over its runs at its end." in r.said and not r.controller.finished
+
+
 async def test_a_warm_up_tells_how_much_of_a_long_prompt_is_read(monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(race_controller, "perf_counter", lambda: now[0])
