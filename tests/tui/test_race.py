@@ -7,6 +7,7 @@ import shlex
 from dataclasses import replace
 
 import pytest
+from textual.events import MouseScrollDown, MouseScrollUp
 from textual.widget import Widget
 
 from engines.race.lanes import Lane
@@ -678,6 +679,24 @@ async def test_the_numbers_alone_can_be_scrolled_to_their_end():
         assert last in "\n".join(table.text_rows()) and "numbers" not in table.text_rows()[0]
         await r.press("m", "m")
         assert "numbers" in table.text_rows()[0]
+
+
+async def test_the_mouse_wheel_scrolls_texts_and_numbers_line_by_line():
+    async with racing(size=(80, 24), repeats=3) as r:
+        async def turn(wheel: type, widget: str) -> list[str]:
+            await r.pilot._post_mouse_events([wheel], widget, (5, 5))
+            await r.settle()
+            return r.rows(widget)
+
+        await r.whole()
+        end = r.rows("#race-lanes")
+        assert (await turn(MouseScrollUp, "#race-lanes"))[-1] == end[-2] and r.screen.back == 1
+        assert await turn(MouseScrollDown, "#race-lanes") == end
+        await r.pilot.resize_terminal(80, 17)
+        await r.press("m")
+        top = r.rows("#race-table")
+        assert (await turn(MouseScrollDown, "#race-table"))[0] == top[1]
+        assert await turn(MouseScrollUp, "#race-table") == top
 
 
 def test_a_live_race(snap_compare):

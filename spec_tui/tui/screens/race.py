@@ -469,10 +469,21 @@ class RaceScreen(HasActions, Backdrop):
         self.changed(self.message)
 
     def action_scroll(self, pages: int) -> None:
+        alone = self.has_class("numbers")
+        page = self.query_one(RaceTable).size.height - 2 if alone else self.query_one(RaceLanes).size.height // 3
+        self._scroll(pages * max(1, page))
+
+    def _scroll(self, lines: int) -> None:
+        """Show so many earlier lines of the texts, or of the numbers where these are alone."""
         if self.has_class("numbers"):
-            self.query_one(RaceTable).scroll(-pages)
+            self.query_one(RaceTable).scroll(-lines)
             return
         lanes = self.query_one(RaceLanes)
-        step = max(1, lanes.size.height // 3)
-        self.back = max(0, min(self.back + pages * step, lanes.lines - step))
+        self.back = max(0, min(self.back + lines, lanes.lines - max(1, lanes.size.height // 3)))
         self.changed(self.message)
+
+    def on_mouse_scroll_up(self) -> None:
+        self._scroll(1)
+
+    def on_mouse_scroll_down(self) -> None:
+        self._scroll(-1)
