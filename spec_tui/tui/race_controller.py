@@ -306,6 +306,12 @@ class RaceController:
         if self.running:
             self.session.jobs.stop(self.job)
 
+    def restart(self) -> None:
+        """A fresh engine; a race that the old one did not stop goes no further."""
+        self.session.restart()
+        if self.race is not None and self.race.problem is not None:
+            self.race.problem = replace(self.race.problem, hint="")  # it is done
+
     def next_difference(self) -> Compared | None:
         """Show the next pair that differs, at the first token that does; after the last none."""
         pairs = [pair for pair in self.race.result.pairs if pair.at is not None] if self.finished else []

@@ -189,11 +189,10 @@ def status(controller: RaceController, message: str, width: int) -> list[Row]:
         return _running(controller, width) + said
     if said:
         return said
-    if problem is not None:
+    if problem is not None and session.phase != "loading":
         return _sentence(f" {marks.FAILED} ", "bad", failure_sentences(problem) + _lost(controller.race), width)
     if session.phase in ("dead", "failed"):
-        return _sentence(f" {marks.FAILED} ", "bad", "no engine: esc goes back to the chat, ctrl+r there tries again",
-                         width)
+        return _sentence(f" {marks.FAILED} ", "bad", f"no engine: {session.way_out}", width)
     at_work = controller.can_race and (session.phase != "ready" or session.busy)
     return [words.status(session, "", width) if at_work else _resting(controller)]
 
@@ -222,6 +221,8 @@ def _resting(controller: RaceController) -> Row:
 def _running(controller: RaceController, width: int) -> list[Row]:
     """What runs; in a narrow window how it runs is a line of its own."""
     race = controller.race
+    if controller.session.stuck:
+        return [words.status(controller.session, "", width)]
     if controller.job.stopping:
         return [[(f" {marks.WAITING} ", "warn"), ("stopping after this round; complete runs are kept", "text")]]
     if race.auditing is not None:

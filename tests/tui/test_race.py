@@ -297,6 +297,23 @@ async def test_an_engine_that_dies_or_fails_ends_the_race_with_a_way_out():
         assert r.controller.running
 
 
+async def test_an_engine_that_does_not_stop_is_restarted_here_as_in_the_chat():
+    async with racing(repeats=3) as r:
+        await r.press("enter")
+        r.client.race_to(LaneStarted, 2)
+        await r.press("escape", "ctrl+r")
+        assert "stopping after this round" in r.said and r.controller.running, "it has a few seconds"
+        r.controller.job.heard -= 6
+        await r.settle()
+        assert "the engine does not answer  ctrl+r restarts it" in r.said
+        assert any("Restart" in str(key.description) for key in r.screen.query("FooterKey"))
+        await r.press("ctrl+r")
+        assert not r.controller.running and r.app.session.phase == "ready"
+        assert "The engine does not answer." in r.said and "restarts it" not in r.said
+        await r.press("enter")
+        assert len(r.client.races) == 2 and r.controller.running
+
+
 async def test_a_killed_engine_leaves_what_is_complete_and_says_the_way_out_in_any_window():
     async with racing(size=(80, 24), repeats=3) as r:
         await r.press("f", "enter")  # a fair one hands over its runs after the last

@@ -50,6 +50,9 @@ class RaceScreen(HasActions, Backdrop):
     ACTIONS = (
         Action(id="race.stop", run="stop", keys="escape", label="Stop", footer=True, when=_RUNNING,
                help="Stop the race; complete runs are kept"),
+        Action(id="race.restart", run="restart", keys="ctrl+r,f4", label="Restart", footer=True,
+               palette="Restart the engine", help="Start an engine again that is dead or does not stop",
+               when=attrgetter("controller.session.restartable")),
         Action(id="race.leave", run="leave", keys="escape", label="Back", footer=True, when=attrgetter("can_leave"),
                help="Leave the prompt, the enlarged table or the difference; then go back to the chat"),
         Action(id="race.go", run="go", keys="enter", label="Start", footer=True, when=_BEFORE, help="Start the race"),
@@ -164,7 +167,7 @@ class RaceScreen(HasActions, Backdrop):
         now = monotonic()
         passed, self._drawn_at = now - self._drawn_at, now
         controller, session, replay = self.controller, self.controller.session, self.controller.replay
-        seen = (controller.race, controller.running, session.ready, session.phase)
+        seen = (controller.race, controller.running, session.ready, session.stuck, session.phase)
         arrived, self._changes = controller.changes != self._changes, controller.changes
         if seen != self._seen:
             ended = self._seen and self._seen[1] and not controller.running
@@ -248,6 +251,10 @@ class RaceScreen(HasActions, Backdrop):
 
     def action_stop(self) -> None:
         self.controller.cancel()
+        self.changed()
+
+    def action_restart(self) -> None:
+        self.controller.restart()
         self.changed()
 
     def action_leave(self) -> None:
