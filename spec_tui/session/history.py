@@ -16,7 +16,10 @@ from tempfile import mkdtemp
 from typing import Literal
 
 from engines import folders
-from engines.errors import UsageProblem
+from engines.errors import SpecError, UsageProblem
+from engines.race.lanes import Race
+from engines.race.race_events import LaneFinished, RaceFinished
+from engines.report import encoding
 from engines.report.events import Started
 from engines.report.run_state import RunState, fold_all
 from engines.report.traces import written
@@ -28,9 +31,25 @@ Kind = Literal["conversations", "races"]
 
 SETTING = folders.HISTORY_SETTING
 _ABOUT = "entry.json"
+_RACE = "race.json"
 _BASELINE = "=baseline"  # follows the name of an answer
 _MOST = 1 << 16  # bytes of ``entry.json`` that are read
 _LONGEST = 16 << 20  # bytes of a trace's first line that are read
+
+
+@dataclass(frozen=True, slots=True)
+class RaceRecord:
+    """What the traces of a race do not say.
+
+    Attributes:
+        asked: the race.
+        ends: what was measured around its runs, in the order in which they ran; of a lane that failed, why.
+        finished: how the race ended.
+    """
+
+    asked: Race
+    ends: tuple[LaneFinished, ...]
+    finished: RaceFinished
 
 
 @dataclass(slots=True)
@@ -85,6 +104,16 @@ class Entry:
             raise UsageProblem(f"nothing of {one_line(self.title, 40)!r} can be read", f"it lies in {self.folder}")
         self._kept = found
         return found
+
+    def race(self) -> RaceRecord | None:
+        """What was kept of a race beside its traces; None where that cannot be read, and of races of earlier versions.
+        """
+        try:
+            record = encoding.decode(RaceRecord, folders.read_file(self.folder / _RACE))
+            record.asked.check()
+        except (OSError, ValueError, SpecError):
+            return None
+        return record if all(end.lane in range(len(record.asked.lanes)) for end in record.ends) else None
 
     def questions(self, most: int) -> list[str]:
         """What was asked in the first runs, as far as that can be read."""
@@ -158,13 +187,17 @@ class History:
                 found.append(_read(path))
         return sorted(found, key=lambda entry: -entry.changed)
 
-    def begin(self, kind: Kind, title: str, about: str = "", runs: Mapping[str, RunState] | None = None) -> Entry:
-        """A new entry with these runs. Raises UsageProblem where the disk refuses."""
+    def begin(self, kind: Kind, title: str, about: str = "", runs: Mapping[str, RunState] | None = None,
+              race: RaceRecord | None = None) -> Entry:
+        """A new entry with these runs, of a race with its record. Raises UsageProblem where the disk refuses."""
         with _saving():
             (self.folder / kind).mkdir(parents=True, exist_ok=True)
             folder = _new_folder(self.folder / kind)
         entry = Entry(folder, title.strip() or "untitled", about)
         try:
+            if race is not None:
+                with _saving():
+                    folders.write_whole(folder / _RACE, encoding.encode(race))
             entry.keep(runs or {})
         except UsageProblem:
             shutil.rmtree(folder, ignore_errors=True)

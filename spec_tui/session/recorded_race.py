@@ -25,12 +25,15 @@ from engines.report.wording import counted
 from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.present.text import one_line
+from spec_tui.session.history import RaceRecord
 from spec_tui.session.race_state import RaceState, timeline
 from spec_tui.session.replay_client import request_of
 from spec_tui.session.sample_traces import trace_path
 
 MOST = 6
 SEPARATE = "recorded runs: a trace does not say when it was made, and runs of different times are not comparable"
+WITHOUT_RECORD = ("how this race ended, lanes that failed, memory, and what other programs did meanwhile were not kept "
+                  "with it")
 ELSEWHERE = "recorded on different machines or devices, so these numbers are not comparable"
 UNCOMPARED = "of different requests, or unfinished"
 _PROBLEMS = 3  # of a file that there is room for
@@ -108,18 +111,36 @@ def recorded_race(sources: Sequence[RecordedRun]) -> RaceState:
     return race
 
 
-def kept_race(runs: Mapping[str, RunState], when: str) -> RaceState:
-    """A race that was kept, with all its repeats; ``runs`` are by the names of ``trace_name``, ``when`` says for people
-    when it was run. Raises UsageProblem where there is nothing to show."""
+def kept_race(runs: Mapping[str, RunState], when: str, record: RaceRecord | None = None) -> RaceState:
+    """A race that was kept, with all its repeats.
+
+    Args:
+        runs: by the names of ``trace_name``.
+        when: when it was run, for people.
+        record: what was kept beside the runs; without it lanes are those that have a run, and what traces do not say
+            stays unknown.
+
+    Raises:
+        UsageProblem: there is nothing to show, or an engine is not known here.
+    """
     placed: dict[tuple[int, int], tuple[str, RunState]] = {}
     for name, run in runs.items():
         found = _TRACE.fullmatch(f"{name}")
         if found and found[3] == "1" and run.started is not None and run.finished is not None:
             placed[int(found[1]), int(found[2]) - 1] = name, run
-    order = sorted({number for number, _ in placed})
-    if not 1 <= len(order) <= MOST:
+    order = range(1, len(record.asked.lanes) + 1) if record else sorted({number for number, _ in placed})
+    placed = {key: placed[key] for key in sorted(placed) if key[0] in order}
+    if not placed or len(order) > MOST:
         raise UsageProblem("nothing of this race can be shown", "- deletes it")
-    named = {number: (name, run) for (number, _), (name, run) in sorted(placed.items(), reverse=True)}
+    race = _over(record.asked if record else _asked_of(placed, order), {
+        (order.index(number), repeat): run.events for (number, repeat), (_, run) in placed.items()}, record)
+    race.origin = (f"kept from {when}", *([] if record else [WITHOUT_RECORD]))
+    return race
+
+
+def _asked_of(placed: Mapping[tuple[int, int], tuple[str, RunState]], order: Sequence[int]) -> Race:
+    """What a race was asked, by its runs. Raises UsageProblem: an engine is not known here."""
+    named = {number: (name, run) for (number, _), (name, run) in reversed(placed.items())}
     starts = [named[number][1].started for number in order]
     stores = next((started.datastores for started in starts if started.datastores), ())
     draft = next((started.draft_model for started in starts if started.draft_model), None)
@@ -128,30 +149,28 @@ def kept_race(runs: Mapping[str, RunState], when: str) -> RaceState:
         _lane(named[number][0], started), datastores=started.datastores if started.datastores != stores else (),
         draft_model=(started.draft_model or "") if started.draft_model != draft else "",
     ) for number, started in zip(order, starts))
-    repeats = 1 + max(repeat for _, repeat in placed)
-    race = _over(Race(lanes, request, repeats=repeats), {
-        (order.index(number), repeat): run.events for (number, repeat), (_, run) in sorted(placed.items())})
-    race.origin = (f"kept from {when}",)
-    return race
+    return Race(lanes, request, repeats=1 + max(repeat for _, repeat in placed))
 
 
-def _over(asked: Race, runs: Mapping[tuple[int, int], Iterable[Any]]) -> RaceState:
+def _over(asked: Race, runs: Mapping[tuple[int, int], Iterable[Any]], record: RaceRecord | None = None) -> RaceState:
     """A race that has come to its end; ``runs`` are the events of each lane's repeats."""
     race = RaceState(asked)
     result = race.result
     result.add(RaceStarted(asked.lanes, 1, asked.repeats, asked.baseline))
+    for end in record.ends if record else ():
+        result.add(end)
     for (lane, repeat), events in runs.items():
         for event in (LaneEvents(lane, repeat, 0), *events):
             result.add(event)
-        state = result.runs[lane, repeat, 0].state
-        if state.finished is not None:
-            seconds, tokens = (timeline(state) or [(0.0, 0)])[-1]
+        run = result.runs[lane, repeat, 0]
+        if run.measured is None and run.state.finished is not None:
+            seconds, tokens = (timeline(run.state) or [(0.0, 0)])[-1]
             result.add(LaneFinished(
-                lane=lane, repeat=repeat, prompt=0, tokens=tokens, tokens_per_second=state.metrics.tokens_per_second,
-                seconds=seconds,
+                lane=lane, repeat=repeat, prompt=0, tokens=tokens,
+                tokens_per_second=run.state.metrics.tokens_per_second, seconds=seconds,
             ))
     result.pairs = list(_pairs(race))
-    result.add(RaceFinished("done"))
+    result.add(record.finished if record else RaceFinished("done"))
     return race
 
 

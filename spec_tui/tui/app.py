@@ -27,6 +27,7 @@ from spec_tui.tui.actions import HasActions
 from spec_tui.tui.border import HasBorder
 from spec_tui.tui.chat_actions import APPLICATION
 from spec_tui.tui.key_order import HasKeysInOrder
+from spec_tui.tui.legible import make_legible
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.terminal_input import decode_input_of
 from spec_tui.tui.terminal_restore import leave_on_signals
@@ -95,6 +96,12 @@ class SpecTui(HasActions, HasKeysInOrder, HasBorder):
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """The token colours for themes that don't bring their own."""
         return LIGHT_TOKENS if not self.current_theme.dark else DARK_TOKENS
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's colours, those of words such that they can be read."""
+        colours = super().get_css_variables()
+        make_legible(self.current_theme, colours)
+        return colours
 
     def get_default_screen(self) -> Screen:
         return Opening() if self._first is not None else ChatScreen(self.session, self._step)

@@ -15,7 +15,7 @@ from engines.errors import SpecError, UsageProblem
 from engines.folders import model_label, same_model
 from engines.race.forecast import LETTERS, expected_seconds, has_llama_cpp
 from engines.race.lanes import Lane, Race, labels
-from engines.race.race_events import Compared, LaneStarted
+from engines.race.race_events import Compared, LaneStarted, RaceFinished
 from engines.race.result import LaneRun
 from engines.report.events import Ready
 from engines.report.run_state import RunState
@@ -26,7 +26,7 @@ from spec_tui.present.progress_text import race_left
 from spec_tui.present.text import one_line
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.engine_commands import StartRace
-from spec_tui.session.history import Entry
+from spec_tui.session.history import Entry, RaceRecord
 from spec_tui.session.host_access import HostAccess
 from spec_tui.session.jobs import Job
 from spec_tui.session.race_state import Point, RaceReplay, RaceState, timeline
@@ -96,6 +96,11 @@ def _check_count(lanes: Sequence[Lane]) -> None:
                            "+ adds one, - removes one, /lanes autoregressive,pld sets them all")
 
 
+def _common(settings: ChatSettings) -> ChatSettings:
+    """What all lanes of a race are asked with, of the chat's settings."""
+    return replace(settings, engine="", given={}, model="")
+
+
 def usual_lanes(settings: ChatSettings, ready: Ready | None) -> tuple[Lane, ...]:
     """Lanes to begin with: the usual engines that can run, and the chat's own where it is another one."""
     usual = sorted((spec for spec in methods.specs() if spec.race_place is not None), key=lambda s: s.race_place)
@@ -157,6 +162,7 @@ class RaceController:
         self.job: Job | None = None
         self.changes = 0
         self.unsaved = self.left = ""
+        self._kept: tuple[ChatSettings, ChatSettings] | None = None  # of a kept race, and the chat's beside it
         self._began = 0.0
         self._ready = session.ready
         self._usual = usual_lanes(session.settings, session.ready)
@@ -199,9 +205,16 @@ class RaceController:
         return self.can_race and not self.running
 
     @property
+    def settings(self) -> ChatSettings:
+        """What the race to be is asked with: as a kept race that was shown, until the chat's settings change; else as
+        the chat."""
+        kept, beside = self._kept or (None, None)
+        return kept if beside == _common(self.session.settings) else self.session.settings
+
+    @property
     def seconds(self) -> float | None:
         """How long the race to be takes at most; None where that is not known."""
-        return self.setup.seconds(self.session.settings, self.session.ready)
+        return self.setup.seconds(self.settings, self.session.ready)
 
     @property
     def before(self) -> bool:
@@ -222,7 +235,7 @@ class RaceController:
         if session.blocked_reason:
             return session.blocked_reason
         try:
-            asked = self.setup.race(session.settings, session.ready)
+            asked = self.setup.race(self.settings, session.ready)
         except SpecError as error:
             return failure(error)
         self.race, self.replay, self.differing = RaceState(asked), None, None
@@ -253,6 +266,7 @@ class RaceController:
         lanes = _rows_here(entry, self.session)
         question = asked_of(entry.asked_in(entry.settings[0])).cases[0].turns[0]
         self.change(lanes=tuple(lanes[:MOST]), prompt=question)
+        self._kept = None
         some = f"{MOST} of {len(lanes)} rows" if len(lanes) > MOST else "its rows"
         return f"{name}: {some}, with the chosen datastores{whole}"
 
@@ -264,8 +278,10 @@ class RaceController:
             return ""
         runs = {Path(trace_name(race.asked.lanes[run.lane], run)).stem: run.state for run in race.result.complete}
         model = model_label(race.result.complete[0].state.started.model)
+        ends = tuple(run.measured for run in race.result.runs.values() if run.measured is not None)
+        record = RaceRecord(race.asked, ends, race.result.finished or RaceFinished("cancelled"))
         try:
-            store.begin("races", one_line(self.setup.prompt, 60), f"{', '.join(race.labels)} on {model}", runs)
+            store.begin("races", one_line(self.setup.prompt, 60), f"{', '.join(race.labels)} on {model}", runs, record)
         except SpecError as error:
             return failure(error)
         return ""
@@ -273,12 +289,14 @@ class RaceController:
     def show_kept(self, entry: Entry, when: str) -> str:
         """Show a race that was kept. Returns "" or why it cannot be shown."""
         try:
-            race = kept_race(entry.runs(), when)
+            race = kept_race(entry.runs(), when, entry.race())
         except SpecError as error:
             return failure(error)
-        prompt = race.asked.request.conversation[-1][1] if race.asked.request.conversation else ""
+        request = race.asked.request
+        prompt = request.conversation[-1][1] if request.conversation else ""
         self.race, self.differing = race, None
-        self.setup = RaceSetup(race.asked.lanes, prompt, race.asked.repeats)
+        self.setup = RaceSetup(race.asked.lanes, prompt, race.asked.repeats, most=request.max_new_tokens)
+        self._kept = ChatSettings.from_request(request), _common(self.session.settings)
         self._start_replay()
         self.replay.clock.skip()
         return ""
@@ -287,6 +305,12 @@ class RaceController:
         """Stop after the round under way; what is complete stays."""
         if self.running:
             self.session.jobs.stop(self.job)
+
+    def restart(self) -> None:
+        """A fresh engine; a race that the old one did not stop goes no further."""
+        self.session.restart()
+        if self.race is not None and self.race.problem is not None:
+            self.race.problem = replace(self.race.problem, hint="")  # it is done
 
     def next_difference(self) -> Compared | None:
         """Show the next pair that differs, at the first token that does; after the last none."""

@@ -40,7 +40,7 @@ def lane_views(controller: RaceController) -> tuple[LaneView, ...]:
 
 def _view(controller: RaceController, number: int, lane: Lane, label: str) -> LaneView:
     race, replay, run = controller.race, controller.replay, controller.shown(number)
-    law = race.asked.request.law if race is not None else controller.session.settings.law
+    law = race.asked.request.law if race is not None else controller.settings.law
     spec = methods.find(lane.engine)
     lossy = spec.lossless is not None and not spec.lossless_under(LAWS[law])
     if run is None:
@@ -79,7 +79,7 @@ def _about(controller: RaceController, lane: Lane, number: int) -> tuple[str, ..
         return tuple(f"{marks.FAILED} {one_line(failure_sentences(f))}" for f in failed[:1])
     if race is not None and not race.running and race.result.complete:
         return ("no complete run of this lane",)
-    reason = missing(lane, controller.session.ready, controller.session.settings)
+    reason = missing(lane, controller.session.ready, controller.settings)
     parts = [spec.title, *([" · ".join(changed(lane.engine, spec.parse(lane.options)))]), spec.summary]
     if lane.draft_model:
         parts.append(f"drafts with {one_line(lane.draft_model)}")
@@ -148,9 +148,9 @@ def no_difference(race: RaceState) -> str:
 def top(controller: RaceController) -> tuple[Row, Row]:
     """The first line: what it is, and how it is asked; how it was asked where a result is shown."""
     race = controller.race
-    if race is not None and race.origin:
-        return _recorded_top(controller)
-    asked, settings = controller.setup, controller.session.settings
+    if race is not None and race.origin and not controller.can_race:
+        return _recorded_top(race)
+    asked, settings = controller.setup, controller.settings
     most = asked.new_tokens(settings)
     if race is not None:
         asked, settings = race.asked, ChatSettings.from_request(race.asked.request)
@@ -159,22 +159,26 @@ def top(controller: RaceController) -> tuple[Row, Row]:
     sampling = [settings.heat(), *([f"seed {settings.seed}"] if settings.temperature else [])]
     parts = [mode, counted(asked.repeats, "repeat"), *sampling, f"max {most}"]
     lossless = LAWS[settings.law].lossless
+    kept = race is not None and race.origin
     right = [("" if lossless else f" {LAWS[settings.law].label} ", "lossy"),
+             (f"HISTORY, {race.origin[0]} · " if kept else "", "text"),
              (f"{'' if settings.law == DEFAULT or not lossless else settings.law + ' · '}{' · '.join(parts)} ", "text")]
-    return ([(" spec-tui ", "title"), (" race ", "strong"), (words.model(controller.session), "muted")],
-            [span for span in right if span[0]])
+    of = _computed(race) if kept else words.model(controller.session)
+    return [(" spec-tui ", "title"), (" race ", "strong"), (of, "muted")], [span for span in right if span[0]]
 
 
-def _recorded_top(controller: RaceController) -> tuple[Row, Row]:
-    race = controller.race
-    starts = [run.state.started for run in race.result.runs.values()]
-    models = {f"{model_label(s.model)} · {s.dtype} · {s.device}" for s in starts}
-    of = one_line(models.pop(), 60) if len(models) == 1 else "of different models or machines"
+def _recorded_top(race: RaceState) -> tuple[Row, Row]:
     runs = f"{counted(len(race.result.runs), 'run')} "
-    what = f"HISTORY, {race.origin[0]}" if controller.can_race else "RECORDED, perhaps at different times"
-    known = (f"{what} · ", "text")
-    right = [known if race.comparable else ("RECORDED, not comparable · ", "lossy"), (runs, "text")]
-    return [(" spec-tui ", "title"), (" race ", "strong"), (of, "muted")], right
+    right = [("RECORDED, perhaps at different times · ", "text") if race.comparable else
+             ("RECORDED, not comparable · ", "lossy"), (runs, "text")]
+    return [(" spec-tui ", "title"), (" race ", "strong"), (_computed(race), "muted")], right
+
+
+def _computed(race: RaceState) -> str:
+    """By which model, in which dtype, on what the runs of a recorded race were computed."""
+    starts = [run.state.started for run in race.result.runs.values() if run.state.started is not None]
+    models = {f"{model_label(s.model)} · {s.dtype} · {s.device}" for s in starts}
+    return one_line(models.pop(), 60) if len(models) == 1 else "of different models or machines"
 
 
 def status(controller: RaceController, message: str, width: int) -> list[Row]:
@@ -185,13 +189,18 @@ def status(controller: RaceController, message: str, width: int) -> list[Row]:
         return _running(controller, width) + said
     if said:
         return said
-    if problem is not None:
-        return _sentence(f" {marks.FAILED} ", "bad", failure_sentences(problem), width)
+    if problem is not None and session.phase != "loading":
+        return _sentence(f" {marks.FAILED} ", "bad", failure_sentences(problem) + _lost(controller.race), width)
     if session.phase in ("dead", "failed"):
-        return _sentence(f" {marks.FAILED} ", "bad", "no engine: esc goes back to the chat, ctrl+r there tries again",
-                         width)
+        return _sentence(f" {marks.FAILED} ", "bad", f"no engine: {session.way_out}", width)
     at_work = controller.can_race and (session.phase != "ready" or session.busy)
     return [words.status(session, "", width) if at_work else _resting(controller)]
+
+
+def _lost(race: RaceState) -> str:
+    """That the runs of a race that broke off went with the engine; "" where none did."""
+    ran = any(run.measured is not None and not run.failed for run in race.result.runs.values())
+    return "" if race.result.complete or not ran else " No run is kept: a fair race hands over its runs at its end."
 
 
 def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:
@@ -212,6 +221,8 @@ def _resting(controller: RaceController) -> Row:
 def _running(controller: RaceController, width: int) -> list[Row]:
     """What runs; in a narrow window how it runs is a line of its own."""
     race = controller.race
+    if controller.session.stuck:
+        return [words.status(controller.session, "", width)]
     if controller.job.stopping:
         return [[(f" {marks.WAITING} ", "warn"), ("stopping after this round; complete runs are kept", "text")]]
     if race.auditing is not None:

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from engines.errors import UsageProblem
+from engines.race.lanes import Lane, Race
+from engines.race.race_events import LaneFinished, RaceFinished
 from engines.report.run_state import fold_all
 from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.session import history as module
-from spec_tui.session.history import SETTING, History, numbered
+from spec_tui.session.history import SETTING, History, RaceRecord, numbered
 from tests.tui.fakes import script
 
 
@@ -144,6 +146,23 @@ def test_a_damaged_description_hides_nothing(history, words):
     (entry.folder / "entry.json").write_bytes(words)
     (found,) = history.entries("conversations")
     assert found.title and len(found.runs()) == 1
+
+
+@pytest.mark.parametrize("whole, damaged", [
+    (None, b""), (None, b"{}"), (None, b"\xff"), (None, b"[" * 60_000), (b'"pld"', b'"none"'),
+    (b'"lane":1', b'"lane":9'),
+])
+def test_of_a_race_whose_record_is_damaged_its_runs_are_left(history, whole, damaged):
+    """A whole file, or a part of it."""
+    asked = Race((Lane("autoregressive"), Lane("pld")), Request((("user", "x"),), temperature=0.5), repeats=2)
+    ends = tuple(LaneFinished(lane, 0, 0, 3, 2.0, 1.5, memory=7, other_seconds=0.5) for lane in range(2))
+    record = RaceRecord(asked, ends, RaceFinished("cancelled"))
+    entry = history.begin("races", "title", runs={"1-autoregressive.repeat-1.prompt-1": run_of("x")}, race=record)
+    file = entry.folder / "race.json"
+    (found,) = history.entries("races")
+    assert found.race() == record and len(found.runs()) == 1
+    file.write_bytes(file.read_bytes().replace(whole, damaged) if whole else damaged)
+    assert found.race() is None and len(found.runs()) == 1
 
 
 def test_a_fifo_does_not_hang_and_a_link_is_not_followed(history, tmp_path):

@@ -37,7 +37,7 @@ MEANINGS = {  # keys that say the same with several labels
     "w": {"What it means, and back": {"Words", "Explain", "Close"}},
     "x": {"More detail": {"Deeper", "Details"}},
     "slash": {"Type what to look up or do": {"Command", "Probe", "Find"}},
-    "ctrl+r": {"Again": {"Again", "Rewind"}}, "f4": {"Again": {"Again", "Rewind"}},
+    "ctrl+r": {"Again": {"Again", "Rewind", "Restart"}}, "f4": {"Again": {"Again", "Rewind", "Restart"}},
 }
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.color import Color
 
 from engines.datastores.datastore_events import Built
 from engines.errors import UsageProblem
@@ -22,11 +23,15 @@ from engines.request import Request
 from spec_tui.export.svg import portable
 from spec_tui.learn.showcase_prompts import SHOWCASES
 from spec_tui.present import token_styles as marks
+from spec_tui.present.styles import all_styles
 from spec_tui.present.text import cells
 from spec_tui.present.token_facts import fate, marked_text
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.settings import ChatSettings, changed, unavailable
 from spec_tui.tui import chat_text as words
 from spec_tui.tui import slash
+from spec_tui.tui.app import SpecTui, themes
+from spec_tui.tui.legible import BACKGROUNDS, contrast
 from spec_tui.tui.race_controller import usual_lanes
 from spec_tui.tui.screens.export import save
 from spec_tui.tui.screens.help import help_text
@@ -230,8 +235,6 @@ def test_hostile_pieces_are_harmless_in_tree_and_inspector():
 
 
 def test_every_view_styles_every_token_and_the_legend_explains_it():
-    from spec_tui.present.styles import all_styles
-
     run = run_of()
     for view in marks.VIEWS:
         names = marks.present(run.tokens, view)
@@ -242,12 +245,23 @@ def test_every_view_styles_every_token_and_the_legend_explains_it():
 
 def test_styles_differ_without_colour():
     """Within a view, no two styles have the same attributes, but for the two that mean "nothing special"."""
-    from spec_tui.present.styles import all_styles
-
     for names in (("accepted", "corrected", "bonus", "ghost"), ("sure", "likely", "unsure", "guess"),
                   ("by-draft", "by-retrieval", "by-prompt", "by-output", "by-target")):
         attributes = [all_styles()[name].attributes for name in names]
         assert len(set(attributes)) == len(attributes)
+
+
+@pytest.mark.parametrize("theme", [name for name in themes() if "ansi" not in name])
+def test_words_can_be_read_in_every_theme(theme):
+    """What colours the terminal's own are is not known."""
+    colours = SpecTui(FakeClient(), LoadRequest(), theme=theme).get_css_variables()
+
+    def least(name: str, *backs: str) -> float:
+        return min(contrast(Color.parse(colours[name]), Color.parse(colours[back])) for back in backs)
+
+    low = {name: least(name, *BACKGROUNDS) for name in {style.colour for style in all_styles().values()} - {"border"}}
+    assert min(low.values()) > 4.4, low
+    assert least("footer-key-foreground", "footer-background") > 3
 
 
 def test_marked_text_strips_to_the_answer():
@@ -403,8 +417,6 @@ def test_a_lossless_run_is_marked_nowhere():
 
 
 def test_the_mark_stands_out():
-    from spec_tui.present.styles import all_styles
-
     assert marks.spans("law redraw LOSSY · T 1", "muted") == [
         ("law redraw ", "muted"), ("LOSSY", "lossy"), (" · T 1", "muted")]
     assert marks.spans("exact", "text") == [("exact", "text")]

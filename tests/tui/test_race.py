@@ -7,6 +7,7 @@ import shlex
 from dataclasses import replace
 
 import pytest
+from textual.events import MouseScrollDown, MouseScrollUp
 from textual.widget import Widget
 
 from engines.race.lanes import Lane
@@ -20,6 +21,7 @@ from spec_tui.present.race_text import NOT_COMPARABLE
 from spec_tui.session import shell_lines as command
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.recorded_race import kept_race
+from spec_tui.session.settings import ChatSettings
 from spec_tui.tui import race_controller
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens import lane as lane_screen
@@ -295,6 +297,23 @@ async def test_an_engine_that_dies_or_fails_ends_the_race_with_a_way_out():
         assert r.controller.running
 
 
+async def test_an_engine_that_does_not_stop_is_restarted_here_as_in_the_chat():
+    async with racing(repeats=3) as r:
+        await r.press("enter")
+        r.client.race_to(LaneStarted, 2)
+        await r.press("escape", "ctrl+r")
+        assert "stopping after this round" in r.said and r.controller.running, "it has a few seconds"
+        r.controller.job.heard -= 6
+        await r.settle()
+        assert "the engine does not answer  ctrl+r restarts it" in r.said
+        assert any("Restart" in str(key.description) for key in r.screen.query("FooterKey"))
+        await r.press("ctrl+r")
+        assert not r.controller.running and r.app.session.phase == "ready"
+        assert "The engine does not answer." in r.said and "restarts it" not in r.said
+        await r.press("enter")
+        assert len(r.client.races) == 2 and r.controller.running
+
+
 async def test_a_killed_engine_leaves_what_is_complete_and_says_the_way_out_in_any_window():
     async with racing(size=(80, 24), repeats=3) as r:
         await r.press("f", "enter")  # a fair one hands over its runs after the last
@@ -305,6 +324,21 @@ async def test_a_killed_engine_leaves_what_is_complete_and_says_the_way_out_in_a
         assert r.controller.finished and len(r.controller.race.result.complete) == 8
         await r.press("D")
         assert "not compared" in r.said
+
+
+async def test_a_killed_engine_takes_the_runs_of_a_fair_race_with_it_and_that_is_said():
+    async with racing(size=(80, 24), repeats=3) as r:
+        await r.press("enter")
+        r.client.race_to(LaneStarted)
+        r.client.die()
+        await r.settle()
+        assert "restarts it." in r.said and "No run is kept" not in r.said, "none had come to its end"
+    async with racing(size=(80, 24), repeats=3) as r:
+        await r.press("enter")
+        r.client.race_to(LaneFinished, 8)
+        r.client.die()
+        await r.settle()
+        assert "No run is kept: a fair race hands over its runs at its end." in r.said and not r.controller.finished
 
 
 async def test_a_warm_up_tells_how_much_of_a_long_prompt_is_read(monkeypatch):
@@ -664,6 +698,24 @@ async def test_the_numbers_alone_can_be_scrolled_to_their_end():
         assert "numbers" in table.text_rows()[0]
 
 
+async def test_the_mouse_wheel_scrolls_texts_and_numbers_line_by_line():
+    async with racing(size=(80, 24), repeats=3) as r:
+        async def turn(wheel: type, widget: str) -> list[str]:
+            await r.pilot._post_mouse_events([wheel], widget, (5, 5))
+            await r.settle()
+            return r.rows(widget)
+
+        await r.whole()
+        end = r.rows("#race-lanes")
+        assert (await turn(MouseScrollUp, "#race-lanes"))[-1] == end[-2] and r.screen.back == 1
+        assert await turn(MouseScrollDown, "#race-lanes") == end
+        await r.pilot.resize_terminal(80, 17)
+        await r.press("m")
+        top = r.rows("#race-table")
+        assert (await turn(MouseScrollDown, "#race-table"))[0] == top[1]
+        assert await turn(MouseScrollUp, "#race-table") == top
+
+
 def test_a_live_race(snap_compare):
     assert picture(snap_compare, (120, 40), until=run_live, live=True)
 
@@ -712,6 +764,70 @@ def test_a_race_that_was_kept_is_asked_as_it_was():
         runs[f"{number + 1}-{lane.engine}.repeat-1.prompt-1"] = replace(run, started=started)
     race = kept_race(runs, "yesterday").asked
     assert race.lanes == lanes and race.request == asked
+
+
+async def show_latest(r) -> None:
+    """Show the race that was kept last."""
+    await r.press("h")
+    await r.pilot.press("enter")
+    await r.pilot.pause()
+    await r.settle()
+
+
+async def test_a_race_that_was_kept_is_run_again_as_it_was_asked_until_the_settings_change(tmp_path):
+    from spec_tui.session.history import History
+
+    async with racing(request=Request((("system", "Be brief."),), temperature=0.7, seed=5)) as r:
+        r.app.session.store = History(tmp_path)
+        await r.press("i", *"/lanes", "space", *"pld,draft", "enter", "i", *"/max", "space", *"16", "enter")
+        await r.whole()
+        (asked,) = r.client.races
+        r.app.session.settings = ChatSettings(temperature=0.0)
+        r.controller.change(most=None)
+        await show_latest(r)
+        top = r.rows("#race-top")[0]
+        assert "HISTORY, kept from" in top and "fair · 1 repeat · T 0.7 · seed 5 · max 16" in top
+        await r.press("R")
+        assert r.client.races[-1] == asked
+        r.client.race_on()
+        await r.settle()
+        r.app.session.settings = ChatSettings(temperature=0.2)
+        await r.press("R")
+        again = r.client.races[-1].request
+        assert (again.temperature, again.max_new_tokens) == (0.2, 16) and len(again.conversation) == 1
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_a_race_that_was_kept_says_how_it_ended_what_disturbed_it_and_which_lane_failed(tmp_path, recorded):
+    """One of a version that kept the traces alone says that it does not know."""
+    from spec_tui.session.history import History
+
+    client = RacingClient()
+    client.racer.breaks = {"pld"}
+    busy = 1000.0  # cores: more than any machine has
+    client._still = lambda event: (
+        replace(event, other_seconds=event.seconds * busy) if isinstance(event, LaneFinished) else event)
+    async with racing(client=client, repeats=2) as r:
+        r.app.session.store = store = History(tmp_path)
+        await r.press("enter")
+        r.client.race_to(LaneFinished, 5)
+        await r.press("escape")
+        r.client.race_on()
+        await r.settle()
+        before, notes = r.controller.race.figures(), r.controller.race.notes()
+        assert any("runs are complete" in note for note in notes) and any("cores busy" in note for note in notes)
+        (entry,) = store.entries("races")
+        if not recorded:
+            (entry.folder / "race.json").unlink()
+        await show_latest(r)
+        race = r.controller.race
+        shown = r.rows("#race-lanes")
+        if not recorded:
+            assert len(race.labels) == 3 and any("were not kept" in note for note in race.notes())
+            return
+        assert race.notes()[1:] == notes and [f.memory for f in race.figures()] == [f.memory for f in before]
+        assert race.labels == LANES and "It broke" in " ".join(shown)
+        assert race.result.finished.reason == "cancelled" and race.asked.repeats == 2
 
 
 async def test_who_quits_in_the_middle_of_a_race_keeps_its_complete_runs(tmp_path, monkeypatch):

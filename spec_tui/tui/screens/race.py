@@ -50,6 +50,9 @@ class RaceScreen(HasActions, Backdrop):
     ACTIONS = (
         Action(id="race.stop", run="stop", keys="escape", label="Stop", footer=True, when=_RUNNING,
                help="Stop the race; complete runs are kept"),
+        Action(id="race.restart", run="restart", keys="ctrl+r,f4", label="Restart", footer=True,
+               palette="Restart the engine", help="Start an engine again that is dead or does not stop",
+               when=attrgetter("controller.session.restartable")),
         Action(id="race.leave", run="leave", keys="escape", label="Back", footer=True, when=attrgetter("can_leave"),
                help="Leave the prompt, the enlarged table or the difference; then go back to the chat"),
         Action(id="race.go", run="go", keys="enter", label="Start", footer=True, when=_BEFORE, help="Start the race"),
@@ -164,7 +167,7 @@ class RaceScreen(HasActions, Backdrop):
         now = monotonic()
         passed, self._drawn_at = now - self._drawn_at, now
         controller, session, replay = self.controller, self.controller.session, self.controller.replay
-        seen = (controller.race, controller.running, session.ready, session.phase)
+        seen = (controller.race, controller.running, session.ready, session.stuck, session.phase)
         arrived, self._changes = controller.changes != self._changes, controller.changes
         if seen != self._seen:
             ended = self._seen and self._seen[1] and not controller.running
@@ -250,6 +253,10 @@ class RaceScreen(HasActions, Backdrop):
         self.controller.cancel()
         self.changed()
 
+    def action_restart(self) -> None:
+        self.controller.restart()
+        self.changed()
+
     def action_leave(self) -> None:
         if isinstance(self.focused, PromptBox):
             self.set_focus(None)
@@ -275,7 +282,7 @@ class RaceScreen(HasActions, Backdrop):
         from spec_tui.tui.screens.lane import LaneScreen
 
         session = self.controller.session
-        self.app.push_screen(LaneScreen(session.settings, session.ready), self._added)
+        self.app.push_screen(LaneScreen(self.controller.settings, session.ready), self._added)
 
     def _added(self, lane: Lane | None) -> None:
         lanes = self.controller.setup.lanes
@@ -318,7 +325,7 @@ class RaceScreen(HasActions, Backdrop):
                 if command == "/lanes":
                     self.controller.change(lanes=parse_lanes([given]))
                 else:
-                    settings = self.controller.session.settings.with_sampling("max_new_tokens", given)
+                    settings = self.controller.settings.with_sampling("max_new_tokens", given)
                     self.controller.change(most=settings.max_new_tokens)
             except SpecError as error:
                 self.say(failure(error))
@@ -446,7 +453,8 @@ class RaceScreen(HasActions, Backdrop):
 
         race, session = self.controller.race, self.controller.session
         try:
-            asked = race.asked if race is not None else self.controller.setup.race(session.settings, session.ready)
+            asked = race.asked if race is not None else self.controller.setup.race(
+                self.controller.settings, session.ready)
         except SpecError as error:
             self.say(failure(error))
             return
@@ -468,10 +476,21 @@ class RaceScreen(HasActions, Backdrop):
         self.changed(self.message)
 
     def action_scroll(self, pages: int) -> None:
+        alone = self.has_class("numbers")
+        page = self.query_one(RaceTable).size.height - 2 if alone else self.query_one(RaceLanes).size.height // 3
+        self._scroll(pages * max(1, page))
+
+    def _scroll(self, lines: int) -> None:
+        """Show so many earlier lines of the texts, or of the numbers where these are alone."""
         if self.has_class("numbers"):
-            self.query_one(RaceTable).scroll(-pages)
+            self.query_one(RaceTable).scroll(-lines)
             return
         lanes = self.query_one(RaceLanes)
-        step = max(1, lanes.size.height // 3)
-        self.back = max(0, min(self.back + pages * step, lanes.lines - step))
+        self.back = max(0, min(self.back + lines, lanes.lines - max(1, lanes.size.height // 3)))
         self.changed(self.message)
+
+    def on_mouse_scroll_up(self) -> None:
+        self._scroll(1)
+
+    def on_mouse_scroll_down(self) -> None:
+        self._scroll(-1)

@@ -83,8 +83,9 @@ class RaceTable(StripPanel):
         self.race, self.sort, self.alone = race, sort, alone
         self.update_rows()
 
-    def scroll(self, pages: int) -> None:
-        self.scrolled = max(0, self.scrolled + pages * max(1, self.size.height - 2))
+    def scroll(self, lines: int) -> None:
+        """Show so many lines further on."""
+        self.scrolled = max(0, self.scrolled + lines)
         self.update_rows()
 
     def rows(self, width: int, height: int) -> list[Row]:
