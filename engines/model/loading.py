@@ -24,7 +24,7 @@ from engines.libraries import hf, versions
 from engines.libraries.hf import PreTrainedConfig, PreTrainedModel, Tokenizer
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
-from engines.model.forward import Forward, GenericForward
+from engines.model.forward import GenericForward
 from engines.model.fused_layers import fuse, is_unread
 from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
 from engines.model.kept_selftest import test_once
@@ -361,7 +361,7 @@ def wrap(
                 torch.backends.cuda.enable_cudnn_sdp(False)
             if model.device.type == "cpu":
                 facts = [forwards[0].name, weight_bytes(model)]
-                tune_once(model, lambda: _rows(forwards[0](model), model), facts, options.threads,
+                tune_once(model, lambda: _rows(forwards[0], model), facts, options.threads,
                           lambda done: progress(Loading("measuring threads", 0.6 + 0.25 * done)))
             progress(Loading("testing the model with drafts", 0.85))
             for compute in forwards:
@@ -449,17 +449,17 @@ def weights_fingerprint(model: PreTrainedModel, stored: StoredGrids | None = Non
     return digest.hexdigest()[:32]
 
 
-def _rows(forward: Forward, model: PreTrainedModel) -> Callable[[int], torch.Tensor] | None:
-    """A function that sends so many rows through a forward of the model, to time it; None where that fails, which the
+def _rows(kind: type, model: PreTrainedModel) -> Callable[[int], torch.Tensor] | None:
+    """A function that sends so many rows through a forward of this kind, to time it; None where that fails, which the
     self-test will find too."""
-    cache = forward.buffer(model.config.num_hidden_layers)
-    cache.reserve(1)
 
     def send(rows: int) -> torch.Tensor:
         cache.reserve(rows)
         return forward.run([0] * rows, range(rows), None, cache, True)
 
     try:
+        forward = kind(model)
+        cache = forward.buffer(hf.text_config(model.config).num_hidden_layers)
         send(1)
     except Exception:  # whatever kernels refuse
         return None

@@ -67,6 +67,18 @@ TREES = {
         "num_kv_shared_layers": 2, "vocab_size_per_layer_input": 260, "hidden_size_per_layer_input": 8,
         "layer_types": ["sliding_attention", "full_attention"] * 2,
     }),
+    "gemma3 of text and images": ("gemma3", {
+        "text_config": {
+            "vocab_size": 260, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "pad_token_id": 0,
+            **_MIXED,
+        },
+        "vision_config": {
+            "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1,
+            "image_size": 28, "patch_size": 14,
+        },
+        "mm_tokens_per_image": 4,
+    }),
 }
 CHAINS = {
     "bloom": ("bloom", {}),
