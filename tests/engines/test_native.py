@@ -564,6 +564,26 @@ def test_a_compiler_that_was_ended_or_lacked_room_is_tried_again_at_the_next_sta
         assert (empty / "tried").read_text().count("x") == times * len(compiling.SOURCES)
 
 
+def test_a_compiler_that_is_stopped_ends_with_its_passes_and_removes_what_it_wrote(tmp_path):
+    (tmp_path / "pass").write_text(f"""#!/bin/sh
+        trap 'touch {tmp_path}/$1.ended; exit' TERM
+        touch {tmp_path}/$1.begun; while :; do sleep 0.05; done""")
+    (tmp_path / "cxx").write_text(f"""#!/bin/sh
+        case "$*" in *lookups.cpp*) until [ $(ls {tmp_path} | grep -c begun) = 2 ]; do sleep 0.05; done; exit;; esac
+        trap 'wait; rm {tmp_path}/$$.temporary; exit' TERM
+        touch {tmp_path}/$$.temporary; {tmp_path}/pass $$ & wait""")
+    for name in ("pass", "cxx"):
+        (tmp_path / name).chmod(0o755)
+
+    def stopped(share: float) -> None:
+        if share:  # the first has finished
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compiling.compile_library(str(tmp_path / "cxx"), tmp_path / "library.so", progress=stopped)
+    assert len(list(tmp_path.glob("*.ended"))) == 2 and not list(tmp_path.glob("*.temporary"))
+
+
 def test_a_cache_folder_that_cannot_be_written_is_named_with_the_way_out(empty, monkeypatch):
     (empty / "file").write_text("")
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(empty / "file" / "below"))
