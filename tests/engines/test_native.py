@@ -6,6 +6,7 @@ import copy
 import math
 import os
 import random
+import subprocess
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
@@ -679,6 +680,14 @@ def test_code_of_the_package_needs_no_compiler_and_compiles_nothing(empty, monke
     assert unavailable(compiled.append) == "" and not compiled
     assert native_code.obtainable() and native_code.origin() == "compiled with the package, AVX-512"
     assert load(threads=1).ready.backend == "native" and not list(empty.rglob("*.so"))
+
+
+def test_the_code_compiles_for_a_processor_with_a_part_of_avx512():
+    if "avx2" not in processor_flags():
+        pytest.skip("the compiler is one for other processors")
+    for source in compiling.SOURCES:
+        subprocess.run([*compiling.compiler().split(), *compiling.FLAGS, "-mavx512f", "-fsyntax-only",
+                        compiling.HERE / source], check=True)
 
 
 @pytest.mark.thorough
