@@ -33,8 +33,8 @@ from engines.model.load_options import AUTO, INT8, NONE, STORED, LoadOptions
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_code import digest
 from engines.model.native.native_forward import NativeForward, takes
-from engines.model.native.native_linear import make_native, share_embedding, weight_bytes
-from engines.model.quantise import PLAIN, quantise
+from engines.model.native.native_linear import NARROW, make_native, share_embedding, weight_bytes
+from engines.model.quantise import PLAIN, narrows, quantise
 from engines.model.selftest import unfit
 from engines.model.tuning import tune_once
 from engines.progress import Loading
@@ -254,8 +254,8 @@ def load_model(
     drafts: bool = False,
 ) -> CausalModel:
     """A causal language model, tested and ready to decode with, computed as the options say of the target. One that
-    only ``drafts`` is read from memory in 3 bits where its file has more. ``progress`` is told of reading, tuning and
-    testing, 0..1.
+    only ``drafts`` is read from memory in 3 bits where its file has more than 4. ``progress`` is told of reading,
+    tuning and testing, 0..1.
 
     Raises:
         UsageProblem: an unknown dtype or device.
@@ -280,7 +280,7 @@ def load_model(
     causal = wrap(model, source.name, options, progress, quantising, fingerprint)
     causal.remarks += source.remarks + ((said,) if said else ())
     if causal.quantised:
-        numbers = "3-bit" if narrow else "" if quantize in (AUTO, STORED) else quantize
+        numbers = NARROW if NARROW in causal.quantised else "" if quantize in (AUTO, STORED) else quantize
         causal.weights = ", ".join(filter(None, (_weights_words(causal, numbers), causal.weights)))
     return causal
 
@@ -289,7 +289,8 @@ def _quantise(file: GgufFile | None, model: PreTrainedModel, **how: Any) -> Coun
     """``quantise``, with the weights of a file in the memory that was kept of it."""
     if file is None:
         return quantise(model, **how)
-    with kept_weights(file, [how["choice"], how["narrow"]], digest()) as place:
+    narrowed = how["narrow"] and narrows(model, how["stored"])
+    with kept_weights(file, [AUTO if how["choice"] == STORED else how["choice"], narrowed], digest()) as place:
         return quantise(model, **how, place=place)
 
 

@@ -47,7 +47,7 @@ def quantise(
 
     def layer_for(linear: nn.Linear, name: str) -> NativeLinear | None:
         own = _stored_bits(name, stored)
-        narrowed = narrow and own is not None and own > _FEW
+        narrowed = narrow and (own or 0) > _FEW
         bits = own if narrowed else _bits(choice, own, linear is head)
         if bits is None or linear.in_features % GROUP:
             return None
@@ -119,6 +119,11 @@ def _stored_bits(name: str, stored: StoredGrids | None) -> int | None:
     """Of how many bits the numbers of a layer are that may be several joined ones; None where one is on no grid."""
     bits = [stored.bits(part) for part in _parts(name, stored)] if stored is not None else [None]
     return max(bits) if None not in bits else None
+
+
+def narrows(model: nn.Module, stored: StoredGrids) -> bool:
+    """Whether ``narrow`` makes a difference to this model."""
+    return any((_stored_bits(name, stored) or 0) > _FEW for _, name, _ in _linears(model))
 
 
 def _bits(choice: str, stored: int | None, head: bool) -> int | None:

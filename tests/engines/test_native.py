@@ -27,7 +27,7 @@ from engines.core.lossless_laws import Exact
 from engines.core.sampling import Sampling, noted
 from engines.core.tree import DraftTree
 from engines.errors import RunFailed, UsageProblem
-from engines.hub import gguf_file
+from engines.hub import gguf_file, kept_weights
 from engines.hub.model_source import locate
 from engines.libraries.hf import ForwardCall
 from engines.machine import processor_flags
@@ -395,6 +395,19 @@ def test_a_large_draft_model_is_read_in_3_bits_and_its_target_as_stored(tmp_path
     assert draft.weight_bytes < 0.6 * target.weight_bytes
     logits = [model.extend(TEXT[:20]) for model in (target, draft)]
     assert not torch.equal(*logits) and torch.cosine_similarity(*logits, dim=0) > 0.7  # of random weights
+
+
+def test_a_large_draft_model_that_has_4_bits_stays_as_stored_and_is_kept_once(tmp_path, monkeypatch):
+    """What is shown says so; the target, the draft model, and one asked for as stored share what is kept."""
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
+    (tmp_path / "native").symlink_to(os.environ["SPEC_TUI_TESTS_NATIVE"])
+    monkeypatch.setattr(kept_weights, "WORTH", 0)
+    monkeypatch.setattr(loading, "_LARGE", 1000)
+    path = str(Tiny("qwen2", "Q4_0").write(tmp_path / "m.gguf"))
+    stored = replace(ONE, quantize="stored")
+    models = [load_model(path, ONE), load_model(path, ONE, drafts=True), load_model(path, stored, drafts=True)]
+    assert all("Q4_0" in one.quantised and "3-bit" not in one.quantised + one.weights for one in models)
+    assert len({one.weights for one in models}) == 1 and len(list((tmp_path / "weights").glob("*.bin"))) == 1
 
 
 @pytest.mark.parametrize("kind", sorted(gguf_weights.GRID_KINDS))
