@@ -46,6 +46,6 @@ def _file(model: CausalModel) -> Path:
 
 @cache
 def code_digest() -> str:
-    """Of the code that computes models."""
+    """Of the code that computes models; which norms and scales a family has is told by ``hf``."""
     files = sorted(file for file in Path(__file__).parent.rglob("*") if file.suffix in (".py", ".cpp", ".h"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return hashlib.sha256(b"".join(file.read_bytes() for file in [*files, Path(hf.__file__)])).hexdigest()

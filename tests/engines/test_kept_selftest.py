@@ -1,11 +1,14 @@
 """A model is tested once on a machine, and again where anything that the test depends on has changed."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
 from engines.errors import ModelUnavailable
-from engines.model import kept_selftest
+from engines.libraries import hf
+from engines.model import kept_selftest, lean_forward
 from engines.model.loading import wrap
 from engines.model.selftest import selftest
 from tests.conftest import ONE, make_llama
@@ -50,6 +53,13 @@ def test_changed_code_and_other_threads_are_tested(tested, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     wrap(make_llama(3), "threads", ONE)
     assert tested == ["one", "changed", "threads"]
+
+
+@pytest.mark.parametrize("module", [hf, lean_forward])
+def test_all_code_that_computes_models_counts(module, monkeypatch):
+    file, read, before = Path(module.__file__), Path.read_bytes, kept_selftest.code_digest()
+    monkeypatch.setattr(Path, "read_bytes", lambda self: read(self) + (b"# changed" if self == file else b""))
+    assert kept_selftest.code_digest.__wrapped__() != before
 
 
 def test_code_that_came_with_a_model_is_tested_each_time(tested):
