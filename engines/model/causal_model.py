@@ -354,14 +354,15 @@ def _grown(seen: np.ndarray, parents: Sequence[int]) -> np.ndarray:
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
-    """Length of the common prefix, at most ``limit``; slices compare at C speed, only the last one item by item."""
+    """Length of the common prefix, at most ``limit``; slices of lists compare at C speed, only the last one item by
+    item."""
     limit = min(len(a), len(b), limit)
-    start = 0
-    while start < limit:
+    for start in range(0, limit, CHUNK):
         end = min(start + CHUNK, limit)
-        if a[start:end] != b[start:end]:
-            return next(i for i in range(start, end) if a[i] != b[i])
-        start = end
+        if a[start:end] != b[start:end]:  # so are a list and a tuple, whatever they hold
+            for i in range(start, end):
+                if a[i] != b[i]:
+                    return i
     return limit
 
 
