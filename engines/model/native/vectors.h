@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <utility>
 #if defined(__AVX512BW__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -249,23 +248,17 @@ inline int sum(Ints v) {
 #endif
 }
 
-inline float max_lane(Floats v) {
 #ifdef __AVX512BW__
-  return _mm512_reduce_max_ps((__m512)v);
-#endif
-  float max = v[0];
+inline float max_lane(Floats v) { return _mm512_reduce_max_ps((__m512)v); }
+inline int32_t max_lane(Ints v) { return _mm512_reduce_max_epi32((__m512i)v); }
+#else
+template <class Vector>
+inline auto max_lane(Vector v) {
+  auto max = v[0];
   for (int i = 1; i < lanes; i++) max = v[i] > max ? v[i] : max;
   return max;
 }
-
-inline int32_t max_lane(Ints v) {
-#ifdef __AVX512BW__
-  return _mm512_reduce_max_epi32((__m512i)v);
 #endif
-  int32_t max = v[0];
-  for (int i = 1; i < lanes; i++) max = v[i] > max ? v[i] : max;
-  return max;
-}
 
 // In each lane, `yes` where the mask is set, else `no`.
 inline Floats blend(Ints mask, Floats yes, Floats no) { return (Floats)(((Ints)yes & mask) | ((Ints)no & ~mask)); }
@@ -281,17 +274,9 @@ inline Floats exponential(Floats x) {
   return (Floats)((Ints)series + ((Ints)shifted << 23));
 }
 
-// Calls use(0, 1, ...) with the index of every lane as a constant.
-template <class Use, int... n>
-inline auto with_lane_indices(Use use, std::integer_sequence<int, n...>) {
-  return use(std::integral_constant<int, n>()...);
-}
-template <class Use>
-inline auto with_lane_indices(Use use) {
-  return with_lane_indices(use, std::make_integer_sequence<int, lanes>());
-}
-
 // 0, 1, ...
 inline Ints lane_indices() {
-  return with_lane_indices([](auto... n) { return Ints{decltype(n)::value...}; });
+  Ints indices;
+  for (int i = 0; i < lanes; i++) indices[i] = i;
+  return indices;
 }
