@@ -147,6 +147,11 @@ class CausalModel:
         return self.cache.length
 
     @property
+    def pending(self) -> int:
+        """KV rows of the tree under way."""
+        return self.cache.pending
+
+    @property
     def sublayers(self) -> Sublayers:
         """Its attention and MLP sublayers, looked for at first use. Raises UsageProblem: they are not understood."""
         if self._sublayers is None:
