@@ -23,7 +23,7 @@ from engines.hub.untrusted_json import is_count, object_in, read_object, words_i
 from engines.libraries import hf
 from engines.model.causal_model import usable_context
 from engines.model.fused_layers import fuse
-from engines.model.gguf_weights import StoredGrids
+from engines.model.gguf_weights import StoredWeights
 from engines.model.lean_forward import fits
 from engines.model.load_options import AUTO, CHOICES, STORED, LoadOptions
 from engines.model.loading import load_config, resolve_quantisation
@@ -338,7 +338,7 @@ def laid_out_memory(
 
     try:
         model = hf.empty_model(load_config(source), torch.float32)
-        grids = StoredGrids(source.gguf, model) if source.gguf is not None else None
+        grids = StoredWeights(source.gguf, model) if source.gguf is not None else None
         if fits(model, native=True):
             fuse(model)
         found: dict[str, Memory] = {}

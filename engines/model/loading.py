@@ -26,7 +26,7 @@ from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.forward import GenericForward
 from engines.model.fused_layers import fuse, is_unread
-from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
+from engines.model.gguf_weights import GRID_KINDS, StoredWeights
 from engines.model.kept_selftest import test_once
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.load_options import AUTO, INT8, NONE, STORED, LoadOptions
@@ -266,14 +266,11 @@ def load_model(
     device, dtype = _resolved(options)
     native, _ = native_here(options.native, device, progress)
     quantize, said = resolve_quantisation(source, options.quantize, native)
-
-    def replaced(empty: PreTrainedModel) -> list[str]:
-        return StoredGrids(source.gguf, empty).replacing(empty) if quantize in (AUTO, STORED) else []
-
-    model, quantising, stored = read_model(source, dtype, device, progress, replaced), None, None
+    model = read_model(source, dtype, device, progress, as_stored=quantize in (AUTO, STORED))
+    quantising = stored = None
     narrow = drafts and quantize == AUTO and model.num_parameters() >= _LARGE
     if quantize != NONE:
-        stored = StoredGrids(source.gguf, model) if source.gguf is not None else None
+        stored = StoredWeights(source.gguf, model) if source.gguf is not None else None
         rounds = options.arithmetic == INT8 or (options.arithmetic == AUTO and quantize in (AUTO, STORED))
         quantising = partial(_quantise, source.gguf, choice=quantize, stored=stored, rounds=rounds, narrow=narrow)
     fingerprint = weights_fingerprint(model, stored)
@@ -302,16 +299,16 @@ def _weights_words(model: CausalModel, numbers: str) -> str:
 
 def read_model(
     source: ModelSource, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None,
-    replaced: Callable[[PreTrainedModel], list[str]] = lambda model: [],
+    as_stored: bool = False,
 ) -> PreTrainedModel:
-    """A causal language model as transformers loads it, with nothing of ours done to it. ``replaced`` says of one
-    without weights which of those of a GGUF file need not be read. Raises ModelUnavailable."""
+    """A causal language model as transformers loads it, with nothing of ours done to it. ``as_stored``: what
+    ``quantise`` takes as a GGUF file stores it is not read. Raises ModelUnavailable."""
     config = load_config(source)
     source.fetch_weights()
     progress(Loading("loading the weights", 0.0))
     with hf.counted(lambda share: progress(Loading("loading the weights", 0.6 * share))):
         model, lacking, unused, misfits = _guarded(
-            source, "weights", lambda: _with_weights(source, config, dtype, replaced))
+            source, "weights", lambda: _with_weights(source, config, dtype, as_stored))
     if misfits:
         name, (stored, asked) = min(misfits.items())
         raise ModelUnavailable(
@@ -330,15 +327,15 @@ def _shape(sizes: Sequence[int]) -> str:
 
 
 def _with_weights(
-    source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype,
-    replaced: Callable[[PreTrainedModel], list[str]],
+    source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype, as_stored: bool
 ) -> hf.ReadWeights:
     """The model on the CPU."""
     if source.gguf is None:  # transformers ignores a damaged generation_config.json, or fails at it
         return hf.read_folder(source.folder, dtype, source.choice.pickled, source.terms.trust_remote_code,
                               ends=not generation_problem(source.folder))
     empty = hf.empty_model(config, dtype)
-    return hf.fill(empty, unpacked(source.gguf, empty, dtype, replaced(empty)))
+    weights = StoredWeights(source.gguf, empty)
+    return hf.fill(empty, weights.unpacked(dtype, weights.replacing(empty) if as_stored else ()))
 
 
 def wrap(
@@ -427,7 +424,7 @@ def _quantised_words(name: str, kinds: Counter[str]) -> tuple[str, tuple[str, ..
 
 
 @torch.no_grad()
-def weights_fingerprint(model: PreTrainedModel, stored: StoredGrids | None = None) -> str:
+def weights_fingerprint(model: PreTrainedModel, stored: StoredWeights | None = None) -> str:
     """32 hexadecimal digits over names, shapes and some numbers of all weights, as transformers loads them. The numbers
     are rounded to bfloat16, so that the digits are the same in every dtype that the model is loaded in. Those that were
     not read are ``stored``. Raises ModelUnavailable: they are nan, which products of integers would hide."""

@@ -414,7 +414,7 @@ def test_a_large_draft_model_that_has_4_bits_stays_as_stored_and_is_kept_once(tm
 def test_weights_of_a_file_are_the_same_numbers_as_unpacked_ones(kind, tmp_path):
     path = Tiny("llama", kind).write(tmp_path / "m.gguf")
     file, model = gguf_file.read(path), read_model(locate(str(path)), torch.float32, CPU)
-    stored = gguf_weights.StoredGrids(file, model)
+    stored = gguf_weights.StoredWeights(file, model)
     for name, linear in [(name, one) for name, one in model.named_modules() if type(one) is nn.Linear]:
         assert torch.equal(NativeLinear(linear, [stored.rows(name)]).weight, linear.weight), name
 
