@@ -7,7 +7,7 @@ import torch
 from engines.model.causal_model import CausalModel
 from engines.model.fused_layers import fuse
 from engines.model.lean_forward import LeanForward, fits
-from engines.model.native.native_buffer import NativeBuffer
+from engines.model.native.native_forward import NativeBuffer
 from engines.model.selftest import selftest
 
 WINDOW = 6
