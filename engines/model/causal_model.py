@@ -26,6 +26,7 @@ from engines.model.masks import Mask, additive, moved, spans
 from engines.model.native import native_code
 from engines.model.native.native_linear import native_layers, weight_bytes
 from engines.model.sublayers import Sublayers, UnsupportedStructure, find
+from engines.model.tuning import settings_of
 
 _NOTHING = np.zeros((0, 0), dtype=bool)
 _CHAIN = np.tri(64, dtype=bool)  # what the rows of a chain see of each other
@@ -137,9 +138,8 @@ class CausalModel:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its configuration as plain data, without what changes no time."""
-        found = self.model.config.to_dict().items()
-        return {name: value for name, value in found if not name.startswith("_") and "token_id" not in name}
+        """Its configuration as plain data."""
+        return settings_of(self.model)
 
     @property
     def length(self) -> int:
