@@ -27,7 +27,6 @@ from engines.model.cuda_graphs import CudaGraphForward
 from engines.model.forward import GenericForward
 from engines.model.fused_layers import fuse, is_unread
 from engines.model.gguf_weights import GRID_KINDS, StoredWeights
-from engines.model.kept_selftest import test_once
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.load_options import AUTO, INT8, NONE, STORED, LoadOptions
 from engines.model.native.native_check import unavailable
@@ -35,7 +34,7 @@ from engines.model.native.native_code import digest
 from engines.model.native.native_forward import NativeForward, takes
 from engines.model.native.native_linear import NARROW, make_native, share_embedding, weight_bytes
 from engines.model.quantise import PLAIN, narrows, quantise
-from engines.model.selftest import unfit
+from engines.model.selftest import test_once, unfit
 from engines.model.tuning import tune_once
 from engines.progress import Loading
 from engines.vocabularies import Translation
