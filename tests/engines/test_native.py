@@ -90,7 +90,7 @@ def layer_of(kind: int | str, rounds: bool, groups: int = 3, outputs: int = 80):
         linear = nn.Linear(32 * groups, outputs).requires_grad_(False)
         linear.weight.data = linear.weight.data.to(dtype).float()
         layer = NativeLinear(linear)
-        assert layer.words == str(dtype).removeprefix("torch.") and not layer.quantised
+        assert layer.words == str(dtype).removeprefix("torch.")
         return layer, linear.weight
     rows, weight = stored_rows(kind, GGML_QUANT_SIZES[GGMLQuantizationType[kind]][0] * groups, outputs)
     layer = NativeLinear(nn.Linear(rows.inputs, outputs).requires_grad_(False), [rows], rounds)

@@ -61,7 +61,6 @@ class NativeLinear(nn.Module):
 
     Attributes:
         native: the weight, for native code; the first of its parts.
-        quantised: whether the weight is integers.
         rounds: whether inputs are rounded.
         words: how the weight is stored, for display.
     """
@@ -73,7 +72,7 @@ class NativeLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
-        self.quantised, self.rounds = bool(stored), rounds and bool(stored)
+        self.rounds = rounds and bool(stored)
         if stored:
             kinds = [NARROW if narrow else part.kind for part in stored]
             self.words = " and ".join(dict.fromkeys(kinds))
