@@ -630,9 +630,14 @@ def test_it_may_be_refused():
     assert runtime.ready.backend == "generic" and not any("native" in words for words in runtime.ready.warnings)
 
 
-def test_code_that_computes_something_else_is_not_used(monkeypatch):
+@pytest.mark.parametrize("wrong", [
+    lambda layer: True, lambda layer: layer.rounds, lambda layer: layer.words == "float16",
+], ids=["all", "products of integers", "float16"])  # fmt: skip
+def test_code_that_computes_something_else_is_not_used(monkeypatch, wrong):
     native_check._right.cache_clear()
-    monkeypatch.setattr(NativeLinear, "_product", lambda self, x, weight, outputs: x.new_zeros(len(x), outputs))
+    product = NativeLinear._product
+    monkeypatch.setattr(NativeLinear, "_product", lambda self, x, weight, outputs: product(
+        self, x, weight, outputs) * (not wrong(self)))
     assert unavailable() == "the compiled code gives wrong results"
     native_check._right.cache_clear()
 
