@@ -16,8 +16,8 @@ import torch
 from engines.cost.curve import CostCurve
 from engines.cost.interleaved import REPEATS, ROWS, sample
 from engines.machine import OtherLoad, keep, kept, measured_file
-from engines.model.kept_selftest import code_digest
 from engines.model.kv_buffer import KVBuffer
+from engines.model.selftest import code_digest
 
 _SECONDS = 0.3
 _CONTEXT = 192  # rows in the cache meanwhile

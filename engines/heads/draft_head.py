@@ -19,7 +19,7 @@ from engines.heads.network import HeadNetwork, Rotation
 from engines.model.causal_model import CausalModel, shared_prefix
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.model.kv_buffer import KVBuffer
-from engines.model.native.native_buffer import NativeBuffer
+from engines.model.native.native_forward import NativeBuffer
 from engines.model.native.native_linear import weight_bytes
 
 _CHUNK = 512  # columns of a prompt that are read together

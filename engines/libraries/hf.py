@@ -176,17 +176,12 @@ def cache_argument(names: frozenset[str]) -> str | None:
 
 
 class ForwardCall:
-    """Calls a model's forward with the arguments that it knows.
-
-    Attributes:
-        takes_positions: whether positions can be given; else the model counts from the cache.
-        takes_logits: whether it can leave out logits.
-    """
+    """Calls a model's forward with the arguments that it knows."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         names = arguments(model)
         self._model, self._cache = model, cache_argument(names)
-        self.takes_positions, self.takes_logits = "position_ids" in names, "logits_to_keep" in names
+        self._takes_positions, self._takes_logits = "position_ids" in names, "logits_to_keep" in names
 
     def __call__(
         self, ids: torch.Tensor, cache: Cache | None = None, positions: torch.Tensor | None = None,
@@ -197,7 +192,7 @@ class ForwardCall:
         Args:
             ids: token ids [texts, rows].
             cache: keys and values of what comes before; None: nothing does, and none are kept.
-            positions: [texts, rows].
+            positions: [texts, rows]; where the model takes none, it counts from the cache.
             mask: as the model takes it (``engines.model.masks``).
             last: of how many rows, the last ones, logits are wanted; all where the model cannot leave any out.
         """
@@ -206,9 +201,9 @@ class ForwardCall:
             how[self._cache] = cache
         if mask is not None:
             how["attention_mask"] = mask
-        if positions is not None and self.takes_positions:
+        if positions is not None and self._takes_positions:
             how["position_ids"] = positions
-        if last is not None and self.takes_logits:
+        if last is not None and self._takes_logits:
             how["logits_to_keep"] = last
         return self._model(input_ids=ids, **how).logits
 
@@ -290,10 +285,12 @@ def read_folder(folder: Path, dtype: torch.dtype, pickled: bool, trust_remote_co
         Exception: whatever transformers raises for what it cannot read.
     """
     given = {} if ends else {"generation_config": GenerationConfig()}
-    return _read(*AutoModelForCausalLM.from_pretrained(
+    model, report = AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, use_safetensors=not pickled, weights_only=True, trust_remote_code=trust_remote_code,
         output_loading_info=True, ignore_mismatched_sizes=True, **given,  # else it only says that there are some
-    ))
+    )
+    misfits = {name: (stored, asked) for name, stored, asked in report["mismatched_keys"]}
+    return ReadWeights(model, sorted(report["missing_keys"]), sorted(report["unexpected_keys"]), misfits)
 
 
 def fill(empty: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> ReadWeights:
@@ -319,11 +316,6 @@ def fill(empty: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> ReadWei
             empty._init_weights(module)
     lacking = [name for name, weight in empty.named_parameters() if weight.is_meta and name not in misfits]
     return ReadWeights(empty.eval(), sorted(lacking), sorted(weights.keys() - expected.keys()), misfits)
-
-
-def _read(model: PreTrainedModel, report: Mapping[str, Any]) -> ReadWeights:
-    misfits = {name: (stored, asked) for name, stored, asked in report["mismatched_keys"]}
-    return ReadWeights(model, sorted(report["missing_keys"]), sorted(report["unexpected_keys"]), misfits)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ shares with a context, so a second turn, another engine, or a draft model after 
 ``masks`` builds an additive mask for each kind, by position. When a model is first loaded the self-test compares a
 small tree with the same model in a plain forward without a cache, with windows made small so that both are compared
 across their edges. A model that fails is tried on chains; one that fails those too is refused with the reason, as is
-one with a running state. That it passed is kept (``kept_selftest``).
+one with a running state. That it passed is kept (``selftest``).
 
 **Forwards.** ``GenericForward`` calls the module of transformers. ``LeanForward`` computes Llama, Mistral, Qwen2,
 Qwen3, SmolLM3, Gemma 3 and Granite itself, over fused layers that hold the only copy of the weights; it must pass the

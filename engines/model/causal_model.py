@@ -26,6 +26,7 @@ from engines.model.masks import Mask, additive, moved, spans
 from engines.model.native import native_code
 from engines.model.native.native_linear import native_layers, weight_bytes
 from engines.model.sublayers import Sublayers, UnsupportedStructure, find
+from engines.model.tuning import settings_of
 
 _NOTHING = np.zeros((0, 0), dtype=bool)
 _CHAIN = np.tri(64, dtype=bool)  # what the rows of a chain see of each other
@@ -137,14 +138,18 @@ class CausalModel:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its configuration as plain data, without what changes no time."""
-        found = self.model.config.to_dict().items()
-        return {name: value for name, value in found if not name.startswith("_") and "token_id" not in name}
+        """Its configuration as plain data."""
+        return settings_of(self.model)
 
     @property
     def length(self) -> int:
         """Committed KV rows."""
         return self.cache.length
+
+    @property
+    def pending(self) -> int:
+        """KV rows of the tree under way."""
+        return self.cache.pending
 
     @property
     def sublayers(self) -> Sublayers:
@@ -354,14 +359,15 @@ def _grown(seen: np.ndarray, parents: Sequence[int]) -> np.ndarray:
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
-    """Length of the common prefix, at most ``limit``; slices compare at C speed, only the last one item by item."""
+    """Length of the common prefix, at most ``limit``; slices of lists compare at C speed, only the last one item by
+    item."""
     limit = min(len(a), len(b), limit)
-    start = 0
-    while start < limit:
+    for start in range(0, limit, CHUNK):
         end = min(start + CHUNK, limit)
-        if a[start:end] != b[start:end]:
-            return next(i for i in range(start, end) if a[i] != b[i])
-        start = end
+        if a[start:end] != b[start:end]:  # so are a list and a tuple, whatever they hold
+            for i in range(start, end):
+                if a[i] != b[i]:
+                    return i
     return limit
 
 

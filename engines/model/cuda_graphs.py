@@ -169,9 +169,8 @@ class CudaGraphForward(LeanForward):
         if shape.columns > len(self._cos):
             self._grow(shape.columns)
         shape.tables = cos, sin = self._cos, self._sin
-        heads, store = self.heads, self._store
-        pairs = store.view(len(self.layers), 2 * self.kv_heads, cache.capacity, self.head_dim)
-        seen = store[..., : shape.columns, :].unbind(0)
+        heads, pairs = self.heads, cache.pairs(self.kv_heads, self.head_dim, self.like)
+        seen = self._store[..., : shape.columns, :].unbind(0)
         ids, where, places = shape.numbers.unbind(0)
 
         def program() -> None:
@@ -186,7 +185,6 @@ class CudaGraphForward(LeanForward):
             shape.logits.copy_(self.logits(x))
 
         return program
-
 
     def _by_products(self, rows: int, masks: Mapping[str, torch.Tensor]) -> Callable:
         """As ``attention``, by two products of matrices: a kernel that goes through the columns block by block has as

@@ -13,7 +13,7 @@ import torch
 
 from engines import machine
 from engines.errors import SpecError, first_line
-from engines.folders import read_file
+from engines.folders import open_file
 from engines.hub.kept_weights import kept_bytes
 from engines.hub.local_models import Candidate, candidates
 from engines.hub.model_checks import read_config
@@ -23,7 +23,7 @@ from engines.hub.untrusted_json import is_count, object_in, read_object, words_i
 from engines.libraries import hf
 from engines.model.causal_model import usable_context
 from engines.model.fused_layers import fuse
-from engines.model.gguf_weights import StoredGrids
+from engines.model.gguf_weights import StoredWeights
 from engines.model.lean_forward import fits
 from engines.model.load_options import AUTO, CHOICES, STORED, LoadOptions
 from engines.model.loading import load_config, resolve_quantisation
@@ -33,6 +33,7 @@ from engines.model.quantise import bytes_laid_out
 from engines.progress import Loading
 
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
+_CARD = 1 << 16  # bytes of a model card that are read
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -61,7 +62,7 @@ class ModelSizes:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes at a dtype and a choice of ``quantize`` ("auto" is the default): weights, KV cache for the whole context
+    """Bytes at a dtype and a choice of ``quantize`` ("auto": as it is loaded): weights, KV cache for the whole context
     and for 1000 tokens of it; and where it fits."""
 
     dtype: str
@@ -195,10 +196,11 @@ def _licence(source: ModelSource) -> str | None:
         said = source.gguf.metadata.get("general.license")
         return said if isinstance(said, str) and said else None
     try:
-        card = read_file(source.folder / "README.md").decode()
-        front = re.match(r"---\s*\n(.*?)^---", card, re.DOTALL | re.MULTILINE)
-    except (OSError, ValueError):
+        with open_file(source.folder / "README.md") as stream:
+            card = stream.read(_CARD).decode(errors="replace")
+    except OSError:
         return None
+    front = re.match(r"---[ \t\r]*\n(.*?)^---", card, re.DOTALL | re.MULTILINE)
     found = front and re.search(r"^license:(.*)$", front[1], re.MULTILINE)
     return found[1].strip().strip("\"'") or None if found else None
 
@@ -336,7 +338,7 @@ def laid_out_memory(
 
     try:
         model = hf.empty_model(load_config(source), torch.float32)
-        grids = StoredGrids(source.gguf, model) if source.gguf is not None else None
+        grids = StoredWeights(source.gguf, model) if source.gguf is not None else None
         if fits(model, native=True):
             fuse(model)
         found: dict[str, Memory] = {}

@@ -1,4 +1,4 @@
-"""The weights of a GGUF file as transformers names and lays them out, unpacked."""
+"""The weights of a GGUF file as transformers names and lays them out."""
 
 from __future__ import annotations
 
@@ -18,45 +18,6 @@ from engines.model.fused_layers import joined_with, unread
 from engines.model.native.native_linear import StoredRows
 
 
-def unpacked(
-    file: GgufFile, model: PreTrainedModel, dtype: torch.dtype, left: Collection[str] = (),
-) -> dict[str, torch.Tensor]:
-    """All weights by the names of ``model``'s parameters, which may lie on the meta device; its shapes are not checked.
-
-    Each is computed in float32 from the stored blocks, then rounded to ``dtype``. Those whose names are ``left`` are
-    not read (``fused_layers.unread``).
-    """
-    kind = family(file)
-    content = file.content()
-    heads, kv_heads = model.config.num_attention_heads, model.config.num_key_value_heads
-    names = _names(file, model)
-    tensors = {names[tensor.name]: tensor for tensor in file.tensors if tensor.name in names}
-    not_read = {name: unread(tensors.pop(name).shape, dtype) for name in left if name in tensors}
-    found = {name: torch.empty(tensor.shape, dtype=dtype) for name, tensor in tensors.items()}
-
-    def unpack(name: str) -> None:
-        tensor = tensors[name]
-        offset = kind.norm_offset if tensor.name.endswith("norm.weight") else 0
-        _unpack(tensor, content, _turned_heads(tensor, kind.rotated, heads, kv_heads), offset, found[name])
-
-    # A thread for each tensor, not several that wait for each other at each of ten thousand small operations.
-    threads = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            list(pool.map(unpack, sorted(tensors, key=lambda name: -tensors[name].count)))
-    finally:
-        torch.set_num_threads(threads)
-    return found | not_read
-
-
-def _unpack(tensor: GgufTensor, content: np.ndarray, turned: int, offset: float, weight: torch.Tensor) -> None:
-    """Write a tensor's numbers minus ``offset`` into ``weight``, of the same shape."""
-    stored = content[tensor.begin : tensor.begin + tensor.size].reshape(*tensor.shape[:-1], -1)
-    weight.copy_(_in_order(_dequantised(stored, tensor.kind).view(tensor.shape), turned))
-    if offset:
-        weight -= offset
-
-
 def _dequantised(stored: np.ndarray, kind: str) -> torch.Tensor:
     """What gguf's own code makes of rows of bytes [rows, bytes]: float32 [rows, n]."""
     from gguf.constants import GGMLQuantizationType
@@ -66,15 +27,16 @@ def _dequantised(stored: np.ndarray, kind: str) -> torch.Tensor:
     return torch.from_numpy(numbers if numbers.flags.writeable else numbers.copy())  # of float32: the file itself
 
 
-class StoredGrids:
-    """The weights of a file that are integers with a scale for every 32 or 16 of them; ``model`` is what was loaded
-    from it, with its layers as transformers names them."""
+class StoredWeights:
+    """The weights of a file: all of them unpacked, and those that are integers with a scale for every 32 or 16 of them
+    as they are stored. ``model`` has their names in transformers; it may lie on the meta device."""
 
     def __init__(self, file: GgufFile, model: PreTrainedModel) -> None:
-        self._rotated = family(file).rotated
+        self._family = family(file)
         self._heads = model.config.num_attention_heads, model.config.num_key_value_heads
         names = _names(file, model)
         self._tensors = {names[tensor.name]: tensor for tensor in file.tensors if tensor.name in names}
+        self._own = dict(self._tensors)  # each once
         head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
         if head is not None and head.weight is embedding.weight:  # the file has it once
             by_weight = [name for name, weight in model.named_parameters(remove_duplicate=False)
@@ -96,7 +58,7 @@ class StoredGrids:
         """The same as it is stored, in the mapped file."""
         tensor = self._tensors[f"{name}.weight"]
         (outputs, inputs), order = tensor.shape, None
-        if turned := _turned_heads(tensor, self._rotated, *self._heads):
+        if turned := self._turned_heads(tensor):
             order = halves_apart(torch.arange(outputs)[:, None], turned)[:, 0].contiguous().numpy()
         content = self._content[tensor.begin : tensor.begin + tensor.size]
         return StoredRows(tensor.kind, content, outputs, inputs, order)
@@ -120,12 +82,38 @@ class StoredGrids:
         return [name for name, weight in model.named_parameters(remove_duplicate=False)
                 if id(weight) in linear and all(self.bits(part.removesuffix(".weight")) for part in joined_with(name))]
 
+    def unpacked(self, dtype: torch.dtype, left: Collection[str] = ()) -> dict[str, torch.Tensor]:
+        """All weights of the file by the names of the model's parameters; its shapes are not checked.
 
-def _turned_heads(tensor: GgufTensor, rotated: bool, heads: int, kv_heads: int) -> int:
-    """How many heads a tensor has whose rows are stored in another order; 0: it is stored as it is used."""
-    if rotated and ".attn_q." in tensor.name:
-        return heads
-    return kv_heads if rotated and ".attn_k." in tensor.name else 0
+        Each is computed in float32 from the stored blocks, then rounded to ``dtype``. Those whose names are ``left``
+        are not read (``fused_layers.unread``).
+        """
+        not_read = {name: unread(self._own[name].shape, dtype) for name in left if name in self._own}
+        found = {name: torch.empty(tensor.shape, dtype=dtype) for name, tensor in self._own.items()
+                 if name not in not_read}
+
+        # A thread for each tensor, not several that wait for each other at each of ten thousand small operations.
+        threads = torch.get_num_threads()
+        try:
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                list(pool.map(lambda name: self._unpack(self._own[name], found[name]),
+                              sorted(found, key=lambda name: -self._own[name].count)))
+        finally:
+            torch.set_num_threads(threads)
+        return found | not_read
+
+    def _unpack(self, tensor: GgufTensor, weight: torch.Tensor) -> None:
+        """Write a tensor's numbers, as transformers counts and orders them, into ``weight``, of the same shape."""
+        stored = self._content[tensor.begin : tensor.begin + tensor.size].reshape(*tensor.shape[:-1], -1)
+        numbers, turned = _dequantised(stored, tensor.kind).view(tensor.shape), self._turned_heads(tensor)
+        weight.copy_(halves_apart(numbers, turned) if turned else numbers)
+        if tensor.name.endswith("norm.weight") and self._family.norm_offset:
+            weight -= self._family.norm_offset
+
+    def _turned_heads(self, tensor: GgufTensor) -> int:
+        """How many heads a tensor has whose rows are stored in another order; 0: it is stored as it is used."""
+        heads, kv_heads = self._heads if self._family.rotated else (0, 0)
+        return heads if ".attn_q." in tensor.name else kv_heads if ".attn_k." in tensor.name else 0
 
 
 def halves_apart(weight: torch.Tensor, heads: int) -> torch.Tensor:
@@ -133,10 +121,6 @@ def halves_apart(weight: torch.Tensor, heads: int) -> torch.Tensor:
     rotation interleaved. ``weight`` [heads * size, ...]."""
     rows = weight.shape[0]
     return weight.reshape(heads, rows // heads // 2, 2, -1).transpose(1, 2).reshape(weight.shape)
-
-
-def _in_order(rows: torch.Tensor, turned: int) -> torch.Tensor:
-    return halves_apart(rows, turned) if turned else rows
 
 
 _BITS = dict.fromkeys(("Q4_0", "Q4_1", "Q4_K"), 4) | dict.fromkeys(

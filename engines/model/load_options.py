@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 AUTO, STORED, INT8, INT4, NONE, FLOAT32 = "auto", "stored", "int8", "int4", "none", "float32"
 CHOICES = (AUTO, STORED, INT8, INT4, NONE)
-"""Of ``--quantize``; ``auto`` and ``stored`` differ for a large draft model, which ``auto`` reads in 3 bits."""
+"""Of ``--quantize``; ``auto`` and ``stored`` differ for a large draft model: ``auto`` makes 3 bits of more than 4."""
 ARITHMETICS = (AUTO, FLOAT32, INT8)
 """Of ``--arithmetic``."""
 KINDS = {str: "string", bool: "boolean", Integral: "whole number", Real: "number"}
@@ -77,7 +77,8 @@ class LoadOptions:
                "differ. Without native code, and on GPUs, drafts cannot be faster then.")
     quantize: str = option(
         AUTO, "Weights of linear layers in native code: auto (as a GGUF file stores them; a large draft model in 3 "
-              "bits), stored, int8 or int4 (any model), none (unpacked to the dtype).", metavar="Q", choices=CHOICES)
+              "bits where its file has more than 4), stored, int8 or int4 (any model), none (unpacked to the dtype).",
+        metavar="Q", choices=CHOICES)
     draft_quantize: str = option(
         AUTO, "The same for the draft model; the text is the same.", metavar="Q", choices=CHOICES)
     native: bool = option(

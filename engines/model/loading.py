@@ -24,18 +24,17 @@ from engines.libraries import hf, versions
 from engines.libraries.hf import PreTrainedConfig, PreTrainedModel, Tokenizer
 from engines.model.causal_model import CausalModel
 from engines.model.cuda_graphs import CudaGraphForward
-from engines.model.forward import Forward, GenericForward
+from engines.model.forward import GenericForward
 from engines.model.fused_layers import fuse, is_unread
-from engines.model.gguf_weights import GRID_KINDS, StoredGrids, unpacked
-from engines.model.kept_selftest import test_once
+from engines.model.gguf_weights import GRID_KINDS, StoredWeights
 from engines.model.lean_forward import LeanForward, fits
 from engines.model.load_options import AUTO, INT8, NONE, STORED, LoadOptions
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_code import digest
 from engines.model.native.native_forward import NativeForward, takes
-from engines.model.native.native_linear import make_native, share_embedding, weight_bytes
-from engines.model.quantise import PLAIN, quantise
-from engines.model.selftest import unfit
+from engines.model.native.native_linear import NARROW, make_native, share_embedding, weight_bytes
+from engines.model.quantise import PLAIN, narrows, quantise
+from engines.model.selftest import test_once, unfit
 from engines.model.tuning import tune_once
 from engines.progress import Loading
 from engines.vocabularies import Translation
@@ -254,8 +253,8 @@ def load_model(
     drafts: bool = False,
 ) -> CausalModel:
     """A causal language model, tested and ready to decode with, computed as the options say of the target. One that
-    only ``drafts`` is read from memory in 3 bits where its file has more. ``progress`` is told of reading, tuning and
-    testing, 0..1.
+    only ``drafts`` is read from memory in 3 bits where its file has more than 4. ``progress`` is told of reading,
+    tuning and testing, 0..1.
 
     Raises:
         UsageProblem: an unknown dtype or device.
@@ -266,21 +265,18 @@ def load_model(
     device, dtype = _resolved(options)
     native, _ = native_here(options.native, device, progress)
     quantize, said = resolve_quantisation(source, options.quantize, native)
-
-    def replaced(empty: PreTrainedModel) -> list[str]:
-        return StoredGrids(source.gguf, empty).replacing(empty) if quantize in (AUTO, STORED) else []
-
-    model, quantising, stored = read_model(source, dtype, device, progress, replaced), None, None
+    model = read_model(source, dtype, device, progress, as_stored=quantize in (AUTO, STORED))
+    quantising = stored = None
     narrow = drafts and quantize == AUTO and model.num_parameters() >= _LARGE
     if quantize != NONE:
-        stored = StoredGrids(source.gguf, model) if source.gguf is not None else None
+        stored = StoredWeights(source.gguf, model) if source.gguf is not None else None
         rounds = options.arithmetic == INT8 or (options.arithmetic == AUTO and quantize in (AUTO, STORED))
         quantising = partial(_quantise, source.gguf, choice=quantize, stored=stored, rounds=rounds, narrow=narrow)
     fingerprint = weights_fingerprint(model, stored)
     causal = wrap(model, source.name, options, progress, quantising, fingerprint)
     causal.remarks += source.remarks + ((said,) if said else ())
     if causal.quantised:
-        numbers = "3-bit" if narrow else "" if quantize in (AUTO, STORED) else quantize
+        numbers = NARROW if NARROW in causal.quantised else "" if quantize in (AUTO, STORED) else quantize
         causal.weights = ", ".join(filter(None, (_weights_words(causal, numbers), causal.weights)))
     return causal
 
@@ -289,7 +285,8 @@ def _quantise(file: GgufFile | None, model: PreTrainedModel, **how: Any) -> Coun
     """``quantise``, with the weights of a file in the memory that was kept of it."""
     if file is None:
         return quantise(model, **how)
-    with kept_weights(file, [how["choice"], how["narrow"]], digest()) as place:
+    narrowed = how["narrow"] and narrows(model, how["stored"])
+    with kept_weights(file, [AUTO if how["choice"] == STORED else how["choice"], narrowed], digest()) as place:
         return quantise(model, **how, place=place)
 
 
@@ -301,16 +298,16 @@ def _weights_words(model: CausalModel, numbers: str) -> str:
 
 def read_model(
     source: ModelSource, dtype: torch.dtype, device: torch.device, progress: Progress = lambda _: None,
-    replaced: Callable[[PreTrainedModel], list[str]] = lambda model: [],
+    as_stored: bool = False,
 ) -> PreTrainedModel:
-    """A causal language model as transformers loads it, with nothing of ours done to it. ``replaced`` says of one
-    without weights which of those of a GGUF file need not be read. Raises ModelUnavailable."""
+    """A causal language model as transformers loads it, with nothing of ours done to it. ``as_stored``: what
+    ``quantise`` takes as a GGUF file stores it is not read. Raises ModelUnavailable."""
     config = load_config(source)
     source.fetch_weights()
     progress(Loading("loading the weights", 0.0))
     with hf.counted(lambda share: progress(Loading("loading the weights", 0.6 * share))):
         model, lacking, unused, misfits = _guarded(
-            source, "weights", lambda: _with_weights(source, config, dtype, replaced))
+            source, "weights", lambda: _with_weights(source, config, dtype, as_stored))
     if misfits:
         name, (stored, asked) = min(misfits.items())
         raise ModelUnavailable(
@@ -329,15 +326,15 @@ def _shape(sizes: Sequence[int]) -> str:
 
 
 def _with_weights(
-    source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype,
-    replaced: Callable[[PreTrainedModel], list[str]],
+    source: ModelSource, config: PreTrainedConfig, dtype: torch.dtype, as_stored: bool
 ) -> hf.ReadWeights:
     """The model on the CPU."""
     if source.gguf is None:  # transformers ignores a damaged generation_config.json, or fails at it
         return hf.read_folder(source.folder, dtype, source.choice.pickled, source.terms.trust_remote_code,
                               ends=not generation_problem(source.folder))
     empty = hf.empty_model(config, dtype)
-    return hf.fill(empty, unpacked(source.gguf, empty, dtype, replaced(empty)))
+    weights = StoredWeights(source.gguf, empty)
+    return hf.fill(empty, weights.unpacked(dtype, weights.replacing(empty) if as_stored else ()))
 
 
 def wrap(
@@ -361,7 +358,7 @@ def wrap(
                 torch.backends.cuda.enable_cudnn_sdp(False)
             if model.device.type == "cpu":
                 facts = [forwards[0].name, weight_bytes(model)]
-                tune_once(model, lambda: _rows(forwards[0](model), model), facts, options.threads,
+                tune_once(model, lambda: _rows(forwards[0], model), facts, options.threads,
                           lambda done: progress(Loading("measuring threads", 0.6 + 0.25 * done)))
             progress(Loading("testing the model with drafts", 0.85))
             for compute in forwards:
@@ -426,7 +423,7 @@ def _quantised_words(name: str, kinds: Counter[str]) -> tuple[str, tuple[str, ..
 
 
 @torch.no_grad()
-def weights_fingerprint(model: PreTrainedModel, stored: StoredGrids | None = None) -> str:
+def weights_fingerprint(model: PreTrainedModel, stored: StoredWeights | None = None) -> str:
     """32 hexadecimal digits over names, shapes and some numbers of all weights, as transformers loads them. The numbers
     are rounded to bfloat16, so that the digits are the same in every dtype that the model is loaded in. Those that were
     not read are ``stored``. Raises ModelUnavailable: they are nan, which products of integers would hide."""
@@ -449,17 +446,17 @@ def weights_fingerprint(model: PreTrainedModel, stored: StoredGrids | None = Non
     return digest.hexdigest()[:32]
 
 
-def _rows(forward: Forward, model: PreTrainedModel) -> Callable[[int], torch.Tensor] | None:
-    """A function that sends so many rows through a forward of the model, to time it; None where that fails, which the
+def _rows(kind: type, model: PreTrainedModel) -> Callable[[int], torch.Tensor] | None:
+    """A function that sends so many rows through a forward of this kind, to time it; None where that fails, which the
     self-test will find too."""
-    cache = forward.buffer(model.config.num_hidden_layers)
-    cache.reserve(1)
 
     def send(rows: int) -> torch.Tensor:
         cache.reserve(rows)
         return forward.run([0] * rows, range(rows), None, cache, True)
 
     try:
+        forward = kind(model)
+        cache = forward.buffer(hf.text_config(model.config).num_hidden_layers)
         send(1)
     except Exception:  # whatever kernels refuse
         return None

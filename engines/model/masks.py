@@ -6,7 +6,7 @@ of attention and their sizes are read from the configuration as ``transformers.m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -48,14 +48,14 @@ def _other_window(config) -> bool:
 
 
 def additive(
-    seen: np.ndarray, positions: Sequence[int], length: int, sizes: Mapping[str, int | None], dtype: torch.dtype
+    seen: np.ndarray, positions: np.ndarray, length: int, sizes: Mapping[str, int | None], dtype: torch.dtype
 ) -> Mask:
     """Masks for the last rows of a tree after ``length`` committed ones: 0 where a row sees a token, else the lowest
     number of ``dtype``.
 
     Args:
         seen: bool [rows, pending]: a row sees the pending row (its ancestors and itself).
-        positions: of all pending rows.
+        positions: int [pending], of all pending rows.
         sizes: as ``spans`` gives them.
 
     Returns:
@@ -68,7 +68,7 @@ def additive(
     masks = {}
     for kind, size in sizes.items():
         masks[kind] = full
-        if size is not None and max(positions) >= size:
+        if size is not None and positions.max() >= size:
             columns = np.concatenate([np.arange(length), positions])
             hidden = _outside(kind, size, columns, columns[-rows:, None])
             masks[kind] = full.masked_fill(torch.from_numpy(hidden), lowest)

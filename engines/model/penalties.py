@@ -68,33 +68,13 @@ class PenalisedModel:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> torch.Tensor | None:
         """See ``CausalModel.extend``."""
-        self._texts = []
         logits = self._model.extend(tokens, cancelled, progress)
         return None if logits is None else self._penalties.apply(logits[None], [self._model.tokens])[0]
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
         """See ``CausalModel.forward``."""
-        first = len(self._texts)
+        first = self._model.pending
+        del self._texts[first:]  # of rows that were kept or dropped
         for token, parent in zip(tokens, parents):
             self._texts.append([*(self._texts[parent] if parent >= 0 else self._model.tokens), token])
         return self._penalties.apply(self._model.forward(tokens, parents), self._texts[first:])
-
-    def keep(self, rows: list[int]) -> None:
-        """See ``CausalModel.keep``."""
-        self._texts = []
-        self._model.keep(rows)
-
-    def drop(self) -> None:
-        """See ``CausalModel.drop``."""
-        self._texts = []
-        self._model.drop()
-
-    def truncate(self, length: int) -> None:
-        """See ``CausalModel.truncate``."""
-        self._texts = []
-        self._model.truncate(length)
-
-    def rewind(self, context: Sequence[int]) -> int:
-        """See ``CausalModel.rewind``."""
-        self._texts = []
-        return self._model.rewind(context)

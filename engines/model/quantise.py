@@ -17,7 +17,7 @@ from engines.model.native.native_linear import GROUP, NativeEmbedding, NativeLin
 from engines.model.native.weight_grid import quantised
 
 if TYPE_CHECKING:
-    from engines.model.gguf_weights import StoredGrids
+    from engines.model.gguf_weights import StoredWeights
 
 PLAIN = "plain"
 _FEW = 4  # bits: fewer do not gain enough
@@ -25,8 +25,8 @@ _FEW = 4  # bits: fewer do not gain enough
 
 @torch.inference_mode()
 def quantise(
-    model: PreTrainedModel, choice: str, stored: StoredGrids | None = None, rounds: bool = False, narrow: bool = False,
-    place: Place = in_memory,
+    model: PreTrainedModel, choice: str, stored: StoredWeights | None = None, rounds: bool = False,
+    narrow: bool = False, place: Place = in_memory,
 ) -> Counter[str]:
     """Replace linear layers of a model on the CPU by native ones whose weights are integers, in place, after ``fuse``.
 
@@ -47,7 +47,7 @@ def quantise(
 
     def layer_for(linear: nn.Linear, name: str) -> NativeLinear | None:
         own = _stored_bits(name, stored)
-        narrowed = narrow and own is not None and own > _FEW
+        narrowed = narrow and (own or 0) > _FEW
         bits = own if narrowed else _bits(choice, own, linear is head)
         if bits is None or linear.in_features % GROUP:
             return None
@@ -60,7 +60,7 @@ def quantise(
     return _replaced(model, layer_for)
 
 
-def _keep_embedding(model: PreTrainedModel, stored: StoredGrids, place: Place) -> None:
+def _keep_embedding(model: PreTrainedModel, stored: StoredWeights, place: Place) -> None:
     """Look rows of an embedding of its own, whose weight was not read, up in what is stored."""
     name, embedding = _own_embedding(model, model.get_output_embeddings()), model.get_input_embeddings()
     if name is not None and is_unread(embedding.weight):
@@ -110,15 +110,20 @@ def _linears(model: nn.Module) -> Iterator[tuple[nn.Module, str, str]]:
                 yield owner, f"{name}.{own}" if name else own, own
 
 
-def _parts(name: str, stored: StoredGrids) -> tuple[str, ...]:
+def _parts(name: str, stored: StoredWeights) -> tuple[str, ...]:
     """The layers that are stored of one that may be several joined ones."""
     return (name,) if stored.bits(name) is not None else stored_names(name)
 
 
-def _stored_bits(name: str, stored: StoredGrids | None) -> int | None:
+def _stored_bits(name: str, stored: StoredWeights | None) -> int | None:
     """Of how many bits the numbers of a layer are that may be several joined ones; None where one is on no grid."""
     bits = [stored.bits(part) for part in _parts(name, stored)] if stored is not None else [None]
     return max(bits) if None not in bits else None
+
+
+def narrows(model: nn.Module, stored: StoredWeights) -> bool:
+    """Whether ``narrow`` makes a difference to this model."""
+    return any((_stored_bits(name, stored) or 0) > _FEW for _, name, _ in _linears(model))
 
 
 def _bits(choice: str, stored: int | None, head: bool) -> int | None:
@@ -130,7 +135,7 @@ def _bits(choice: str, stored: int | None, head: bool) -> int | None:
     return None
 
 
-def bytes_laid_out(model: PreTrainedModel, choice: str, stored: StoredGrids | None, half: bool = False) -> int:
+def bytes_laid_out(model: PreTrainedModel, choice: str, stored: StoredWeights | None, half: bool = False) -> int:
     """Bytes that the weights of a model take in native code, without loading it: it may lie on the meta device.
 
     Args:

@@ -1,18 +1,23 @@
 """Before a model is trusted with drafts: do rows verified together give the logits that it gives without a cache?
 
 The reference is the model itself, in one plain forward over the texts, so that nothing of ours is in it. Windows are
-made a few positions small meanwhile, for the model and for our masks alike: else no short test could see one.
+made a few positions small meanwhile, for the model and for our masks alike: else no short test could see one. That a
+model has passed is kept: the same weights, computed by the same code on this machine, are tested once.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
 import torch
 
 from engines.errors import first_line
-from engines.libraries import hf
+from engines.libraries import hf, versions
+from engines.machine import keep, kept, measured_file
 from engines.model.causal_model import CausalModel
 from engines.model.masks import FULL, SIZES, size_of
 
@@ -29,16 +34,34 @@ _ONE_FORWARD, _HALF_ONE_FORWARD = 0.1, 0.25  # of these, between rows of one for
 _STATE = "it keeps a running state of the text, which cannot be taken back when a draft is rejected"
 _INDEX = "its attention keeps an index beside keys and values, which the cache here has no place for"
 _NO_CACHE = "it keeps no keys and values of past tokens, so every round would have to read the whole text again"
+_PASSED = "passed"  # of a model, in a file
 _Spread = tuple[torch.Tensor, torch.Tensor]
 _STAGES = ("past tokens come from the cache", "several tokens are fed at once", "a rejected draft is taken back")
 
 
 def unfit(kind: type, config) -> str | None:
     """Why no model of this class and configuration can be decoded with, as far as these tell: no weights are needed."""
-    kept = hf.cache_kinds(kind, hf.text_config(config))
-    if kept.state or kept.index:
-        return _STATE if kept.state else _INDEX
+    kinds = hf.cache_kinds(kind, hf.text_config(config))
+    if kinds.state or kinds.index:
+        return _STATE if kinds.state else _INDEX
     return None if hf.cache_argument(hf.arguments(kind)) else _NO_CACHE
+
+
+def test_once(model: CausalModel) -> str | None:
+    """``selftest``, or None where this model has passed all of it before.
+
+    Kept are models of transformers' own classes on the CPU: code that came with a model may change while its weights
+    do not, and on a GPU the test also records its first graphs.
+    """
+    if model.device.type != "cpu" or not type(model.model).__module__.startswith("transformers."):
+        return selftest(model)
+    file = _file(model)
+    if kept(file) == _PASSED:
+        return None
+    reason = selftest(model)
+    if reason is None and model.trees:
+        keep(file, _PASSED)
+    return reason
 
 
 def selftest(model: CausalModel) -> str | None:
@@ -167,3 +190,18 @@ def _narrow(model: CausalModel) -> Iterator[None]:
             setattr(config, name, size)
         model.spans = spans
         model.truncate(0)
+
+
+def _file(model: CausalModel) -> Path:
+    return measured_file("selftests", [
+        type(model.model).__name__, model.settings, model.fingerprint, model.parameters,
+        str(model.dtype), model.quantised, model.rounds, model.backend, hf.attention_name(model.model.config),
+        torch.get_num_threads(), versions.installed("transformers"), code_digest(),
+    ])
+
+
+@cache
+def code_digest() -> str:
+    """Of the code that computes models; which norms and scales a family has is told by ``hf``."""
+    files = sorted(file for file in Path(__file__).parent.rglob("*") if file.suffix in (".py", ".cpp", ".h"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in [*files, Path(hf.__file__)])).hexdigest()

@@ -7,7 +7,7 @@ import torch
 from engines.model.causal_model import CausalModel
 from engines.model.fused_layers import fuse
 from engines.model.lean_forward import LeanForward, fits
-from engines.model.native.native_buffer import NativeBuffer
+from engines.model.native.native_forward import NativeBuffer
 from engines.model.selftest import selftest
 
 WINDOW = 6
@@ -66,6 +66,18 @@ TREES = {
         "head_dim": 8, "global_head_dim": 16, "sliding_window": WINDOW, "num_hidden_layers": 4,
         "num_kv_shared_layers": 2, "vocab_size_per_layer_input": 260, "hidden_size_per_layer_input": 8,
         "layer_types": ["sliding_attention", "full_attention"] * 2,
+    }),
+    "gemma3 of text and images": ("gemma3", {
+        "text_config": {
+            "vocab_size": 260, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512, "pad_token_id": 0,
+            **_MIXED,
+        },
+        "vision_config": {
+            "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1,
+            "image_size": 28, "patch_size": 14,
+        },
+        "mm_tokens_per_image": 4,
     }),
 }
 CHAINS = {

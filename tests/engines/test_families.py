@@ -12,9 +12,10 @@ import torch
 from engines import Request, measure
 from engines.cost.curve import CostCurve
 from engines.errors import ModelUnavailable
-from engines.model import masks, selftest
+from engines.model import masks, selftest, tuning
 from engines.model.causal_model import CausalModel
 from engines.model.forward import GenericForward
+from engines.model.load_options import LoadOptions
 from engines.model.loading import wrap
 from engines.report.events import Prefilled, Round
 from engines.runtime import Prices, Runtime
@@ -111,6 +112,15 @@ def test_tree_logits_are_sequential_logits(name):
         assert_logits(model.forward([8], [-1]), name, [[*text, 8]])
         assert_logits(model.forward([7, 6, 7], [0, 0, 1]), name, [[*text, 8, 7], [*text, 8, 6], [*text, 8, 7, 7]])
         model.drop()
+
+
+def test_threads_are_measured_for_a_model_of_several_parts(monkeypatch, tmp_path):
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
+    measured = []
+    monkeypatch.setattr(tuning, "measure", lambda forward, threads: measured.append(forward(3)) or 1.0)
+    assert wrap(make(*TREES["gemma3 of text and images"]), "model", LoadOptions(device="cpu", native=False)).trees
+    assert measured and all(torch.is_tensor(logits) for logits in measured)
 
 
 @pytest.mark.parametrize("name", CHAINS)

@@ -1,27 +1,29 @@
 """A model is tested once on a machine, and again where anything that the test depends on has changed."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
 from engines.errors import ModelUnavailable
-from engines.model import kept_selftest
+from engines.libraries import hf
+from engines.model import lean_forward, selftest
 from engines.model.loading import wrap
-from engines.model.selftest import selftest
 from tests.conftest import ONE, make_llama
 
 
 @pytest.fixture
 def tested(monkeypatch, tmp_path):
     """The names of the models that were tested."""
-    names = []
+    names, test = [], selftest.selftest
 
     def spy(model):
         names.append(model.name)
-        return selftest(model)
+        return test(model)
 
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kept_selftest, "selftest", spy)
+    monkeypatch.setattr(selftest, "selftest", spy)
     return names
 
 
@@ -45,11 +47,18 @@ def test_another_is_tested(tested, change):
 
 def test_changed_code_and_other_threads_are_tested(tested, monkeypatch):
     wrap(make_llama(3), "one", ONE)
-    monkeypatch.setattr(kept_selftest, "code_digest", lambda: "another")
+    monkeypatch.setattr(selftest, "code_digest", lambda: "another")
     wrap(make_llama(3), "changed", ONE)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     wrap(make_llama(3), "threads", ONE)
     assert tested == ["one", "changed", "threads"]
+
+
+@pytest.mark.parametrize("module", [hf, lean_forward])
+def test_all_code_that_computes_models_counts(module, monkeypatch):
+    file, read, before = Path(module.__file__), Path.read_bytes, selftest.code_digest()
+    monkeypatch.setattr(Path, "read_bytes", lambda self: read(self) + (b"# changed" if self == file else b""))
+    assert selftest.code_digest.__wrapped__() != before
 
 
 def test_code_that_came_with_a_model_is_tested_each_time(tested):

@@ -25,7 +25,7 @@ def test_masks_say_what_each_row_sees(seed, length, fed, rows, window, chunk):
     paths: list[list[int]] = []
     for row, parent in enumerate(parents):
         paths.append([*(paths[parent] if parent >= 0 else []), row])
-    positions = [length + len(path) - 1 for path in paths]
+    positions = np.array([length + len(path) - 1 for path in paths])
     seen = np.array([[j in path for j in range(fed + rows)] for path in paths])
     sizes = {"full_attention": None, "sliding_attention": window, "chunked_attention": chunk}
     built = additive(seen[fed:], positions, length, sizes, torch.float32)

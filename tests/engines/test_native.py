@@ -6,6 +6,7 @@ import copy
 import math
 import os
 import random
+import subprocess
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
@@ -26,7 +27,7 @@ from engines.core.lossless_laws import Exact
 from engines.core.sampling import Sampling, noted
 from engines.core.tree import DraftTree
 from engines.errors import RunFailed, UsageProblem
-from engines.hub import gguf_file
+from engines.hub import gguf_file, kept_weights
 from engines.hub.model_source import locate
 from engines.libraries.hf import ForwardCall
 from engines.machine import processor_flags
@@ -89,7 +90,7 @@ def layer_of(kind: int | str, rounds: bool, groups: int = 3, outputs: int = 80):
         linear = nn.Linear(32 * groups, outputs).requires_grad_(False)
         linear.weight.data = linear.weight.data.to(dtype).float()
         layer = NativeLinear(linear)
-        assert layer.words == str(dtype).removeprefix("torch.") and not layer.quantised
+        assert layer.words == str(dtype).removeprefix("torch.")
         return layer, linear.weight
     rows, weight = stored_rows(kind, GGML_QUANT_SIZES[GGMLQuantizationType[kind]][0] * groups, outputs)
     layer = NativeLinear(nn.Linear(rows.inputs, outputs).requires_grad_(False), [rows], rounds)
@@ -396,11 +397,24 @@ def test_a_large_draft_model_is_read_in_3_bits_and_its_target_as_stored(tmp_path
     assert not torch.equal(*logits) and torch.cosine_similarity(*logits, dim=0) > 0.7  # of random weights
 
 
+def test_a_large_draft_model_that_has_4_bits_stays_as_stored_and_is_kept_once(tmp_path, monkeypatch):
+    """What is shown says so; the target, the draft model, and one asked for as stored share what is kept."""
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
+    (tmp_path / "native").symlink_to(os.environ["SPEC_TUI_TESTS_NATIVE"])
+    monkeypatch.setattr(kept_weights, "WORTH", 0)
+    monkeypatch.setattr(loading, "_LARGE", 1000)
+    path = str(Tiny("qwen2", "Q4_0").write(tmp_path / "m.gguf"))
+    stored = replace(ONE, quantize="stored")
+    models = [load_model(path, ONE), load_model(path, ONE, drafts=True), load_model(path, stored, drafts=True)]
+    assert all("Q4_0" in one.quantised and "3-bit" not in one.quantised + one.weights for one in models)
+    assert len({one.weights for one in models}) == 1 and len(list((tmp_path / "weights").glob("*.bin"))) == 1
+
+
 @pytest.mark.parametrize("kind", sorted(gguf_weights.GRID_KINDS))
 def test_weights_of_a_file_are_the_same_numbers_as_unpacked_ones(kind, tmp_path):
     path = Tiny("llama", kind).write(tmp_path / "m.gguf")
     file, model = gguf_file.read(path), read_model(locate(str(path)), torch.float32, CPU)
-    stored = gguf_weights.StoredGrids(file, model)
+    stored = gguf_weights.StoredWeights(file, model)
     for name, linear in [(name, one) for name, one in model.named_modules() if type(one) is nn.Linear]:
         assert torch.equal(NativeLinear(linear, [stored.rows(name)]).weight, linear.weight), name
 
@@ -564,6 +578,26 @@ def test_a_compiler_that_was_ended_or_lacked_room_is_tried_again_at_the_next_sta
         assert (empty / "tried").read_text().count("x") == times * len(compiling.SOURCES)
 
 
+def test_a_compiler_that_is_stopped_ends_with_its_passes_and_removes_what_it_wrote(tmp_path):
+    (tmp_path / "pass").write_text(f"""#!/bin/sh
+        trap 'touch {tmp_path}/$1.ended; exit' TERM
+        touch {tmp_path}/$1.begun; while :; do sleep 0.05; done""")
+    (tmp_path / "cxx").write_text(f"""#!/bin/sh
+        case "$*" in *lookups.cpp*) until [ $(ls {tmp_path} | grep -c begun) = 2 ]; do sleep 0.05; done; exit;; esac
+        trap 'wait; rm {tmp_path}/$$.temporary; exit' TERM
+        touch {tmp_path}/$$.temporary; {tmp_path}/pass $$ & wait""")
+    for name in ("pass", "cxx"):
+        (tmp_path / name).chmod(0o755)
+
+    def stopped(share: float) -> None:
+        if share:  # the first has finished
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compiling.compile_library(str(tmp_path / "cxx"), tmp_path / "library.so", progress=stopped)
+    assert len(list(tmp_path.glob("*.ended"))) == 2 and not list(tmp_path.glob("*.temporary"))
+
+
 def test_a_cache_folder_that_cannot_be_written_is_named_with_the_way_out(empty, monkeypatch):
     (empty / "file").write_text("")
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(empty / "file" / "below"))
@@ -596,9 +630,14 @@ def test_it_may_be_refused():
     assert runtime.ready.backend == "generic" and not any("native" in words for words in runtime.ready.warnings)
 
 
-def test_code_that_computes_something_else_is_not_used(monkeypatch):
+@pytest.mark.parametrize("wrong", [
+    lambda layer: True, lambda layer: layer.rounds, lambda layer: layer.words == "float16",
+], ids=["all", "products of integers", "float16"])  # fmt: skip
+def test_code_that_computes_something_else_is_not_used(monkeypatch, wrong):
     native_check._right.cache_clear()
-    monkeypatch.setattr(NativeLinear, "_product", lambda self, x, weight, outputs: x.new_zeros(len(x), outputs))
+    product = NativeLinear._product
+    monkeypatch.setattr(NativeLinear, "_product", lambda self, x, weight, outputs: product(
+        self, x, weight, outputs) * (not wrong(self)))
     assert unavailable() == "the compiled code gives wrong results"
     native_check._right.cache_clear()
 
@@ -659,6 +698,14 @@ def test_code_of_the_package_needs_no_compiler_and_compiles_nothing(empty, monke
     assert unavailable(compiled.append) == "" and not compiled
     assert native_code.obtainable() and native_code.origin() == "compiled with the package, AVX-512"
     assert load(threads=1).ready.backend == "native" and not list(empty.rglob("*.so"))
+
+
+def test_the_code_compiles_for_a_processor_with_a_part_of_avx512():
+    if "avx2" not in processor_flags():
+        pytest.skip("the compiler is one for other processors")
+    for source in compiling.SOURCES:
+        subprocess.run([*compiling.compiler().split(), *compiling.FLAGS, "-mavx512f", "-fsyntax-only",
+                        compiling.HERE / source], check=True)
 
 
 @pytest.mark.thorough

@@ -121,6 +121,13 @@ def test_rewind_keeps_the_shared_prefix_and_leaves_a_token_to_feed(model, plain)
     assert model.rewind([99]) == 0
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_prefix_is_shared_whatever_holds_the_tokens(model, kind):
+    model.truncate(0)
+    model.extend(PROMPT)
+    assert model.shared(kind([*PROMPT, 77])) == len(PROMPT) and model.shared(kind([*PROMPT[:4], 77])) == 4
+
+
 def test_a_long_prompt_is_fed_in_pieces(plain):
     model = CausalModel(make_llama(3, context=2048), "long")
     tokens = [(i * 37) % 260 for i in range(1300)]

@@ -32,11 +32,15 @@ class ToyModel:
         self.trees, self.device = True, torch.device("cpu")
         self._table: dict[int, torch.Tensor] = {}
         self.tokens: list[int] = []
-        self.pending: list[list[int]] = []
+        self.texts: list[list[int]] = []  # up to and with each pending row
 
     @property
     def length(self) -> int:
         return len(self.tokens)
+
+    @property
+    def pending(self) -> int:
+        return len(self.texts)
 
     def logits_after(self, context: Sequence[int]) -> torch.Tensor:
         key = hash((self.seed, *context[-4:], len(context) % 3)) & 0x7FFFFFFF
@@ -53,20 +57,20 @@ class ToyModel:
     def forward(self, tokens, parents):
         rows = []
         for token, parent in zip(tokens, parents):
-            above = self.tokens if parent < 0 else self.pending[parent]
-            self.pending.append([*above, token])
-            rows.append(self.logits_after(self.pending[-1]))
+            above = self.tokens if parent < 0 else self.texts[parent]
+            self.texts.append([*above, token])
+            rows.append(self.logits_after(self.texts[-1]))
         return torch.stack(rows)
 
     def keep(self, rows):
-        kept = [self.pending[r] for r in rows]
+        kept = [self.texts[r] for r in rows]
         for shorter, longer in itertools.pairwise(kept):
             assert longer[:-1] == shorter, "kept rows are not a path"
         self.tokens = kept[-1]
         self.drop()
 
     def drop(self):
-        self.pending = []
+        self.texts = []
 
     def truncate(self, length):
         self.drop()

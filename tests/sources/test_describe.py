@@ -77,6 +77,17 @@ def test_a_folder(saved):
     assert set(found.files) == NEEDED | {WEIGHTS} and found.to_download == 0
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("card, licence", [
+    ("---\nlicense: mit\n---\n# a card", "mit"), ("---\r\nlicense: 'mit'\r\n---\r\n", "mit"),
+    ("---\n\n" + "x" * 200_000 + "\n---\nlicense: mit\n", None), ("---" + "\n" * 1_000_000, None),
+])
+def test_the_licence_is_read_from_any_model_card(saved, tmp_path, card, licence):
+    folder = shutil.copytree(saved, tmp_path / "model")
+    (folder / "README.md").write_bytes(card.encode())
+    assert describe(str(folder)).licence == licence
+
+
 @pytest.mark.parametrize("counted", [True, False])
 def test_a_hub_id_is_described_without_its_weights(hub, crowded, saved, counted):
     local = describe(str(saved))

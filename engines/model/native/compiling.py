@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -90,7 +91,9 @@ def _run(*commands: list[str], progress: Progress = lambda share: None) -> None:
             progress(len(said) / len(running))
     finally:  # progress may leave
         for process in running:
-            process.kill()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)  # its passes too; a driver removes what it wrote meanwhile
+                process.wait()
     for process, errors in zip(running, said):
         if process.returncode:
             passes = [line for line in errors.splitlines() if any(words in line for words in _PASSING)]
@@ -100,10 +103,11 @@ def _run(*commands: list[str], progress: Progress = lambda share: None) -> None:
 
 
 def _started(command: list[str]) -> subprocess.Popen:
-    """A process of the compiler's, which says in English what is wrong. Raises OSError."""
+    """A process of the compiler's, in a group of its own, which says in English what is wrong. Raises OSError."""
     try:
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                                text=True, errors="replace", env={**os.environ, "LC_ALL": "C"})
+                                text=True, errors="replace", env={**os.environ, "LC_ALL": "C"},
+                                start_new_session=True)
     except OSError as error:
         advice = f": {_CHECK}" if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC) else ""
         raise OSError(f"the C++ compiler {command[0]} cannot be started ({error.strerror}){advice}") from None

@@ -436,7 +436,7 @@ void native_summaries(const float* const* rows, int64_t count, int64_t size, con
     summariser.join(0, summary, i);
     const int64_t best = summary.ids[i * favourites];
     const double relative = best < 0 ? NAN : rows[i][tokens[i]] - rows[i][best];
-    token_probabilities[i] = std::exp(relative) * summary.probabilities[i * favourites];
+    token_probabilities[i] = std::exp(relative) * summary.probs[i * favourites];
   }
 }
 

@@ -130,13 +130,6 @@ def summarise(rows: Sequence[np.ndarray], tokens: Sequence[int]) -> tuple[Favour
     return found, probs
 
 
-def move(
-    store: torch.Tensor, slots: int, heads: int, capacity: int, dim: int, rows: Sequence[int], start: int
-) -> None:
-    """Copy these rows, in rising order, of a KV buffer [slots, heads, capacity, dim] to ``start`` and on."""
-    library().native_move(store.data_ptr(), slots, heads, capacity, dim, (_COUNT * len(rows))(*rows), len(rows), start)
-
-
 def obtainable() -> bool:
     """Whether there is native code in the package, or a compiler."""
     return _from_package() is not None or compiler() is not None

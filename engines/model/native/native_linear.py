@@ -23,7 +23,7 @@ GROUP = 32  # inputs that are unpacked together; a block of the types without su
 _KINDS = ("float32", "bfloat16", "float16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
           "Q6_K", "IQ4_NL", "IQ4_XS", "3-bit")  # WeightType of quants.h
 _WIDER = {"Q3_K": 4, "Q4_K": 4, "Q5_K": 4, "IQ4_XS": 2}  # more bytes for a super-block of an output than in a file
-_NARROW = "3-bit"  # the type of narrowed weights
+NARROW = "3-bit"  # the type of narrowed weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,6 @@ class NativeLinear(nn.Module):
 
     Attributes:
         native: the weight, for native code; the first of its parts.
-        quantised: whether the weight is integers.
         rounds: whether inputs are rounded.
         words: how the weight is stored, for display.
     """
@@ -73,9 +72,9 @@ class NativeLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
-        self.quantised, self.rounds = bool(stored), rounds and bool(stored)
+        self.rounds = rounds and bool(stored)
         if stored:
-            kinds = [_NARROW if narrow else part.kind for part in stored]
+            kinds = [NARROW if narrow else part.kind for part in stored]
             self.words = " and ".join(dict.fromkeys(kinds))
             self._natives, self._panels = zip(*(self._repacked(*part, place) for part in zip(stored, kinds)))
         else:

@@ -184,9 +184,7 @@ inline void read_quants(const uint8_t* file_block, uint32_t* out) {
     copy(1, high_bits + 4, 4);
   } else if constexpr (type == q8_0) {
     for (int i = 0; i < 8; i++) out[i] = load_word(file_block + 2 + 4 * i) ^ 0x80808080u;
-  } else if constexpr (type == q2_k) {
-    copy(0, 16, l.words);
-  } else if constexpr (type == q4_k || type == q5_k) {
+  } else if constexpr (type == q2_k || type == q4_k || type == q5_k) {
     copy(0, 16, l.words);
   } else if constexpr (type == q3_k || type == q6_k) {
     copy(0, 0, l.words);

@@ -9,17 +9,16 @@
 
 constexpr int64_t favourites = 3;  // how many of the most likely tokens of a row are found
 
-// What rows of logits say, one array after the other: ids and probabilities [rows][favourites] of the most likely
-// tokens, the first ones among equals, id -1 for no more; margins [rows]: the largest logit minus the second. A row with
-// a nan has probabilities of nan.
+// What rows of logits say, one array after the other: ids and probs [rows][favourites] of the most likely tokens, the
+// first ones among equals, id -1 for no more; leads [rows]: the largest logit minus the second. A row with a nan has
+// probs of nan.
 struct Summary {
   int64_t* ids;
-  double* probabilities;
-  float* margins;
+  double* probs;
+  float* leads;
 
   Summary(void* place, int64_t rows)
-      : ids((int64_t*)place), probabilities((double*)(ids + rows * favourites)),
-        margins((float*)(probabilities + rows * favourites)) {}
+      : ids((int64_t*)place), probs((double*)(ids + rows * favourites)), leads((float*)(probs + rows * favourites)) {}
 };
 
 // Inserts a value into the largest so far, after those that equal it.
@@ -95,8 +94,8 @@ class Summariser {
     for (int64_t item = row; item < items(); item += rows)
       if (found[item].total != 0) total += found[item].total * std::exp(double(found[item].values[0] - best[0]));
     for (int64_t i = 0; i < favourites; i++)
-      summary.probabilities[to * favourites + i] = std::exp(double(best[i] - best[0])) / total;
-    summary.margins[to] = size > 1 ? best[0] - best[1] : 0;
+      summary.probs[to * favourites + i] = std::exp(double(best[i] - best[0])) / total;
+    summary.leads[to] = size > 1 ? best[0] - best[1] : 0;
   }
 
  private:

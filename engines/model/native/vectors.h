@@ -3,19 +3,18 @@
 
 #include <cstdint>
 #include <cstring>
-#include <utility>
-#if defined(__AVX512F__) || defined(__AVX2__)
+#if defined(__AVX512BW__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
-#if defined(__AVX512F__)
+#if defined(__AVX512BW__)
 constexpr int lanes = 16;
 #elif defined(__AVX2__)
 constexpr int lanes = 8;
 #else
 constexpr int lanes = 4;
 #endif
-#if defined(__AVX512F__) || defined(__aarch64__)
+#if defined(__AVX512BW__) || defined(__aarch64__)
 constexpr int registers = 32;
 #else
 constexpr int registers = 16;
@@ -38,7 +37,7 @@ inline Floats load(const float* from) { return load<Floats>(from); }
 inline void store(float* to, Floats values) { std::memcpy(to, &values, sizeof values); }
 
 inline Floats broadcast(float value) {
-#ifdef __AVX512F__
+#ifdef __AVX512BW__
   return (Floats)_mm512_set1_ps(value);
 #elif defined(__AVX2__)
   return (Floats)_mm256_set1_ps(value);
@@ -60,7 +59,7 @@ inline Floats to_floats(Ints values) { return __builtin_convertvector(values, Fl
 
 // Converts float16 to float32. Infinities are not supported.
 inline Floats load_float16(const uint8_t* from) {
-#ifdef __AVX512F__
+#ifdef __AVX512BW__
   return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from));
 #elif defined(__AVX2__) && defined(__F16C__)
   return (Floats)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)from));
@@ -73,7 +72,7 @@ inline Floats load_float16(const uint8_t* from) {
 
 // Converts bfloat16, the upper half of a float32.
 inline Floats load_bfloat16(const uint8_t* from) {
-#ifdef __AVX512F__
+#ifdef __AVX512BW__
   return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)from)), 16);
 #elif defined(__AVX2__)
   return (Floats)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)from)), 16);
@@ -84,7 +83,7 @@ inline Floats load_bfloat16(const uint8_t* from) {
 
 // Sign-extends int8 to int32.
 inline Ints load_int8(const uint8_t* from) {
-#ifdef __AVX512F__
+#ifdef __AVX512BW__
   return (Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)from));
 #elif defined(__AVX2__)
   return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)from));
@@ -95,7 +94,7 @@ inline Ints load_int8(const uint8_t* from) {
 
 // a * b + c, as a fused multiply-add where the processor has one.
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
-#ifdef __AVX512F__
+#ifdef __AVX512BW__
   return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__) && defined(__FMA__)
   return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
@@ -162,8 +161,7 @@ inline Ints add_dot_pairs(Ints total, Ints a, const void* from) {
 #endif
 }
 
-#if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512F__)) || !defined(__AVX2__) || \
-    (defined(__AVX512F__) && !defined(__AVX512BW__))
+#if defined(__AVX512VNNI__) || (defined(__AVXVNNI__) && !defined(__AVX512BW__)) || !defined(__AVX2__)
 // In each lane, the dot product of unsigned bytes (quants) with signed bytes (activations), four per word.
 struct ByteDot {
   static constexpr int max_words = 1 << 20;  // how many words can be added without overflow
@@ -241,7 +239,7 @@ inline float sum(Floats v) {
 }
 
 inline int sum(Ints v) {
-#ifdef __AVX512F__
+#ifdef __AVX512BW__
   return _mm512_reduce_add_epi32((__m512i)v);
 #else
   int total = 0;
@@ -250,23 +248,17 @@ inline int sum(Ints v) {
 #endif
 }
 
-inline float max_lane(Floats v) {
-#ifdef __AVX512F__
-  return _mm512_reduce_max_ps((__m512)v);
-#endif
-  float max = v[0];
+#ifdef __AVX512BW__
+inline float max_lane(Floats v) { return _mm512_reduce_max_ps((__m512)v); }
+inline int32_t max_lane(Ints v) { return _mm512_reduce_max_epi32((__m512i)v); }
+#else
+template <class Vector>
+inline auto max_lane(Vector v) {
+  auto max = v[0];
   for (int i = 1; i < lanes; i++) max = v[i] > max ? v[i] : max;
   return max;
 }
-
-inline int32_t max_lane(Ints v) {
-#ifdef __AVX512F__
-  return _mm512_reduce_max_epi32((__m512i)v);
 #endif
-  int32_t max = v[0];
-  for (int i = 1; i < lanes; i++) max = v[i] > max ? v[i] : max;
-  return max;
-}
 
 // In each lane, `yes` where the mask is set, else `no`.
 inline Floats blend(Ints mask, Floats yes, Floats no) { return (Floats)(((Ints)yes & mask) | ((Ints)no & ~mask)); }
@@ -282,17 +274,9 @@ inline Floats exponential(Floats x) {
   return (Floats)((Ints)series + ((Ints)shifted << 23));
 }
 
-// Calls use(0, 1, ...) with the index of every lane as a constant.
-template <class Use, int... n>
-inline auto with_lane_indices(Use use, std::integer_sequence<int, n...>) {
-  return use(std::integral_constant<int, n>()...);
-}
-template <class Use>
-inline auto with_lane_indices(Use use) {
-  return with_lane_indices(use, std::make_integer_sequence<int, lanes>());
-}
-
 // 0, 1, ...
 inline Ints lane_indices() {
-  return with_lane_indices([](auto... n) { return Ints{decltype(n)::value...}; });
+  Ints indices;
+  for (int i = 0; i < lanes; i++) indices[i] = i;
+  return indices;
 }
