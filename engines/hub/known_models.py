@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -180,7 +181,8 @@ def known_name(model: str) -> str:
         return model
     if found := shipped(model):
         return next((name for name, ships in _draft_models().items() if ships == found), SAMPLE)
-    return next((known.name for known in _files().values() if model.endswith(known.file)), "")
+    file = re.split(r"[/\\:]", model)[-1]
+    return next((known.name for known in _files().values() if file == known.file), "")
 
 
 def label(model: str) -> str:
