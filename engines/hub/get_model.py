@@ -45,7 +45,7 @@ def get(model: KnownModel, progress: Progress, given: Sequence[Path] = ()) -> st
         ModelUnavailable: no place can be reached, the network is off, no room, or other files than expected.
     """
     lacking = [file for file in model.files if not file.here]
-    check_room(sum(file.size for file in lacking), model.name, model.path.parent, _PLACE)
+    check_room(model.missing, model.name, model.path.parent, _PLACE)
     if given:
         parts = parts_of(given)
         for file in lacking:

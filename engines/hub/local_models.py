@@ -135,7 +135,7 @@ def known() -> list[dict[str, Any]]:
             if model.draft is not None:
                 found[-1]["drafted_by"] = _look_at_gguf(model.draft.path)
         else:
-            problem = f"not here: spec-tui model get {model.name} ({in_bytes(model.bytes)}, {model.licence})"
+            problem = f"not here: spec-tui model get {model.name} ({in_bytes(model.missing)}, {model.licence})"
             found.append({"name": model.name, "path": None, "problem": problem})
     return found
 
