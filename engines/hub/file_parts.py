@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from engines.errors import ModelUnavailable, first_line
+from engines.errors import ModelUnavailable, SpecError, first_line
 from engines.hub.gguf_file import MAGIC
 
 _DESCRIBES = re.compile(r"\.dist-info/|\.(py|pyi|txt|md|json|toml|cfg)$")
@@ -98,7 +98,9 @@ def _readable(file: Path) -> Iterator[None]:
     """While a file is read. Raises ModelUnavailable where that fails."""
     try:
         yield
-    except (OSError, zipfile.BadZipFile, EOFError, KeyError, RuntimeError, NotImplementedError) as error:
+    except SpecError:
+        raise
+    except Exception as error:  # zipfile and what unpacks for it raise ten kinds
         why = getattr(error, "strerror", None) or first_line(error)
         raise ModelUnavailable(f"{file.name} cannot be read: {why}", "check the file") from None
 
