@@ -110,12 +110,12 @@ def test_what_is_here_of_a_model_is_not_to_be_fetched_again(monkeypatch, tmp_pat
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(known_models, "ram", lambda: (16 * 10**9, 8 * 10**9))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 800 * 10**6})())
-    model = known_models.KNOWN["qwen-coder"]
-    assert model.lacking == "Not enough here: only 800 MB are free on the disk" and model.offer.startswith("1.61 GB")
-    model.path.parent.mkdir(parents=True)
-    with model.path.open("wb") as file:
-        file.truncate(model.size)
-    assert (model.lacking, model.offer) == ("", "491 MB, needs 3 GB of memory")
+    coder = known_models.KNOWN["qwen-coder"]
+    assert coder.lacking == "Not enough here: only 800 MB are free on the disk" and coder.offer.startswith("1.61 GB")
+    coder.path.parent.mkdir(parents=True)
+    with coder.path.open("wb") as file:
+        file.truncate(coder.size)
+    assert (coder.lacking, coder.offer) == ("", "491 MB, needs 3 GB of memory")
 
 
 def test_esc_on_a_terminal_goes_on_without_it(tmp_path):
