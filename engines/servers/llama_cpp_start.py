@@ -154,6 +154,7 @@ class OwnLlamaCpp(ServedModel):
         self._threads = threads if threads and threads > 0 else _threads(processors(), -(threads or 0))
         self.server: LlamaCppServer | None = None
         self._settings: Settings | None = None
+        self._model: LlamaCppModel | None = None
         self._model = self._open(SPEC.parse(options or {}), progress)
         super().__init__(self._model.connection, SPEC)
         self.ready = self._model.ready
@@ -214,6 +215,8 @@ class OwnLlamaCpp(ServedModel):
         found = LlamaCppModel(self.server.connection, SPEC, options)
         found.ready = replace(found.ready, model=self._file.name, device="cpu", threads=self._threads,
                               draft_model=self._draft.name if self._draft else None)
+        if self._model is not None and self._model._anew:
+            found.forget()
         return found
 
     def _wanted(self, options: dict[str, Any]) -> Settings:
