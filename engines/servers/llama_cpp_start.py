@@ -167,8 +167,10 @@ class OwnLlamaCpp(ServedModel):
         """As ``LlamaCppModel.run``; ``progress`` is told where the server has to be started anew for the options.
         Raises StartCancelled, too."""
         request.check()
-        options = methods.find(request.engine or SPEC.id).parse(request.options)
-        self._model = self._open(options, unless(cancelled, progress, _START))
+        spec = methods.find(request.engine or SPEC.id)
+        if spec.id != SPEC.id:
+            raise UsageProblem(f"llama.cpp does not run {spec.title}", f"take the engine {SPEC.id}")
+        self._model = self._open(spec.parse(request.options), unless(cancelled, progress, _START))
         self.ready = replace(self.ready, context_limit=self._model.ready.context_limit)
         self._model.gather = self.gather
         self._asked = True

@@ -161,6 +161,11 @@ def test_what_it_cannot_do_is_said(served):
         served.audit(answer)
 
 
+def test_an_engine_of_ours_is_refused_by_its_name(own):
+    with pytest.raises(UsageProblem, match=r"llama\.cpp does not run Prompt lookup"):
+        list(own.run(Request(TURN, "pld")))
+
+
 def test_a_drawn_answer_says_that_the_server_drew_it(served):
     started, *_ = served.run(Request(TURN, temperature=0.8, max_new_tokens=2))
     assert started.law == "rejection" and "own random numbers" in started.warnings[0]
