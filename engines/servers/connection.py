@@ -61,10 +61,11 @@ def checked_address(url: str) -> str:
         parsed = httpx.URL("")
     strange = any(letter.isspace() or not letter.isprintable() for letter in url)
     strange |= parsed.port is not None and not 0 < parsed.port < 1 << 16
-    if strange or parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
-        raise UsageProblem(f"{url[:100]} is not the address of a server", "give one like http://127.0.0.1:8080")
-    if parsed.userinfo:
+    strange |= parsed.scheme not in ("http", "https") or not parsed.host or bool(parsed.query or parsed.fragment)
+    if parsed.userinfo or (strange and "@" in url):  # first, so that it is not repeated
         raise UsageProblem("the address contains a password", "put it into an environment variable: --api-key-env")
+    if strange:
+        raise UsageProblem(f"{url[:100]} is not the address of a server", "give one like http://127.0.0.1:8080")
     return str(parsed).rstrip("/")
 
 

@@ -62,9 +62,11 @@ def test_a_lanes_address_with_a_password_is_refused_before_it_is_said():
         addresses([parse_lane("server:url=http://me:pw@127.0.0.1:9")])
 
 
-def test_a_password_is_not_repeated():
-    with pytest.raises(UsageProblem) as caught:
-        connect("http://me:secret@127.0.0.1:1")
+@pytest.mark.parametrize("url", ["http://me:secret@127.0.0.1:1", "http://me:secret@127.0.0.1:1/?x=1",
+                                 "http://me:secret@127.0.0.1:99999", "me:secret@127.0.0.1", "ftp://me:secret@a"])
+def test_a_password_is_not_repeated(url):
+    with pytest.raises(UsageProblem, match="contains a password") as caught:
+        connect(url)
     assert "secret" not in caught.value.message + caught.value.hint
 
 
