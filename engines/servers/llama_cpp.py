@@ -124,7 +124,8 @@ class LlamaCppModel(ServedModel):
         penalty = {"repeat_penalty": request.repetition_penalty, "repeat_last_n": len(prompt) + request.max_new_tokens}
         return (penalty if request.repetition_penalty != 1 else {}) | {
             "prompt": list(prompt), "n_predict": request.max_new_tokens, "stream": True, "return_tokens": True,
-            "timings_per_token": True, "cache_prompt": kept, "seed": request.seed % 2**32,
+            "timings_per_token": True, "cache_prompt": kept,
+            "seed": request.seed % (2**32 - 1),  # the last, 2**32 - 1, means another seed each time
             "temperature": request.temperature, "top_k": request.top_k, "top_p": request.top_p, "min_p": request.min_p,
             "samplers": ["penalties", "temperature", "top_k", "top_p", "min_p"],
         }

@@ -181,6 +181,13 @@ def test_a_stopped_request_is_closed_and_the_server_notices(server):
     assert noticed.wait(30)  # longer than a busy machine takes
 
 
+def test_no_seed_is_the_one_that_means_another_each_time(server):
+    model = connect(server.url)
+    for seed, sent in ((7, 7), (2**32 - 2, 2**32 - 2), (2**32 - 1, 0)):
+        list(model.run(Request(TURN, seed=seed, max_new_tokens=1)))
+        assert json.loads(server.bodies["/completion"])["seed"] == sent
+
+
 def test_how_long_the_way_is_is_asked_without_a_prompt(server):
     model = connect(server.url)
     started, *_ = model.run(Request(TURN, max_new_tokens=1))
