@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import httpx2 as httpx
 import msgspec
 
-from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
+from engines.errors import ModelUnavailable, RunFailed, SpecError, StartCancelled, UsageProblem, first_line
 from engines.progress import with_heartbeat
 from engines.servers.answers import Answered, Error, Sent
 
@@ -34,15 +34,6 @@ _END = object()
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that lines of a stream of events begin with
 Cancelled = Callable[[], bool]
 _WHICH = "is it a llama.cpp server, or OpenAI-compatible?"
-
-
-class RequestCancelled(RunFailed):
-    """Nobody waits for the answer any more."""
-
-    kind = "cancelled"
-
-    def __init__(self) -> None:
-        super().__init__("the request was stopped", "ask again")
 
 
 class _Whole(NamedTuple):
@@ -150,7 +141,7 @@ class Connection:
     def post(
         self, path: str, body: dict[str, Any], kind: type[Answered], cancelled: Cancelled = lambda: False
     ) -> Answered:
-        """What a POST of JSON answers, as JSON of this kind. Raises ModelUnavailable, RequestCancelled."""
+        """What a POST of JSON answers, as JSON of this kind. Raises ModelUnavailable, StartCancelled."""
         return self._json("POST", path, body, kind, cancelled)
 
     def stream(
@@ -285,7 +276,7 @@ class Connection:
     def _answer(
         self, method: str, path: str, body: dict[str, Any] | None, cancelled: Cancelled = lambda: False
     ) -> _Whole:
-        """A whole answer, whatever its status, in ``_ANSWER`` seconds. Raises ModelUnavailable, RequestCancelled."""
+        """A whole answer, whatever its status, in ``_ANSWER`` seconds. Raises ModelUnavailable, StartCancelled."""
         opened: list[httpx.Response] = []
         until = monotonic() + _ANSWER
 
@@ -298,7 +289,7 @@ class Connection:
 
         def beat() -> None:
             if cancelled():
-                raise RequestCancelled
+                raise StartCancelled("the request")
             if monotonic() > until:
                 raise self._unanswered(httpx.ReadTimeout(""))
 
