@@ -92,8 +92,7 @@ class LlamaCppModel(ServedModel):
             found = measure_remote_cost(partial(self._read, cancelled), tokens, limit, cancelled, progress)
         except StartCancelled:
             return None
-        if found is not None:
-            self.ready = replace(self.ready, price=found.price)
+        self.ready = replace(self.ready, price=found.price)
         return found
 
     def _read(self, cancelled: Cancelled, prompt: Sequence[int]) -> tuple[int | None, float]:
