@@ -212,7 +212,7 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
 
     known = (  # gated is a kind of not found
         (errors.GatedRepoError, f"{name} is gated", "accept its licence on the hub and log in: hf auth login"),
-        (errors.RepositoryNotFoundError, f"the hub has no model {name}", "check the id, or log in if it is private"),
+        (errors.RepositoryNotFoundError, f"{name} is not on the hub", "check the id, or log in if it is private"),
         (errors.RevisionNotFoundError, f"{name} has no revision {revision or 'main'}",
          "give a branch, a tag or a whole commit hash of its page on the hub"),
         (errors.OfflineModeIsEnabled, f"{at_revision(name, revision)} {NOT_FETCHED}", OFFLINE),
