@@ -35,7 +35,7 @@ class RunFailed(SpecError):
 
 
 class StartCancelled(RunFailed):
-    """A run was cancelled before it began: another program was being started, or a datastore built."""
+    """A run was cancelled before it began: another program was being started or asked, or a datastore built."""
 
     exit_code = 130
     kind = "cancelled"

@@ -57,7 +57,7 @@ def encode(tokenizer: Tokenizer, request: Request, vocab_size: int) -> tuple[lis
         wrong = max(ids) if min(ids) >= 0 else min(ids)
         raise UsageProblem(f"token {wrong} of the prompt is beyond the model's vocabulary of {vocab_size}",
                            "the tokenizer is not this model's: check the model folder")
-    return list(ids), warnings
+    return ids, warnings
 
 
 def plain(tokenizer: Tokenizer, text: str, begin: bool = True) -> list[int]:

@@ -183,7 +183,7 @@ class RoundCosts:
     """What a round of a lane takes and makes, on average.
 
     Attributes:
-        tokens: it makes: M.
+        tokens: it makes, the mean generated length.
         verify, draft, other: seconds of the forward pass that verifies, of drafting, and of all else.
     """
 

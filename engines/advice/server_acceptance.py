@@ -21,7 +21,7 @@ class ServerAcceptance:
     Attributes:
         answers: that were read.
         drafted: tokens in all; None where the server does not say.
-        tokens_per_step: M; None where the server does not say what a step is.
+        tokens_per_step: the mean generated length; None where the server does not say what a step is.
         accepted: by depth, the share of the tokens tried there that were accepted; empty where it does not say.
         row: what one more drafted token adds to a step, as a share of a step without a draft, by rounds with drafts of
             several sizes; None where there were none, or the server gives no times of rounds.

@@ -27,7 +27,7 @@ class DatastoreService:
     Args:
         model: builds read its hidden states and ask it for answers.
         datastores: those that its methods search.
-        probe: see ``Probe``; it runs methods, which this room cannot.
+        probe: see ``Probe``; it runs methods, which this package cannot.
 
     Raises:
         UsageProblem, DatastoreProblem, ModelUnavailable, RunFailed: every method, if it cannot do what is asked.

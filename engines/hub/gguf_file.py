@@ -173,13 +173,13 @@ def read(path: Path) -> GgufFile:
             model is not beside it; the message names the file.
     """
     found = _header(path)
-    count, names = _split(found, "count", 1), parts_by_name(path.name)
-    if count == 1:
+    count, names = _split(found, "count"), parts_by_name(path.name)
+    if count <= 1:  # 0 where the files of a model were merged into one
         return found
     if len(names) != count:
         raise ValueError(f"{path.name} is one of the {count} files of a model, which must be called as llama.cpp calls"
                          f" them: NAME-00001-of-{count:05}.gguf")
-    if number := _split(found, "no", 0):
+    if number := _split(found, "no"):
         raise LaterPart(f"{path.name} is file {number + 1} of the {count} of a model",
                         f"name the first of them, {names[0]}")
     return _joined([_part(found, number, name) for number, name in enumerate(names)])
@@ -189,7 +189,7 @@ def _part(first: GgufFile, number: int, name: str) -> GgufFile:
     """A file of a model by its number, beside the first. Raises OSError, ValueError."""
     place = first.path.with_name(name)
     part = _header(place) if os.path.exists(place) else None
-    if part is None or _split(part, "no", 0) != number or any(
+    if part is None or _split(part, "no") != number or any(
             part.metadata.get(f"split.{key}") != first.metadata.get(f"split.{key}") for key in _OF_ALL):
         raise ValueError(f"of the files of {first.path.name}, file {number + 1} is not beside it: {name}")
     return part
@@ -217,11 +217,12 @@ def parts_by_name(file: str) -> tuple[str, ...]:
     return tuple(f"{found[1]}{n:05}{found[3]}{found[4]}{found[5]}" for n in range(1, count + 1))
 
 
-def _split(file: GgufFile, name: str, otherwise: int) -> int:
-    """A number of a file's metadata on how its model is split. Raises ValueError where it can be none."""
-    value = file.metadata.get(f"split.{name}", otherwise)
-    most = _MOST_PARTS if name == "count" else _split(file, "count", 1) - 1
-    if type(value) is not int or not otherwise <= value <= most:
+def _split(file: GgufFile, name: str) -> int:
+    """A number of a file's metadata on how its model is split, 0 where it has none. Raises ValueError where it can be
+    none."""
+    value = file.metadata.get(f"split.{name}", 0)
+    most = _MOST_PARTS if name == "count" else max(_split(file, "count"), 1) - 1
+    if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{file.path.name} is damaged: split.{name} is no number of a file")
     return value
 

@@ -63,8 +63,8 @@ class Listing:
 
 
 def ask(name: str, revision: str | None, beat: Callable[[], None] = lambda: None) -> Listing:
-    """The listing of a model; ``beat`` is called meanwhile, and may raise to leave. Raises ModelUnavailable: no such
-    model or revision, gated, offline, or the hub does not answer."""
+    """The listing of a model; ``beat`` is called meanwhile, and leaves by a BaseException that is no Exception. Raises
+    ModelUnavailable: no such model or revision, gated, offline, or the hub does not answer."""
     with hub_errors(name, revision):
         return with_heartbeat(lambda: _listing(name, revision), beat, TICK)
 
@@ -197,7 +197,7 @@ def _answers() -> bool:
 
 @contextmanager
 def hub_errors(name: str, revision: str | None) -> Iterator[None]:
-    """Turns what fails in talking to the hub, and in writing its cache, into ModelUnavailable."""
+    """Turns what fails in talking to the hub, and in writing its cache, into ModelUnavailable: each Exception."""
     try:
         yield
     except SpecError:
@@ -212,7 +212,7 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
 
     known = (  # gated is a kind of not found
         (errors.GatedRepoError, f"{name} is gated", "accept its licence on the hub and log in: hf auth login"),
-        (errors.RepositoryNotFoundError, f"the hub has no model {name}", "check the id, or log in if it is private"),
+        (errors.RepositoryNotFoundError, f"{name} is not on the hub", "check the id, or log in if it is private"),
         (errors.RevisionNotFoundError, f"{name} has no revision {revision or 'main'}",
          "give a branch, a tag or a whole commit hash of its page on the hub"),
         (errors.OfflineModeIsEnabled, f"{at_revision(name, revision)} {NOT_FETCHED}", OFFLINE),

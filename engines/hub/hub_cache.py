@@ -48,7 +48,7 @@ def models() -> Iterator[tuple[str, Path]]:
 
 
 def remember(name: str, revision: str, commit: str) -> None:
-    """Note which commit a branch or tag is, as huggingface_hub does; a cache that cannot be written is let be."""
+    """Note which commit a branch or tag is, as huggingface_hub does; nothing where the cache cannot be written."""
     if _COMMIT.fullmatch(revision):
         return
     with suppress(OSError):

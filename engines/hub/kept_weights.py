@@ -238,7 +238,8 @@ def _tidy(room: int) -> None:
     files = {*folders.listed(folder(), "*.bin"), *folders.listed(folder(), ".*")}
     for file in files - {_weights(note) for note, _ in notes}:
         if time() - _used(file) > _HOUR:
-            file.unlink(missing_ok=True)
+            with suppress(OSError):  # a folder, or held by another program
+                file.unlink()
     total = sum(_size(note) for note, _ in notes)
     for note, value in notes:
         if total > room or not os.path.exists(value["model"]):

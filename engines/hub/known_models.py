@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -66,10 +67,15 @@ class KnownModel:
         return sum(model.size for model in self.files)
 
     @property
+    def missing(self) -> int:
+        """Bytes of its files that are not here: what getting it downloads."""
+        return sum(model.size for model in self.files if not model.here)
+
+    @property
     def offer(self) -> str:
         """What getting it takes, in words."""
         memory = f", needs {in_bytes(self.memory)} of memory" if self.memory >= _MUCH else ""
-        return f"{in_bytes(self.bytes)}{memory}"
+        return f"{in_bytes(self.missing) if self.missing else 'here'}{memory}"
 
     @property
     def lacking(self) -> str:
@@ -77,7 +83,7 @@ class KnownModel:
         memory, room, said = ram()[1], free_bytes(data()), []
         if memory is not None and memory < self.memory:
             said.append(f"{in_bytes(memory)} of memory are free")
-        if room < self.bytes:
+        if room < self.missing:
             said.append(f"{in_bytes(room)} are free on the disk")
         return f"Not enough here: only {' and '.join(said)}" if said else ""
 
@@ -153,7 +159,7 @@ def resolve(name: str) -> str:
     if (model := _files().get(name)) is not None:
         if not model.here:
             whole = next(known for known in KNOWN.values() if model in known.files)
-            hint = f"spec-tui model get {whole.name} fetches it ({in_bytes(whole.bytes)}, {whole.licence})"
+            hint = f"spec-tui model get {whole.name} fetches it ({in_bytes(whole.missing)}, {whole.licence})"
             hint += f"; ./{name} is what lies in this folder" if os.path.exists(os.path.expanduser(name)) else ""
             raise ModelUnavailable(f"{name} ({model.title}) is not on this machine", hint)
         return str(model.path)
@@ -180,7 +186,8 @@ def known_name(model: str) -> str:
         return model
     if found := shipped(model):
         return next((name for name, ships in _draft_models().items() if ships == found), SAMPLE)
-    return next((known.name for known in _files().values() if model.endswith(known.file)), "")
+    file = re.split(r"[/\\:]", model)[-1]
+    return next((known.name for known in _files().values() if file == known.file), "")
 
 
 def label(model: str) -> str:
@@ -240,8 +247,8 @@ def default_notice() -> str:
         return f"{name} answers, as no model is named: --model {SAMPLE} takes the sample pair"
     if (wanted := KNOWN.get(chosen())) is not None:
         return (f"the sample pair answers, as {wanted.name} is not here: spec-tui model get {wanted.name} fetches it"
-                f" ({in_bytes(wanted.bytes)})")
-    fetching = " or ".join(f"{model.name} ({in_bytes(model.bytes)})" for model in KNOWN.values())
+                f" ({in_bytes(wanted.missing)})")
+    fetching = " or ".join(f"{model.name} ({in_bytes(model.missing)})" for model in KNOWN.values())
     return f"the sample pair, which knows little, answers: spec-tui model get fetches {fetching}"
 
 

@@ -135,7 +135,7 @@ def known() -> list[dict[str, Any]]:
             if model.draft is not None:
                 found[-1]["drafted_by"] = _look_at_gguf(model.draft.path)
         else:
-            problem = f"not here: spec-tui model get {model.name} ({in_bytes(model.bytes)}, {model.licence})"
+            problem = f"not here: spec-tui model get {model.name} ({in_bytes(model.missing)}, {model.licence})"
             found.append({"name": model.name, "path": None, "problem": problem})
     return found
 
@@ -206,12 +206,12 @@ def candidates(target: ModelSource, named: ModelSource | None, parameters: int |
             found.append((name, origin, folder, model["parameters"], model["problem"]))
     judged = []
     for name, origin, folder, size, problem in found:
-        found = _fit(_readable(folder), ours)
-        why = found.why
-        if found.fits and size and parameters and size >= parameters:
+        fit = _fit(_readable(folder), ours)
+        why = fit.why
+        if fit.fits and size and parameters and size >= parameters:
             why += ", but it is no smaller than the target"
         why = f"{why}; {problem}" if problem else why
-        judged.append(Candidate(name, origin, size or None, found.fits, why, found.share, found.same))
+        judged.append(Candidate(name, origin, size or None, fit.fits, why, fit.share, fit.same))
     return tuple(sorted(judged, key=lambda c: (c.origin != "named", not c.fits, not c.same, -(c.share or 0.0))))
 
 

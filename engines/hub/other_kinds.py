@@ -140,8 +140,8 @@ def check_weights(name: str, config: dict[str, Any], folder: Path) -> None:
 def pasted(name: str) -> str:
     """A hub id, or a file of the hub, from a link to it or a name as other programs have it; anything else as it is.
 
-    ``https://huggingface.co/a/b``, ``hf:a/b``, ``hf.co/a/b:Q4_K_M`` and the like name model a/b; a link to a file of it
-    names ``a/b:FILE``.
+    ``https://huggingface.co/a/b``, ``hf:a/b``, ``hf.co/a/b`` and the like name model a/b; a link to a file of it, and
+    ``hf.co/a/b:FILE``, name ``a/b:FILE``.
     """
     found = _HUB.match(name.strip())
     if found is None:

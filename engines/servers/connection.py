@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import httpx2 as httpx
 import msgspec
 
-from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem, first_line
+from engines.errors import ModelUnavailable, RunFailed, SpecError, StartCancelled, UsageProblem, first_line
 from engines.progress import with_heartbeat
 from engines.servers.answers import Answered, Error, Sent
 
@@ -34,15 +34,6 @@ _END = object()
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that lines of a stream of events begin with
 Cancelled = Callable[[], bool]
 _WHICH = "is it a llama.cpp server, or OpenAI-compatible?"
-
-
-class RequestCancelled(RunFailed):
-    """Nobody waits for the answer any more."""
-
-    kind = "cancelled"
-
-    def __init__(self) -> None:
-        super().__init__("the request was stopped", "ask again")
 
 
 class _Whole(NamedTuple):
@@ -61,10 +52,11 @@ def checked_address(url: str) -> str:
         parsed = httpx.URL("")
     strange = any(letter.isspace() or not letter.isprintable() for letter in url)
     strange |= parsed.port is not None and not 0 < parsed.port < 1 << 16
-    if strange or parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
-        raise UsageProblem(f"{url[:100]} is not the address of a server", "give one like http://127.0.0.1:8080")
-    if parsed.userinfo:
+    strange |= parsed.scheme not in ("http", "https") or not parsed.host or bool(parsed.query or parsed.fragment)
+    if parsed.userinfo or (strange and "@" in url):  # first, so that it is not repeated
         raise UsageProblem("the address contains a password", "put it into an environment variable: --api-key-env")
+    if strange:
+        raise UsageProblem(f"{url[:100]} is not the address of a server", "give one like http://127.0.0.1:8080")
     return str(parsed).rstrip("/")
 
 
@@ -117,11 +109,11 @@ class Connection:
 
     def get(self, path: str, kind: type[Answered]) -> Answered:
         """What a GET answers, as JSON of this kind. Raises ModelUnavailable."""
-        return self._json("GET", path, None, kind)
+        return self.post(path, None, kind)
 
     def find(self, path: str, kind: type[Answered]) -> Answered | None:
         """The same; None where there is no such path, or it answers otherwise than with this kind."""
-        whole = self._answer("GET", path, None)
+        whole = self._answer(path)
         if whole.response.status_code in (404, 405, 501):
             return None
         self._check(whole)
@@ -132,7 +124,7 @@ class Connection:
 
     def text(self, path: str) -> str:
         """What a GET answers, as text. Raises ModelUnavailable."""
-        whole = self._answer("GET", path, None)
+        whole = self._answer(path)
         self._check(whole)
         return whole.data.decode("utf-8", "replace")
 
@@ -141,16 +133,18 @@ class Connection:
         least = math.inf
         for _ in range(_TRIPS):
             try:
-                least = min(least, self._answer("GET", _CHEAP, None).seconds)
+                least = min(least, self._answer(_CHEAP).seconds)
             except ModelUnavailable:
                 return None
         return least
 
     def post(
-        self, path: str, body: dict[str, Any], kind: type[Answered], cancelled: Cancelled = lambda: False
+        self, path: str, body: dict[str, Any] | None, kind: type[Answered], cancelled: Cancelled = lambda: False
     ) -> Answered:
-        """What a POST of JSON answers, as JSON of this kind. Raises ModelUnavailable, RequestCancelled."""
-        return self._json("POST", path, body, kind, cancelled)
+        """What a POST of JSON answers, as JSON of this kind. Raises ModelUnavailable, StartCancelled."""
+        whole = self._answer(path, body, cancelled)
+        self._check(whole)
+        return self._parsed(whole.data, msgspec.json.Decoder(kind), ModelUnavailable)
 
     def stream(
         self, path: str, body: dict[str, Any], kind: type[Sent], cancelled: Cancelled, gather: float = 0.0
@@ -259,14 +253,6 @@ class Connection:
         if said and not streams:
             raise RunFailed(f"{self.address} does not stream its answers", _WHICH)
 
-    def _json(
-        self, method: str, path: str, body: dict[str, Any] | None, kind: type[Answered],
-        cancelled: Cancelled = lambda: False,
-    ) -> Answered:
-        whole = self._answer(method, path, body, cancelled)
-        self._check(whole)
-        return self._parsed(whole.data, msgspec.json.Decoder(kind), ModelUnavailable)
-
     def _parsed(self, data: bytes, decoder: msgspec.json.Decoder, failed: type[SpecError]) -> Any:
         """An answer, or a message of it. Raises ``failed``."""
         try:
@@ -282,22 +268,23 @@ class Connection:
             raise ModelUnavailable(*self._refusal(whole))
 
     def _answer(
-        self, method: str, path: str, body: dict[str, Any] | None, cancelled: Cancelled = lambda: False
+        self, path: str, body: dict[str, Any] | None = None, cancelled: Cancelled = lambda: False
     ) -> _Whole:
-        """A whole answer, whatever its status, in ``_ANSWER`` seconds. Raises ModelUnavailable, RequestCancelled."""
+        """A whole answer to a POST of JSON, or to a GET, whatever its status, in ``_ANSWER`` seconds. Raises
+        ModelUnavailable, StartCancelled."""
         opened: list[httpx.Response] = []
         until = monotonic() + _ANSWER
 
         def fetch() -> _Whole:
             clock = perf_counter()
-            with self._client.stream(method, path, json=body) as response:
+            with self._client.stream("GET" if body is None else "POST", path, json=body) as response:
                 opened.append(response)
                 data = _bounded(response)
             return _Whole(response, data, perf_counter() - clock)
 
         def beat() -> None:
             if cancelled():
-                raise RequestCancelled
+                raise StartCancelled("the request")
             if monotonic() > until:
                 raise self._unanswered(httpx.ReadTimeout(""))
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from engines.errors import ModelUnavailable, UsageProblem
+from engines.errors import ModelUnavailable, StartCancelled, UsageProblem
 from engines.methods.spec import MethodSpec
 from engines.report.events import (
     UNDISCLOSED,
@@ -30,7 +30,7 @@ from engines.report.events import (
 )
 from engines.request import Request
 from engines.servers.answers import Completion, ListedModel, ModelMeta, Models, Pieces, Props, Rendered, Timings
-from engines.servers.connection import Cancelled, Connection, RequestCancelled
+from engines.servers.connection import Cancelled, Connection
 from engines.servers.remote_cost import TEXT, measure_remote_cost
 from engines.servers.served_model import CAPABILITIES, STEP, Prompt, ServedModel, chain, label, number, raw_text, turns
 
@@ -90,10 +90,9 @@ class LlamaCppModel(ServedModel):
             tokens = [token for token, _ in self._tokens(TEXT, cancelled)]
             limit = (self.ready.context_limit or len(tokens)) - 1
             found = measure_remote_cost(partial(self._read, cancelled), tokens, limit, cancelled, progress)
-        except RequestCancelled:
+        except StartCancelled:
             return None
-        if found is not None:
-            self.ready = replace(self.ready, price=found.price)
+        self.ready = replace(self.ready, price=found.price)
         return found
 
     def _read(self, cancelled: Cancelled, prompt: Sequence[int]) -> tuple[int | None, float]:
@@ -124,7 +123,8 @@ class LlamaCppModel(ServedModel):
         penalty = {"repeat_penalty": request.repetition_penalty, "repeat_last_n": len(prompt) + request.max_new_tokens}
         return (penalty if request.repetition_penalty != 1 else {}) | {
             "prompt": list(prompt), "n_predict": request.max_new_tokens, "stream": True, "return_tokens": True,
-            "timings_per_token": True, "cache_prompt": kept, "seed": request.seed % 2**32,
+            "timings_per_token": True, "cache_prompt": kept,
+            "seed": request.seed % (2**32 - 1),  # the last, 2**32 - 1, means another seed each time
             "temperature": request.temperature, "top_k": request.top_k, "top_p": request.top_p, "min_p": request.min_p,
             "samplers": ["penalties", "temperature", "top_k", "top_p", "min_p"],
         }

@@ -154,6 +154,7 @@ class OwnLlamaCpp(ServedModel):
         self._threads = threads if threads and threads > 0 else _threads(processors(), -(threads or 0))
         self.server: LlamaCppServer | None = None
         self._settings: Settings | None = None
+        self._model: LlamaCppModel | None = None
         self._model = self._open(SPEC.parse(options or {}), progress)
         super().__init__(self._model.connection, SPEC)
         self.ready = self._model.ready
@@ -166,8 +167,10 @@ class OwnLlamaCpp(ServedModel):
         """As ``LlamaCppModel.run``; ``progress`` is told where the server has to be started anew for the options.
         Raises StartCancelled, too."""
         request.check()
-        options = methods.find(request.engine or SPEC.id).parse(request.options)
-        self._model = self._open(options, unless(cancelled, progress, _START))
+        spec = methods.find(request.engine or SPEC.id)
+        if spec.id != SPEC.id:
+            raise UsageProblem(f"llama.cpp does not run {spec.title}", f"take the engine {SPEC.id}")
+        self._model = self._open(spec.parse(request.options), unless(cancelled, progress, _START))
         self.ready = replace(self.ready, context_limit=self._model.ready.context_limit)
         self._model.gather = self.gather
         self._asked = True
@@ -214,6 +217,8 @@ class OwnLlamaCpp(ServedModel):
         found = LlamaCppModel(self.server.connection, SPEC, options)
         found.ready = replace(found.ready, model=self._file.name, device="cpu", threads=self._threads,
                               draft_model=self._draft.name if self._draft else None)
+        if self._model is not None and self._model._anew:
+            found.forget()
         return found
 
     def _wanted(self, options: dict[str, Any]) -> Settings:

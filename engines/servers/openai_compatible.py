@@ -158,7 +158,7 @@ class OpenAICompatibleModel(ServedModel):
             text = self.connection.text("/metrics")
         except SpecError:
             return None
-        number = r"\d{1,15}(?:\.\d{1,3})?(?:e\+?\d{1,2})?"
+        number = r"\d{1,15}(?:\.\d{1,17})?(?:e\+?0?\d{1,2})?"  # 12.0, from a million 1.234567e+06 and 1.2e+010
         rows = re.findall(rf"^(vllm:spec_decode_num_\w+_total)\{{[^\n]*?\}} ({number})$", text, re.MULTILINE)
         found: dict[str, int] = {}
         for name, value in rows:

@@ -14,7 +14,7 @@ from typing import Any
 
 from engines.cost.curve import CostCurve
 from engines.cost.interleaved import ROWS, sample
-from engines.errors import RunFailed
+from engines.errors import RunFailed, StartCancelled
 from engines.report.events import PriceMeasured
 
 TEXT = " ".join(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"] * 8)
@@ -25,14 +25,10 @@ Ask = Callable[[Sequence[int]], tuple[Any, Any]]
 """Sends a prompt of token ids; how many of them were read anew, and in how many seconds."""
 
 
-class _Cancelled(Exception):
-    """Nobody waits for it any more."""
-
-
 def measure_remote_cost(
     ask: Ask, tokens: Sequence[int], limit: int, cancelled: Callable[[], bool], progress: Callable[[float], None]
-) -> PriceMeasured | None:
-    """t(n) for about two seconds, or three slow requests; None where it was cancelled.
+) -> PriceMeasured:
+    """t(n) for about two seconds, or three slow requests.
 
     Args:
         tokens: ids to make prompts of, no two neighbours the same.
@@ -40,6 +36,7 @@ def measure_remote_cost(
         progress: told the share done.
 
     Raises:
+        StartCancelled: it was cancelled.
         RunFailed: the server read another number of tokens than it was to read, or its context has no room for any.
     """
     sizes = [rows for rows in ROWS if rows < limit]
@@ -52,7 +49,7 @@ def measure_remote_cost(
 
     def timed(rows: int) -> float:
         if cancelled():
-            raise _Cancelled
+            raise StartCancelled("the measurement")
         progress(min(1.0, (perf_counter() - begun) / _SECONDS))
         start = next(first)  # other tokens than the last time, so that none of them is kept
         read, seconds = ask([*kept, *islice(cycle(tokens), start, start + rows)])
@@ -61,11 +58,6 @@ def measure_remote_cost(
                             "answers share it", "t(n) stays unknown; try again when nobody else asks")
         return seconds
 
-    try:
-        if cancelled():
-            return None
-        ask(kept)
-        curve: CostCurve = sample(timed, _SECONDS, sizes)
-    except _Cancelled:
-        return None
+    ask(kept)
+    curve: CostCurve = sample(timed, _SECONDS, sizes)
     return PriceMeasured(curve.points, context)

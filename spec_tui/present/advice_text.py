@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from engines import methods
-from engines.advice.evaluation_plan import EvaluationPlan
 from engines.advice.findings import BASELINE, Findings, RoundCosts, Screening
-from engines.advice.halving import FINALISTS, Stage
+from engines.advice.halving import FINALISTS, EvaluationPlan, Stage
 from engines.advice.paired_ratio import PairedRatio
 from engines.race.interval import LEAST_NOISE
 from engines.report.wording import counted, joined

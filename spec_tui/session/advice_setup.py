@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engines import methods
 from engines.advice import halving
-from engines.advice.evaluation_plan import EvaluationPlan
+from engines.advice.halving import EvaluationPlan
 from engines.advice.trial_lanes import candidates
 from engines.cost.budget import Acceptance
 from engines.cost.curve import CostCurve

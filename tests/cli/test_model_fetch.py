@@ -110,6 +110,18 @@ def test_a_machine_that_has_too_little_says_so(monkeypatch, tmp_path):
     assert "memory" not in replace(known_models.KNOWN["smollm2"], memory=10**8).lacking
 
 
+def test_what_is_here_of_a_model_is_not_to_be_fetched_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(known_models, "ram", lambda: (16 * 10**9, 8 * 10**9))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 800 * 10**6})())
+    coder = known_models.KNOWN["qwen-coder"]
+    assert coder.lacking == "Not enough here: only 800 MB are free on the disk" and coder.offer.startswith("1.61 GB")
+    coder.path.parent.mkdir(parents=True)
+    with coder.path.open("wb") as file:
+        file.truncate(coder.size)
+    assert (coder.lacking, coder.offer) == ("", "491 MB, needs 3 GB of memory")
+
+
 def test_esc_on_a_terminal_goes_on_without_it(tmp_path):
     with Terminal([sys.executable, "-c", WAITS], HF_HUB_OFFLINE="0", SPEC_TUI_DATA_DIR=str(tmp_path)) as terminal:
         terminal.wait_for("Press esc to skip it")

@@ -277,6 +277,20 @@ def test_an_estimate_is_near_what_comes_out(folder, tokenizer):
     assert abs(half.tokens / guess.tokens - 0.5) < 0.01 and half.size < guess.size
 
 
+def test_an_estimate_of_several_sources_is_that_of_all(folder, tokenizer, tmp_path):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "text.txt").write_text("some more text\n" * 500)
+    parts = [text_files([folder]), text_files([tmp_path / "more"])]
+    one, other = (estimate_sparse(part, Encoder(tokenizer)) for part in parts)
+
+    def guess(limit=None):
+        return orders.estimate_build(BuildSpec("mine", ("a", "b"), limit=limit), JoinedCorpus(parts), tokenizer)
+
+    assert guess().tokens == one.tokens + other.tokens and guess().size == one.size + other.size
+    assert guess(one.tokens + 100).tokens == one.tokens + 100 and guess(one.tokens // 2).tokens == one.tokens // 2
+    assert not guess().upper_bound and guess().seconds > 0
+
+
 @pytest.mark.parametrize("vocab_size, size", [(60_000, 6000), (70_000, 8000)])
 def test_an_estimate_by_a_limit_knows_how_large_a_token_is(vocab_size, size):
     spec = BuildSpec("mine", ("hf:rows",), limit=1000)

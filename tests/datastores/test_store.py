@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engines.datastores.building import build_journal as journals
 from engines.datastores.building.build_journal import build_journal
 from engines.datastores.search.open_datastores import OpenDatastores
 from engines.datastores.storage import catalog, manifest
@@ -328,6 +329,29 @@ def test_an_unfinished_build_of_something_else_is_not_gone_on_with(home):
         assert place.state("stage") == 1 and place.created == created and not place.damaged
     with build_journal("mine", {"v": 2}, fresh=True) as place:
         assert place.state("stage") is None
+
+
+def test_an_unfinished_build_stays_where_a_build_cannot_take_it_up_now(home, monkeypatch):
+    with build_journal("mine", {}) as place:
+        place.commit("stage", 1)
+
+    def refused(words: str, **options: bool) -> None:
+        with pytest.raises(DatastoreProblem, match=words), build_journal("mine", {}, **options):
+            pass
+
+    def too_many(path):
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journals, "read_file", too_many)
+        refused("unfinished build of mine cannot be read")
+        assert journals.unfinished_spec("mine") is None
+    (home / "mine").mkdir()
+    (home / "mine.replaced.partial").write_text("no folder: it cannot be removed as one")
+    refused("mine.replaced.partial cannot be removed", replace=True)
+    (home / "mine.replaced.partial").unlink()
+    with build_journal("mine", {}, replace=True) as place:
+        assert place.state("stage") == 1 and not place.damaged
 
 
 @pytest.mark.parametrize("damage", [

@@ -174,6 +174,13 @@ def test_what_belongs_to_no_model_any_more_goes(model, tmp_path, cache):
     assert kept_bytes(model) == KEPT == forget(model) and not [*cache.iterdir()]
 
 
+def test_what_cannot_be_removed_does_not_stop_the_keeping(model, cache):
+    (cache / ".nfs").mkdir(parents=True)
+    os.utime(cache / ".nfs", (0, 0))
+    taken(model)
+    assert taken(model)[1] == 0
+
+
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "F32"])
 def test_a_model_from_kept_weights_writes_the_same(tmp_path, kind):
     model = Tiny("llama", kind).write(tmp_path / "m.gguf")

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from engines import ModelUnavailable, Request, RunFailed, SpecError, UsageProblem
+from engines.errors import StartCancelled
 from engines.race.lanes import parse_lane
 from engines.race.peers import addresses
 from engines.report.events import Finished, Round
@@ -62,9 +63,11 @@ def test_a_lanes_address_with_a_password_is_refused_before_it_is_said():
         addresses([parse_lane("server:url=http://me:pw@127.0.0.1:9")])
 
 
-def test_a_password_is_not_repeated():
-    with pytest.raises(UsageProblem) as caught:
-        connect("http://me:secret@127.0.0.1:1")
+@pytest.mark.parametrize("url", ["http://me:secret@127.0.0.1:1", "http://me:secret@127.0.0.1:1/?x=1",
+                                 "http://me:secret@127.0.0.1:99999", "me:secret@127.0.0.1", "ftp://me:secret@a"])
+def test_a_password_is_not_repeated(url):
+    with pytest.raises(UsageProblem, match="contains a password") as caught:
+        connect(url)
     assert "secret" not in caught.value.message + caught.value.hint
 
 
@@ -177,6 +180,13 @@ def test_a_stopped_request_is_closed_and_the_server_notices(server):
         events.append(event)
     assert events[-1].reason == "cancelled"
     assert noticed.wait(30)  # longer than a busy machine takes
+
+
+def test_no_seed_is_the_one_that_means_another_each_time(server):
+    model = connect(server.url)
+    for seed, sent in ((7, 7), (2**32 - 2, 2**32 - 2), (2**32 - 1, 0)):
+        list(model.run(Request(TURN, seed=seed, max_new_tokens=1)))
+        assert json.loads(server.bodies["/completion"])["seed"] == sent
 
 
 def test_how_long_the_way_is_is_asked_without_a_prompt(server):
@@ -323,7 +333,7 @@ def test_headers_that_do_not_end_are_left_too(monkeypatch):
 def test_a_run_is_stopped_wherever_the_server_keeps_it_waiting(server, path):
     model, asked = connect(server.url), time.monotonic()
     server.wrong[path] = (200, {}, [drip])
-    with contextlib.suppress(RunFailed):
+    with contextlib.nullcontext() if path == "/completion" else pytest.raises(StartCancelled, match="request was"):
         list(model.run(Request(TURN), cancelled=lambda: time.monotonic() - asked > 0.2))
     assert time.monotonic() - asked < 5
 

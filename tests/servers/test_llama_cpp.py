@@ -161,6 +161,11 @@ def test_what_it_cannot_do_is_said(served):
         served.audit(answer)
 
 
+def test_an_engine_of_ours_is_refused_by_its_name(own):
+    with pytest.raises(UsageProblem, match=r"llama\.cpp does not run Prompt lookup"):
+        list(own.run(Request(TURN, "pld")))
+
+
 def test_a_drawn_answer_says_that_the_server_drew_it(served):
     started, *_ = served.run(Request(TURN, temperature=0.8, max_new_tokens=2))
     assert started.law == "rejection" and "own random numbers" in started.warnings[0]
@@ -209,6 +214,22 @@ def test_another_setting_starts_it_anew_and_the_text_stays(file, tmp_path):
     process = own.server.process
     own.close()
     assert process.poll() is not None, "it ends with us"
+
+
+def test_a_prompt_is_read_anew_though_options_that_its_way_does_not_use_differ(file):
+    own = start(file, threads=1, options=NGRAM)
+
+    def reused(**options) -> int:
+        _, prefilled, *_ = own.run(Request(TURN, "llama.cpp", NGRAM | options, max_new_tokens=8))
+        return prefilled.reused
+
+    try:
+        reused()
+        assert reused(p_min=0.5) > 0, "the server keeps what it has read"
+        own.forget()
+        assert reused(p_min=0.2) == 0
+    finally:
+        own.close()
 
 
 def test_a_run_does_not_wait_for_a_server_that_was_started_anew_to_forget(file, monkeypatch):

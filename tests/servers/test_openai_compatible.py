@@ -108,6 +108,8 @@ def test_without_the_flag_the_counters_tell_where_nobody_else_asked(server):
     told = ServerTotals(None, 9, 4, drafts=3)
     assert counted((8.0, 30.0, 30.0), (11.0, 39.0, 34.0)) == told
     assert counted((20.0, 90.0, 80.0), (23.0, 99.0, 84.0)) == told, "others were answered before"
+    assert counted(("999998.0", "9.999e+06", "1.2345678901e+010"), ("1.000001e+06", "9.999009e+06", "12345678905.0")
+                   ) == told, "from a million they are written with an exponent"
     assert counted((23.0, 100.0, 90.0), (50.0, 190.0, 180.0)) is None, "somebody else was answered meanwhile"
     assert counted((0, 0, 0), (1e99, 1e99, 4.0)) is None and counted((8.0, 1.0, 1.0), (7.0, 9e6, 5.0)) is None
     assert counted((0, 0, 0), (3, 4e9, 4)) is None, "no step drafts so much"

@@ -254,7 +254,7 @@ def test_two_processes_do_not_write_the_same_file(hub, crowded):
 def test_the_ways_in_which_a_hub_says_no(hub, crowded):
     hub.publish(NAME, crowded, gated=True)
     assert "is gated" in refused() and "hf auth login" in refused()
-    assert "the hub has no model no/such" in refused("no/such")
+    assert "no/such is not on the hub" in refused("no/such"), "the same is said of a dataset"
     assert "neither a folder nor a hub id" in refused("a b c")
     assert "known names are sample, smollm2, " in refused("nosuch")
     assert "did you mean" not in refused("no/smollm2")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engines.errors import ModelUnavailable
-from engines.hub import get_model
+from engines.hub import file_parts, get_model
 from engines.hub.known_models import KNOWN, resolve
 from engines.progress import Loading
 from spec_tui.session import loader
@@ -156,6 +156,30 @@ def test_other_files_are_refused(model, tmp_path):
     assert "is not in what was given" in refused(model, tmp_path / "bomb.whl")
     assert "no file" in refused(model, tmp_path / "missing.whl")
     assert refused(model, tmp_path) == f"{tmp_path} is a folder | name the file in it, or its parts"
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_wheel_is_refused(model, tmp_path, packing):
+    wheel = tmp_path / "damaged.whl"
+    with zipfile.ZipFile(wheel, "w", packing) as archive:
+        archive.writestr("tiny.gguf", (tmp_path / "source.gguf").read_bytes())
+    content = bytearray(wheel.read_bytes())
+    for begin in (39, 200, 20_000):  # after the header of the member; further on
+        content[begin : begin + 30] = b"\xa5" * 30
+        wheel.write_bytes(content)
+        assert "damaged.whl cannot be read: " in refused(model, wheel)
+
+
+def test_a_wheel_is_opened_once_however_many_members_it_has(model, tmp_path, monkeypatch):
+    opened, zip_file = [], zipfile.ZipFile
+    monkeypatch.setattr(file_parts.zipfile, "ZipFile", lambda *a, **k: opened.append(a) or zip_file(*a, **k))
+    for members in (20, 5000):
+        with zip_file(tmp_path / "many.whl", "w") as archive:
+            for number in range(members):
+                archive.writestr(f"{number}.so", "-")
+        opened.clear()
+        said = refused(model, tmp_path / "many.whl")
+        assert len(opened) == 1 and ("20 parts" in said if members == 20 else "more than 4,096 parts" in said)
 
 
 def cut(content: bytes, pieces: int) -> list[bytes]:

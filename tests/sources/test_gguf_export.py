@@ -87,6 +87,12 @@ def test_a_folder_takes_over_no_known_name(tmp_path, monkeypatch):
     assert "./qwen-coder is what lies in this folder" in missing.value.hint
 
 
+def test_a_known_file_is_known_anywhere_and_no_other_that_ends_like_it():
+    file = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
+    assert {known_name(f"{place}{file}") for place in ("", "/x/", "C:\\x\\", "owner/name:")} == {"qwen-coder"}
+    assert known_name(f"/x/my-tuned-{file}") == ""
+
+
 def test_the_pair_s_draft_model_goes_by_a_name():
     assert resolve("sample-draft") == str(sample_model("draft")) and known_name("sample-draft") == "sample-draft"
     names = {known_name(str(sample_model(role))) for role in ("draft", "target")}

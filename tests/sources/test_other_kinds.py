@@ -69,6 +69,15 @@ def test_all_files_of_a_model_are_one(kind, tmp_path):
     assert LlamaCpp(first).tokens("the thin"), "llama.cpp reads them as one too"
 
 
+def test_a_file_that_was_merged_from_several_is_read(tmp_path):
+    """As ``llama-gguf-split --merge`` writes it: it says that it has no parts."""
+    def merged(writer):
+        writer.add_uint16("split.no", 0), writer.add_uint16("split.count", 0)
+
+    file = Tiny("llama").write(tmp_path / "merged.gguf", merged)
+    assert load_model(str(file), ONE).forward([5], [-1]).shape[0] == 1
+
+
 def test_files_under_other_names_are_refused_as_llama_cpp_refuses_them(tmp_path):
     first, *_ = split(tmp_path / "parts")
     assert "NAME-00001-of-00003.gguf" in refused(first.rename(first.with_name("z.gguf")))

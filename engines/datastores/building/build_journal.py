@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from engines.datastores.storage import catalog
 from engines.datastores.storage.manifest import FILE, File, Manifest, sync, write_manifest
-from engines.errors import UsageProblem
+from engines.errors import DatastoreProblem, UsageProblem, way_out
 from engines.folders import checksum, read_file
 
 _JOURNAL = "journal"
@@ -134,18 +134,25 @@ class BuildJournal:
             if os.path.isfile(path) and path.relative_to(self.folder).as_posix() not in kept:
                 path.unlink()
 
-    def begin(self, fresh: bool) -> None:
-        """Continue the unfinished build in the folder, or start over. Raises DatastoreProblem, UsageProblem."""
+    def take_up(self) -> None:
+        """Read the journal of the unfinished build, if there is one. Raises DatastoreProblem: it cannot be read now."""
+        if os.path.exists(self.folder):
+            try:
+                self._journal = _read_journal(self.folder)
+            except OSError as error:
+                raise DatastoreProblem(f"the unfinished build of {self.name} cannot be read ({error.strerror})",
+                                       way_out(error, "start over with --fresh")) from None
+            self.damaged = 0 if self._journal else len([*self.folder.rglob("*")])
+
+    def begin(self) -> None:
+        """Continue the unfinished build that was taken up, or start over. Raises DatastoreProblem, UsageProblem."""
+        if self._journal and self._journal["identity"] != self._identity:
+            raise UsageProblem(
+                f"an unfinished build of {self.name} was begun from other sources or with other options",
+                "repeat the command it was begun with, or start over with --fresh",
+            )
         if os.path.exists(self.folder.with_suffix("")):  # else it may be all that is left of the datastore
             catalog.discard(self.folder.with_suffix(catalog.REPLACED))
-        if os.path.exists(self.folder) and not fresh:
-            self._journal = _read_journal(self.folder)
-            if self._journal and self._journal["identity"] != self._identity:
-                raise UsageProblem(
-                    f"an unfinished build of {self.name} was begun from other sources or with other options",
-                    "repeat the command it was begun with, or start over with --fresh",
-                )
-            self.damaged = 0 if self._journal else len([*self.folder.rglob("*")])
         if not self._journal:
             catalog.discard(self.folder)
             self.folder.mkdir(parents=True)
@@ -166,7 +173,7 @@ class BuildJournal:
 
 def _read_journal(folder: Path) -> dict[str, Any]:
     """The journal on the disk; {} if it is incomplete or its files are, or if there is a link among them, which could
-    lead to a file of something else."""
+    lead to a file of something else. Raises OSError: a journal that is there cannot be read now."""
     try:
         if any(os.path.islink(path) for path in (folder, *folder.rglob("*"))):
             return {}
@@ -176,13 +183,16 @@ def _read_journal(folder: Path) -> dict[str, Any]:
         journal = json.loads(text)
         sizes = {path: (folder / path).stat().st_size for path in journal["lengths"]}
         return journal if all(sizes[path] >= n for path, n in journal["lengths"].items()) else {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
 def unfinished_spec(name: str) -> dict[str, Any] | None:
     """The ``spec`` that an unfinished build was begun with; None if there is none or it is not known."""
-    return _read_journal(catalog.home() / (catalog.check_name(name) + catalog.PARTIAL)).get("order")
+    folder = catalog.home() / (catalog.check_name(name) + catalog.PARTIAL)
+    with suppress(OSError):
+        return _read_journal(folder).get("order")
+    return None
 
 
 @contextmanager
@@ -201,14 +211,17 @@ def build_journal(
 
     Raises:
         UsageProblem: the name is malformed or taken; the unfinished build is of something else.
-        DatastoreProblem: another process builds it; the disk is full or can't be written.
+        DatastoreProblem: another process builds it; the disk is full or can't be written; the unfinished build can't
+            be read, or what a killed ``replace`` left can't be removed: all stays as it is.
     """
     catalog.check_name(name)
     with catalog.locked(name):
         check_free(name, replace)
         journal = BuildJournal(name, identity, spec)
+        if not fresh:
+            journal.take_up()
         try:
-            journal.begin(fresh)
+            journal.begin()
             yield journal
         except OSError as error:
             in_folder = str(error.filename or "").startswith(str(journal.folder))

@@ -7,7 +7,7 @@ of these names is written ``./NAME``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from time import perf_counter
@@ -232,11 +232,9 @@ def _rows(source: str) -> Rows:
 def estimate_build(spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: LoadedModel | None = None) -> BuildEstimate:
     """An estimate in a fraction of a second: files are sampled, and answers are taken to be as long as they may be.
     Raises UsageProblem: the model's chat template refuses a row's chat."""
-    from engines.datastores.building.chats import Chats
-    from engines.datastores.building.text_files import TextFiles
-
-    if isinstance(corpus, TextFiles) or (isinstance(corpus, Chats) and corpus.chats is not None):
-        estimate = estimate_sparse(corpus, Encoder(tokenizer), spec.limit, spec.document_limit)
+    parts = corpus.parts if isinstance(corpus, JoinedCorpus) else [corpus]
+    if all(map(_can_be_sampled, parts)):
+        estimate = _of_parts(parts, Encoder(tokenizer), spec)
     elif spec.from_answers:
         written = corpus.total * spec.max_new_tokens
         tokens = min(written + corpus.prompt_tokens, spec.limit or _UNLIMITED)
@@ -248,6 +246,24 @@ def estimate_build(spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: Loade
     if spec.kind == "sparse":
         return estimate
     return with_dense_part(estimate, spec.recipe, model)
+
+
+def _can_be_sampled(corpus: Corpus) -> bool:
+    from engines.datastores.building.chats import Chats
+    from engines.datastores.building.text_files import TextFiles
+
+    return isinstance(corpus, TextFiles) or (isinstance(corpus, Chats) and corpus.chats is not None)
+
+
+def _of_parts(parts: Sequence[TextFiles | Chats], encoder: Encoder, spec: BuildSpec) -> BuildEstimate:
+    """The estimate of a sparse build of these, one after another, the last of them as far as the limit goes."""
+    found: list[BuildEstimate] = []
+    for part in parts:
+        left = spec.limit and spec.limit - sum(each.tokens for each in found)
+        if left is None or left > 0:
+            found.append(estimate_sparse(part, encoder, left, spec.document_limit))
+    return BuildEstimate(*(sum(getattr(each, name) for each in found)
+                           for name in ("tokens", "size", "building", "seconds")))
 
 
 def of_tokens(tokens: int, tokenizer: Any, seconds: float | None = None) -> BuildEstimate:

@@ -86,10 +86,11 @@ class Corpus(Protocol):
 
 
 class JoinedCorpus:
-    """Several corpora, one after another. ``skipped``: how many files or rows of all are left out, by reason."""
+    """Several corpora, the ``parts``, one after another. ``skipped``: how many files or rows of all are left out, by
+    reason."""
 
     def __init__(self, parts: Sequence[Corpus]) -> None:
-        self._parts = list(parts)
+        self.parts = list(parts)
         self.identity = {"kind": "joined", "parts": [p.identity for p in parts]}
         totals = [p.total for p in parts]
         same_unit = len({p.unit for p in parts}) == 1
@@ -101,8 +102,8 @@ class JoinedCorpus:
 
     def documents(self, resume: Any = None) -> Iterator[tuple[Document, Any]]:
         first, inner = resume or (0, None)
-        for i in range(first, len(self._parts)):
-            for document, state in self._parts[i].documents(inner if i == first else None):
+        for i in range(first, len(self.parts)):
+            for document, state in self.parts[i].documents(inner if i == first else None):
                 yield document, [i, state]
 
 

@@ -175,7 +175,7 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
         size = choice.facts.get("parameters")
         words = count(size) if size else ""
         if choice.to_fetch:
-            words = in_bytes(choice.to_fetch.bytes)
+            words = in_bytes(choice.to_fetch.missing)
         elif choice.problem:
             words = "not here" if choice.folder is None else "does not fit" if choice.fits is False else "not usable"
         elif role == "head":
@@ -246,7 +246,7 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
             self._say("the models are still loading: enter again when they are ready", wrong=True)
         elif self.target is not None and self.target.to_fetch and self._asked is not self.target:
             self._asked, model = self.target, self.target.to_fetch
-            self._say(f"{model.name}: {in_bytes(model.bytes)} to download ({model.licence}); enter again gets it. "
+            self._say(f"{model.name}: {in_bytes(model.missing)} to download ({model.licence}); enter again gets it. "
                       f"{model.lacking}", wrong=bool(model.lacking))
         else:
             self.dismiss(self.load)
