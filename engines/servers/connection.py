@@ -109,7 +109,7 @@ class Connection:
 
     def get(self, path: str, kind: type[Answered]) -> Answered:
         """What a GET answers, as JSON of this kind. Raises ModelUnavailable."""
-        return self.post(path, None, kind)
+        return self._json(self._checked(path), kind)
 
     def find(self, path: str, kind: type[Answered]) -> Answered | None:
         """The same; None where there is no such path, or it answers otherwise than with this kind."""
@@ -124,9 +124,7 @@ class Connection:
 
     def text(self, path: str) -> str:
         """What a GET answers, as text. Raises ModelUnavailable."""
-        whole = self._answer(path)
-        self._check(whole)
-        return whole.data.decode("utf-8", "replace")
+        return self._checked(path).data.decode("utf-8", "replace")
 
     def round_trip(self) -> float | None:
         """Seconds that an empty request takes there and back, the least of a few; None where nobody answers."""
@@ -139,12 +137,10 @@ class Connection:
         return least
 
     def post(
-        self, path: str, body: dict[str, Any] | None, kind: type[Answered], cancelled: Cancelled = lambda: False
+        self, path: str, body: dict[str, Any], kind: type[Answered], cancelled: Cancelled = lambda: False
     ) -> Answered:
         """What a POST of JSON answers, as JSON of this kind. Raises ModelUnavailable, StartCancelled."""
-        whole = self._answer(path, body, cancelled)
-        self._check(whole)
-        return self._parsed(whole.data, msgspec.json.Decoder(kind), ModelUnavailable)
+        return self._json(self._checked(path, body, cancelled), kind)
 
     def stream(
         self, path: str, body: dict[str, Any], kind: type[Sent], cancelled: Cancelled, gather: float = 0.0
@@ -252,6 +248,15 @@ class Connection:
                 raise RunFailed(f"{self.address} broke off: {self._message(line[6:])}", "ask again")
         if said and not streams:
             raise RunFailed(f"{self.address} does not stream its answers", _WHICH)
+
+    def _checked(self, path: str, body: dict[str, Any] | None = None, cancelled: Cancelled = lambda: False) -> _Whole:
+        """``_answer``, where that is no refusal. Raises ModelUnavailable, StartCancelled."""
+        whole = self._answer(path, body, cancelled)
+        self._check(whole)
+        return whole
+
+    def _json(self, whole: _Whole, kind: type[Answered]) -> Answered:
+        return self._parsed(whole.data, msgspec.json.Decoder(kind), ModelUnavailable)
 
     def _parsed(self, data: bytes, decoder: msgspec.json.Decoder, failed: type[SpecError]) -> Any:
         """An answer, or a message of it. Raises ``failed``."""
