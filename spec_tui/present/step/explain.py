@@ -110,9 +110,9 @@ def _law(run: RunState) -> LawSpec:
 def _context(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     made = event.position - prompt_length(run)
     root = run.root_of(number - 1)
-    last = quoted(root.piece) if root is not None else "its last token"
+    last = f", {quoted(root.piece)}," if root is not None else ""
     words = [f"The text has {tokens(event.position)} so far: {prompt_length(run)} of the prompt, {made} of the answer. "
-             f"The last one, {last}, is the root: chosen, but not yet read by the target."]
+             f"The last one{last} is the root: chosen, but not yet read by the target."]
     if deep:
         before = run.until(number - 1).metrics
         m = f"; so far {before.mean_generated_length:.2f} tokens per verify step (M)" if number > 1 else ""
