@@ -143,4 +143,4 @@ def _summarise(trace: Trace) -> None:
     for run in map(fold_all, trace.runs):
         if run.started is not None:
             remark(run.started)
-        JsonOutput().finish(run, audit=run.audited is not None)
+        JsonOutput(trace.problems).finish(run, audit=run.audited is not None)
