@@ -572,7 +572,7 @@ def _origin(run: RunState, node: TreeNode, width: int) -> str:
             word += retrieval_rows.place_words(origin.datastore, origin.document, origin.line)
         else:
             word += who_proposes(origin.source, run)
-            word += f" at {origin.place}" if origin.place is not None else ""
+            word += f" at {origin.place + 1}" if origin.place is not None else ""
             word += f", match {origin.match}" if origin.match is not None else ""
         words.append(word)
     return fit(" + ".join(words), max(4, width)).rstrip()
