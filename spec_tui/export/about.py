@@ -34,7 +34,7 @@ def origin(started: Started) -> Iterator[tuple[str, str]]:
     yield from started.conversation[:-1]
     if started.conversation and started.conversation[-1][0] == "raw":
         yield "prompt", "without the chat template"
-    yield "maximum new tokens", str(started.max_new_tokens)
+    yield "maximum new tokens", str(started.max_new_tokens or "—")
     if started.datastores:
         yield "datastores", ", ".join(started.datastores)
     if started.versions:

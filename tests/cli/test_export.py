@@ -118,6 +118,12 @@ def test_a_document_of_a_damaged_trace_says_so(cli, tmp_path, form):
     assert "[…]" in (Reader(made).answer if form == "html" else text)
 
 
+def test_of_a_run_without_a_start_no_sampling_is_claimed(cli, tmp_path):
+    (tmp_path / "t.jsonl").write_bytes(trace_path("rasd").read_bytes().partition(b"\n")[2])
+    text = cli("export", str(tmp_path / "t.jsonl"), "--to", "md", "-o", "-").out
+    assert "| engine | unknown; law unknown |" in text and "| maximum new tokens | — |" in text
+
+
 def test_a_page_needs_nothing_from_outside_and_has_both_themes():
     text = page([run_of("tree")])
     found = Reader(text)

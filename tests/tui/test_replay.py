@@ -210,6 +210,9 @@ async def test_the_step_screen_shows_where_a_round_is_missing(tmp_path):
         assert "round 9 of 13" in shown() and "Round 8 is missing in this trace." in shown()
         await pilot.press("number_sign", "1", "3", "enter")
         assert "round 13 of 13" in shown() and "But›" in shown()
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "cut at 64 tokens" in shown().replace("\u00a0", " "), "not for want of context"
 
 
 async def test_an_audit_and_a_second_run_are_played_too():
@@ -241,7 +244,7 @@ async def test_of_a_damaged_file_the_rest_is_shown_and_the_damage_said():
     problems = ("line 3 is not text", "line 4 is not text", "line 9 is not text")
     async with playing(Trace(events[2:], problems)) as (s, _):
         assert "line 3 is not text; line 4 is not text; 1 more" in s.notice
-        assert "unknown" in s.shown and "out.append" in s.shown
+        assert "unknown" in s.shown and "out.append" in s.shown and "greedy" not in s.shown, "what is lost is not known"
         await s.pilot.press("escape")
         await s.settle()
         assert not s.notice and "out.append" in s.shown
