@@ -30,6 +30,8 @@ from engines.report.events import (
 from engines.report.metrics import Metrics, measure
 
 T = TypeVar("T")
+MISSING = " […]"
+"""Stands in a text for what is missing there."""
 
 
 class Log(Sequence, Generic[T]):
@@ -82,7 +84,8 @@ class TokenState:
     """One token of the answer, as shown.
 
     Attributes:
-        text, piece, kind, prob: as in ``Emitted``.
+        text: as in ``Emitted``; where tokens before it are missing from the trace, ``MISSING`` comes first.
+        piece, kind, prob: as in ``Emitted``.
         source: who proposed it (``Origin.source``, or "target").
         round: index into ``RunState.rounds``, -1 for the token of the prefill.
         emitted: the event's own record, for the inspector.
@@ -180,10 +183,14 @@ class RunState:
         stop = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.tokens)
         return self.tokens[self.starts[index] : stop]
 
+    def missing_before(self, index: int) -> bool:
+        """Whether what came right before a round is missing: the round before it or, of the first, the prefill."""
+        before = self.rounds[index - 1].index if index else 0 if self.prefilled is not None else -1
+        return self.rounds[index].index != before + 1
+
     def root_of(self, index: int) -> TokenState | None:
-        """The token a round's tree grows from: the last one emitted before it."""
-        start = self.starts[index]
-        return self.tokens[start - 1] if start else None
+        """The token a round's tree grows from: the last one emitted before it; None where that is missing."""
+        return None if self.missing_before(index) else self.tokens[self.starts[index] - 1]
 
 
 def fold(state: RunState, event: RunEvent) -> RunState:
@@ -217,15 +224,18 @@ def fold_all(events: Iterable[RunEvent], state: RunState | None = None) -> RunSt
 def _fold_round(state: RunState, event: Round) -> RunState:
     index = len(state.rounds)
     metrics = state.metrics.add(event)
-    return replace(
+    made = replace(
         state,
         rounds=state.rounds.extended([event]),
         starts=state.starts.extended([len(state.tokens)]),
-        tokens=state.tokens.extended([_token(e, event.draft, index) for e in event.emitted]),
         clock=state.clock.extended([metrics.decode_seconds]),
         metrics=metrics,
         history=state.history.extended([metrics]),
     )
+    tokens = [_token(e, event.draft, index) for e in event.emitted]
+    if tokens and made.missing_before(index):
+        tokens[0] = replace(tokens[0], text=MISSING + tokens[0].text)
+    return replace(made, tokens=state.tokens.extended(tokens))
 
 
 def _token(e: Emitted, draft: Draft, round_index: int) -> TokenState:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from engines.report.events import Choice, Prefilled, Round
 from engines.report.metrics import Metrics
 from engines.report.plain_text import one_line, visible
-from engines.report.run_state import RunState
+from engines.report.run_state import MISSING, RunState
 
 MOST = 6  # tokens quoted in a row
 
@@ -63,11 +63,16 @@ def joined(parts: Iterable[str]) -> str:
 
 
 def context_tail(run: RunState, position: int, count: int) -> list[str]:
-    """Labels of the last ``count`` tokens of the context before a position, prompt and answer."""
-    started = run.started
-    pieces = started.prompt_pieces if started is not None else ()
-    written = [token.piece for token in run.tokens[: max(0, position - given_length(run))]]
-    return [*pieces, *written][-count:] if count > 0 else []
+    """Labels of the last ``count`` tokens of the context before a round's position, prompt and answer; of what comes
+    before a missing round, ``MISSING``."""
+    pieces = [*(run.started.prompt_pieces if run.started is not None else ())]
+    pieces += [run.prefilled.first.piece] if run.prefilled is not None else []
+    for index, event in enumerate(run.rounds):
+        pieces = [MISSING] if run.missing_before(index) else pieces
+        if event.position >= position:
+            break
+        pieces += [token.piece for token in event.emitted]
+    return pieces[-count:] if count > 0 else []
 
 
 def given_length(run: RunState) -> int:
@@ -84,9 +89,9 @@ def prompt_length(run: RunState) -> int:
 
 def rows_before(run: RunState, number: int) -> int | None:
     """KV rows in the cache before a round; None where it is not known."""
-    if number >= 2:
-        return run.rounds[number - 2].cache_length
-    return run.prefilled.cache_length if run.prefilled is not None else 0
+    if run.missing_before(number - 1):
+        return None
+    return run.rounds[number - 2].cache_length if number >= 2 else run.prefilled.cache_length
 
 
 def fed(event: Prefilled) -> int | None:

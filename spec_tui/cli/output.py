@@ -151,7 +151,11 @@ class NarratedOutput(Output):
 
 
 class JsonOutput(Output):
-    """One object at the end. Non-ASCII is escaped, so nothing in it can steer a terminal."""
+    """One object at the end. Non-ASCII is escaped, so nothing in it can steer a terminal. ``problems``: of the trace
+    that the run was read from."""
+
+    def __init__(self, problems: Sequence[str] = ()) -> None:
+        self._problems = problems
 
     def finish(self, run: RunState, audit: bool) -> None:
         if run.started is None:
@@ -160,6 +164,8 @@ class JsonOutput(Output):
         found = run_object(run.started, run.metrics, tokens, run.text, reason)
         if run.failed:
             found["failed"] = encoding.plain(run.failed)
+        if self._problems:
+            found["problems"] = [*self._problems]
         if self.explain:
             found["explanation"] = explanation(run)
         if audit:

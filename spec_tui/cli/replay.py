@@ -63,7 +63,7 @@ def replay(
         from spec_tui.cli.application import open_recorded
         from spec_tui.tui import recorded
 
-        client = ReplayClient(trace, speed or 1.0, title=path.stem)
+        client = ReplayClient(trace, speed or 1.0, title=path.stem, path=traces[0])
         return open_recorded(lambda: recorded.replay(client, screen, **looks), "replay FILE --format text")
     _narrate(trace, speed or math.inf) if format == "text" else _summarise(trace)
     return 0
@@ -143,4 +143,4 @@ def _summarise(trace: Trace) -> None:
     for run in map(fold_all, trace.runs):
         if run.started is not None:
             remark(run.started)
-        JsonOutput().finish(run, audit=run.audited is not None)
+        JsonOutput(trace.problems).finish(run, audit=run.audited is not None)

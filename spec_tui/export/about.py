@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from engines.folders import model_label
 from engines.report.events import Started
@@ -34,7 +34,7 @@ def origin(started: Started) -> Iterator[tuple[str, str]]:
     yield from started.conversation[:-1]
     if started.conversation and started.conversation[-1][0] == "raw":
         yield "prompt", "without the chat template"
-    yield "maximum new tokens", str(started.max_new_tokens)
+    yield "maximum new tokens", str(started.max_new_tokens or "—")
     if started.datastores:
         yield "datastores", ", ".join(started.datastores)
     if started.versions:
@@ -65,6 +65,11 @@ def outcome(run: RunState) -> Iterator[tuple[str, str]]:
     yield "ended", ending(run)
     if run.audited is not None:
         yield "audit", sentence(run.audited, m.bias)
+
+
+def notes(problems: Sequence[str]) -> list[str]:
+    """What is wrong with the trace that runs were read from (``Trace.problems``), a sentence each."""
+    return [f"Note: {one_line(problem)}." for problem in problems]
 
 
 def ending(run: RunState) -> str:

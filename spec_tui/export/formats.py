@@ -37,11 +37,11 @@ def _runs(trace: Trace) -> list[RunState]:
 
 FORMATS = {
     "md": ExportFormat("Markdown: the answer, its corrections, the rounds in a table",
-                       lambda trace, name, options: markdown(_runs(trace))),
+                       lambda trace, name, options: markdown(_runs(trace), trace.problems)),
     "html": ExportFormat("web page: colours, views, facts about the token you point at",
-                         lambda trace, name, options: page(_runs(trace), options.rejected)),
+                         lambda trace, name, options: page(_runs(trace), options.rejected, trace.problems)),
     "cast": ExportFormat("recording of a terminal (asciicast v2), by the engine's clock",
                          lambda trace, name, options: cast(_runs(trace), *(options.size or (80, 24)), options.speed,
-                                                             options.rejected)),
+                                                             options.rejected, trace.problems)),
 }
 """By name, which is the ending of the file too. A picture of the application is the application's to make."""

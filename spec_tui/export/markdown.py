@@ -14,16 +14,18 @@ _MARKED = ("As CriticMarkup: `{~~rejected~>chosen~~}` where the target corrected
            "another branch of it was accepted, `{++x++}` for a bonus.")
 
 
-def markdown(runs: Sequence[RunState]) -> str:
-    """A document of these runs."""
-    return "\n\n".join(report.markdown(_report(run)) for run in runs) + "\n"
+def markdown(runs: Sequence[RunState], problems: Sequence[str] = ()) -> str:
+    """A document of these runs, which begins with the ``problems`` of their trace."""
+    reports = (_report(run, () if number else problems) for number, run in enumerate(runs))
+    return "\n\n".join(map(report.markdown, reports)) + "\n"
 
 
-def _report(run: RunState) -> Report:
+def _report(run: RunState, problems: Sequence[str]) -> Report:
     asked = [TextBlock("Prompt", question(run.started))] if run.started is not None else []
     asked.append(TextBlock("Answer", run.text))
     if any(token.kind in ("corrected", "bonus") for token in run.tokens):
         asked.append(TextBlock("Answer, marked", marked_text(run), _MARKED))
     setting = [["setting", "value"], *about.origin(run.started)] if run.started is not None else []
     numbers, rounds = [["numbers", ""], *about.outcome(run)], [about.ROUND, *about.rounds(run)]
-    return Report(title=about.title(run), setting=setting, asked=asked, tables=[numbers, rounds])
+    return Report(title=about.title(run), verdict=about.notes(problems), setting=setting, asked=asked,
+                  tables=[numbers, rounds])

@@ -44,12 +44,13 @@ td{overflow-wrap:anywhere;white-space:pre-wrap} td:first-child{white-space:nowra
 """
 
 
-def page(runs: Sequence[RunState], rejected: bool = False) -> str:
-    """A whole HTML document of these runs. Everything from models, prompts and files is escaped. With ``rejected`` it
-    opens in the view that keeps rejected drafts in the text."""
+def page(runs: Sequence[RunState], rejected: bool = False, problems: Sequence[str] = ()) -> str:
+    """A whole HTML document of these runs, with the ``problems`` of their trace. Everything from models, prompts and
+    files is escaped. With ``rejected`` it opens in the view that keeps rejected drafts in the text."""
     title = about.title(runs[0]) if runs else "spec-tui"
     choices = _choices(marks.REJECTED_KEPT if rejected else marks.OUTCOME)
-    return document(title, "".join([f"{choices}\n", *(part for run in runs for part in _run(run))]))
+    notes = [f"<p>{text_of(said)}</p>\n" for said in about.notes(problems)]
+    return document(title, "".join([f"{choices}\n", *notes, *(part for run in runs for part in _run(run))]))
 
 
 def document(title: str, body: str, more_style: str = "") -> str:

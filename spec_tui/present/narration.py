@@ -13,6 +13,7 @@ from engines.folders import model_label
 from engines.report.events import Audited, Emitted, Failed, Finished, Prefilled, Round, Started
 from engines.report.metrics import Metrics
 from engines.report.run_state import RunState
+from engines.report.traces import UNKNOWN
 from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.present.audit_text import sentence
@@ -68,11 +69,12 @@ def round_words(event: Round) -> str:
 
 
 def asked(started: Started) -> str:
-    """How a run was asked for, in a line: engine, its options, sampling."""
-    sampling = "greedy" if started.temperature == 0 else f"temperature {started.temperature:g}, seed {started.seed}"
+    """How a run was asked for, in a line: engine, its options, sampling where it is known."""
+    sampling = ", greedy" if not started.temperature else f", temperature {started.temperature:g}, seed {started.seed}"
+    sampling = "" if started == UNKNOWN else sampling
     options = "".join(f", {one_line(str(k))} {one_line(str(v), 40)}" for k, v in started.options.items())
     lossy_mark = f"{lossy(None)} " if started.lossy else ""
-    return f"{one_line(started.engine)}{options}; {lossy_mark}law {one_line(started.law)}, {sampling}"
+    return f"{one_line(started.engine)}{options}; {lossy_mark}law {one_line(started.law)}{sampling}"
 
 
 def question(started: Started) -> str:

@@ -92,7 +92,7 @@ def _origin(run: RunState, origin: Origin) -> str:
     if origin.line is not None:
         words += f", line {origin.line}"
     elif origin.place is not None:
-        words += f", from position {origin.place}"
+        words += f", from token {origin.place + 1}"
     if origin.match is not None:
         words += f", after a match of {counted(origin.match, 'token')}"
     return words

@@ -6,6 +6,7 @@ took no part in it.
 
 from __future__ import annotations
 
+import shlex
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -52,6 +53,7 @@ class ReplayClient(EngineClient):
         speed: how many seconds of a run pass in one; above 0, infinity for all at once.
         time: seconds that pass, for tests.
         title: the trace's name, for people.
+        path: as a command names the trace; "" where none can.
 
     Attributes:
         runs: the events of each run; of those that only measured the rate to compare another one with, ``baselines``
@@ -61,8 +63,9 @@ class ReplayClient(EngineClient):
 
     def __init__(
         self, trace: Trace, speed: float = 1.0, time: Callable[[], float] = time.monotonic, title: str = "",
+        path: str = "",
     ) -> None:
-        self.trace, self.title = trace, title
+        self.trace, self.title, self.path = trace, title, path
         self.runs, self.baselines = _apart(trace.runs)
         self._time = time
         self._events: list[Event] = list(chain.from_iterable(self.runs))
@@ -86,7 +89,7 @@ class ReplayClient(EngineClient):
         else:
             self._messages.append((job, ready_of(self.runs[0][0])))
             if self.trace.problems:
-                self._messages.append((ENGINE, _damage(self.trace.problems, self.title)))
+                self._messages.append((ENGINE, _damage(self.trace.problems, self.path)))
             self.play()
         return job
 
@@ -176,10 +179,11 @@ def _apart(runs: Sequence[Recorded]) -> tuple[tuple[Recorded, ...], tuple[RunSta
     return tuple(answers), tuple(baselines)
 
 
-def _damage(problems: tuple[str, ...], title: str) -> Failed:
+def _damage(problems: tuple[str, ...], path: str) -> Failed:
     """What is wrong with the file, as far as a notice has room."""
     named, more = "; ".join(problems[:_NAMED]), len(problems) - _NAMED
-    rest = f"; {more} more: spec-tui replay {title} --format text names them" if more > 0 else ""
+    command = f": spec-tui replay {shlex.quote(path)} --format text names them" if path else ""
+    rest = f"; {more} more{command}" if more > 0 else ""
     return Failed(f"part of this trace could not be read: {named}{rest}", "the rest is played", "usage")
 
 

@@ -11,6 +11,7 @@ from engines.laws import LAWS
 from engines.methods import baseline, find
 from engines.report.events import Prefilling, Preparing
 from engines.report.run_state import RunState
+from engines.report.traces import UNKNOWN
 from engines.report.wording import counted
 from engines.request import Request
 from spec_tui.present import audit_text as verdict
@@ -81,8 +82,8 @@ def count(number: int) -> str:
 def head(turn: Turn, names_model: bool = False) -> str:
     """The line above an answer: how it was asked for; with ``names_model``, of which model."""
     r = turn.request
-    heat = sampling_words(r)
-    parts = [*engine(r), one_line(r.law), heat]
+    heat = [] if turn.run.started == UNKNOWN else [sampling_words(r)]
+    parts = [*engine(r), one_line(r.law), *heat]
     if names_model and turn.run.started is not None:
         parts.insert(0, one_line(model_label(turn.run.started.model), 40))
     if r.temperature:
@@ -127,8 +128,9 @@ def foot(turn: Turn) -> tuple[str, bool]:
         parts.append(f"M {m.mean_generated_length:.2f}")
     if run.prefilled and run.prefilled.reused:
         parts.append(f"KV reused {run.prefilled.reused} of {run.prefilled.prompt_tokens}")
-    full = m.new_tokens < turn.request.max_new_tokens
-    cut = "the context is full" if full else f"cut at {counted(turn.request.max_new_tokens, 'token')}"
+    made, most = max(m.new_tokens, len(run.finished.tokens)), turn.request.max_new_tokens
+    limit = counted(most, "token") if most else "the limit"
+    cut = "the context is full" if made < most else f"cut at {limit}"
     ending = {"length": cut, "cancelled": "stopped with esc"}
     if words := ending.get(run.finished.reason):
         parts.append(words)

@@ -108,6 +108,22 @@ def test_a_page_holds_the_answer_and_each_tokens_facts(name):
         assert f"target says: {token.prob:.3f}" in told and token.kind in told
 
 
+@pytest.mark.parametrize("form", ["md", "html", "cast"])
+def test_a_document_of_a_damaged_trace_says_so(cli, tmp_path, form):
+    lines = trace_path("rasd").read_bytes().splitlines(keepends=True)
+    (tmp_path / "t.jsonl").write_bytes(b"".join(lines[:9] + lines[10:]))
+    made = cli("export", str(tmp_path / "t.jsonl"), "--to", form, "-o", "-").out
+    text = "".join(json.loads(line)[2] for line in made.splitlines()[1:]) if form == "cast" else made
+    assert "line 10 is round 9, and what comes between it and round 7 is missing." in text
+    assert "[…]" in (Reader(made).answer if form == "html" else text)
+
+
+def test_of_a_run_without_a_start_no_sampling_is_claimed(cli, tmp_path):
+    (tmp_path / "t.jsonl").write_bytes(trace_path("rasd").read_bytes().partition(b"\n")[2])
+    text = cli("export", str(tmp_path / "t.jsonl"), "--to", "md", "-o", "-").out
+    assert "| engine | unknown; law unknown |" in text and "| maximum new tokens | — |" in text
+
+
 def test_a_page_needs_nothing_from_outside_and_has_both_themes():
     text = page([run_of("tree")])
     found = Reader(text)

@@ -15,7 +15,7 @@ from engines.report.events import Failed
 from engines.wire import to_json
 from spec_tui.cli import replay as module
 from spec_tui.session.recorded_race import read_recorded as side_by_side
-from spec_tui.session.sample_traces import names
+from spec_tui.session.sample_traces import names, trace_path
 
 
 @pytest.fixture
@@ -87,6 +87,15 @@ def test_runs_behind_one_another_are_told_one_by_one(cli, recorded):
     assert cli("replay", str(path), "--format", "json").out == out * 2
 
 
+def test_a_damaged_trace_says_so_in_numbers_too(cli, tmp_path):
+    lines = trace_path("rasd").read_bytes().splitlines(keepends=True)
+    (tmp_path / "t.jsonl").write_bytes(b"".join(lines[:9] + lines[10:]))
+    found = json.loads(cli("replay", str(tmp_path / "t.jsonl"), "--format", "json").out)
+    assert found["problems"][0] == "line 10 is round 9, and what comes between it and round 7 is missing"
+    assert "One day, Dan […] \"It shows" in found["text"]
+    assert "problems" not in json.loads(cli("replay", "rasd", "--format", "json").out)
+
+
 def test_a_run_that_failed_says_so_in_numbers_too(cli, recorded):
     out, path = recorded
     whole = path.read_bytes()
@@ -94,7 +103,8 @@ def test_a_run_that_failed_says_so_in_numbers_too(cli, recorded):
     path.write_bytes(b"".join(whole.splitlines(keepends=True)[:3]) + failed + b"\n" + whole)
     broken, complete = map(json.loads, cli("replay", str(path), "--format", "json").out.splitlines())
     assert broken["failed"] == {"message": "the memory is full", "hint": "close what needs it", "kind": "failed"}
-    assert broken["finish_reason"] is None and broken["tokens"] and complete == json.loads(out)
+    assert broken["finish_reason"] is None and broken["tokens"]
+    assert complete.pop("problems") and complete == json.loads(out)
 
 
 def test_with_a_speed_the_lines_come_by_the_engines_clock(cli, recorded):

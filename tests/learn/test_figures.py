@@ -295,3 +295,8 @@ def test_a_race_ends_with_all_and_the_one_with_more_tokens_a_round_can_lose():
                for lane, row in zip(figure.lanes, shown(figure, 76).splitlines()[1:]))
     more, fewer = (runs[f"qwen-coder-{name}"].metrics for name in ("admg", "plain"))
     assert more.mean_generated_length > fewer.mean_generated_length and more.tokens_per_second < fewer.tokens_per_second
+
+
+@pytest.mark.parametrize("kind", FIGURES.values())
+def test_a_title_fits_80_columns(kind):
+    assert len(kind.title) <= 76, "the smallest window shows no more of it"

@@ -49,6 +49,13 @@ def test_an_entry_that_ships_stands_beside_what_was_published(name):
     assert entry.claims and all(claim.says.endswith(".") for claim in entry.claims)
 
 
+@pytest.mark.parametrize("name", shipped())
+def test_what_differs_is_true_of_the_quick_form_too(name):
+    entry = shipped()[name]
+    sizes = {f"{store.tokens:,} tokens" for store in entry.stores if store.tokens}
+    assert not any(size in said for size in sizes for said in entry.differs), "--quick cuts datastores"
+
+
 def test_every_published_figure_is_beside_a_row_or_said_to_be_out_of_reach():
     beside = {id(figure) for name, entry in shipped().items() if not entry.cannot
               for cell in Reproduction(name, entry).cells() for figure in cell.theirs}

@@ -149,6 +149,13 @@ def test_there_is_no_model(live):
     assert not client.alive
 
 
+def test_the_command_that_names_all_damage_can_be_typed(live):
+    client = ReplayClient(Trace(live, ("one", "two", "three")), title="my run", path="runs/my run.jsonl")
+    client.submit(Load(LoadRequest()))
+    notice = next(event.message for event in said(client) if isinstance(event, Failed))
+    assert notice.endswith("one; two; 1 more: spec-tui replay 'runs/my run.jsonl' --format text names them")
+
+
 def test_a_run_without_a_start_plays(live):
     client = ReplayClient(Trace(live[2:]), speed=math.inf)
     client.submit(Load(LoadRequest()))

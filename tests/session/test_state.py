@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from engines.report.events import Audited, Failed, Finished, Loading, Prefilled, Round, Started
 from engines.report.metrics import measure
 from engines.report.run_state import (
+    MISSING,
     Log,
     RunState,
     best_path,
@@ -22,6 +23,7 @@ from engines.report.run_state import (
     rate_now,
     rates,
 )
+from engines.report.wording import context_tail, rows_before
 from engines.request import Request
 from tests.tui.fakes import ANSWER, script
 
@@ -183,3 +185,23 @@ def test_cancelled_text_comes_from_the_tokens():
     events = run_of()
     state = fold_all([*events[:5], Finished("cancelled", (), "")])
     assert state.text and ANSWER.startswith(state.text)
+
+
+def test_after_a_missing_round_nothing_is_taken_from_before_it():
+    events = run_of()
+    lost = next(event for event in events if isinstance(event, Round) and event.index == 3)
+    whole, state = fold_all(events), fold_all(event for event in events if event is not lost)
+    assert [state.missing_before(index) for index in range(4)] == [False, False, True, False]
+    assert state.root_of(2) is None and rows_before(state, 3) is None
+    assert state.root_of(3).emitted == whole.root_of(4).emitted and rows_before(state, 4) == rows_before(whole, 5)
+    before, _, after = state.text.partition(MISSING)
+    assert before == "".join(token.text for token in whole.tokens[: whole.starts[2]])
+    assert after == "".join(token.text for token in whole.tokens[whole.starts[3] :])
+    assert context_tail(state, state.rounds[2].position, 9) == [MISSING]
+    assert context_tail(state, state.rounds[3].position, 99) == [MISSING, *(e.piece for e in state.rounds[2].emitted)]
+    assert context_tail(whole, whole.rounds[3].position, 1) == [whole.root_of(3).piece]
+
+
+def test_without_its_prefill_the_first_round_has_no_root():
+    state = fold_all(event for event in run_of() if not isinstance(event, Prefilled))
+    assert state.root_of(0) is None and rows_before(state, 1) is None and state.text.startswith(MISSING)

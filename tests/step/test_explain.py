@@ -59,6 +59,7 @@ def test_every_phase_is_told_with_its_numbers(runs, engine, temperature):
     assert quoted(run.root_of(number - 1).piece) in said(run, number, "context")
     verify = said(run, number, "verify")
     assert ms(event.verify_seconds) in verify
+    assert f"number {event.position + 1} of the context" in said(run, number, "verify", deep=True), "from 1"
     if event.draft.tokens:
         assert f"{1 + len(event.draft.tokens)} rows" in verify
         draft = said(run, number, "draft")

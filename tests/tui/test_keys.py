@@ -196,6 +196,14 @@ async def test_a_pasted_text_that_cannot_fit_is_said_to_and_kept(session):
             await s.pilot.pause()
             assert (f"{words:,} words" in s.notice and f"holds {limit:,} tokens" in s.notice) == long
             assert s.chat.prompt.text == "word " * words
+        await s.pilot.press("ctrl+z")
+        await s.pilot.pause()
+        assert s.notice == "" and s.chat.prompt.text == "", "nothing is left that cannot fit"
+        await s.pilot.press("ctrl+y")
+        s.app.post_message(Paste("word"))
+        await s.pilot.pause()
+        await s.pilot.pause()
+        assert s.notice
         await s.pilot.press("escape")
         assert s.notice == "" and s.chat.focused is s.chat.prompt
 

@@ -194,7 +194,7 @@ def tree_rows(event: Round, width: int = 40, height: int = 30) -> list[str]:
 
 
 def a_round(draft: Draft, path: tuple[int, ...], *emitted: Emitted) -> Round:
-    return Round(7, 1, draft, path, emitted, 0.001, 0.01, 0.0, 5, {"match": 3, "nothing": None})
+    return Round(1, 1, draft, path, emitted, 0.001, 0.01, 0.0, 5, {"match": 3, "nothing": None})
 
 
 def test_a_chain_is_one_line_and_shows_what_the_target_chose():
@@ -202,7 +202,7 @@ def test_a_chain_is_one_line_and_shows_what_the_target_chose():
                   (Origin("draft"), Origin("prompt")))
     event = a_round(draft, (0,), Emitted(1, " a", " a", "accepted", 0), Emitted(9, " z", " z", "corrected", -1, 0.62))
     rows = tree_rows(event, 60)
-    assert "round   7" in rows[0] and rows[1] == "◌ So"
+    assert "round   1" in rows[0] and rows[1] == "◌ So"
     assert rows[2] == "└─● ·a .90D "
     assert rows[3] == "  ├─◐ ·z .62T target instead"
     assert rows[4] == "  └─✗ ·b .80D ○ ·c P "

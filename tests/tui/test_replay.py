@@ -188,6 +188,33 @@ async def test_steps_through_a_trace_first(tmp_path):
         assert isinstance(app.screen, ChatScreen) and "lists once" in Session(app, None, pilot).shown
 
 
+async def test_the_step_screen_shows_where_a_round_is_missing(tmp_path):
+    lines = trace_path("rasd").read_bytes().splitlines(keepends=True)
+    (tmp_path / "t.jsonl").write_bytes(b"".join(lines[:9] + lines[10:]))
+    app = replay(ReplayClient(read_trace(tmp_path / "t.jsonl"), math.inf, Clock()), "step")
+    async with app.run_test(size=(120, 40)) as pilot:
+        for _ in range(6):
+            await pilot.pause()
+
+        def shown() -> str:
+            return "\n".join("".join(segment.text for segment in strip) for strip in
+                             app.screen._compositor.render_strips())
+
+        assert "round 1 of 13" in shown() and "part of this trace could not be read: line 10" in shown()
+        await pilot.press(*["right"] * 7)
+        assert "round 9 of 13" in shown() and "round 9: drafted 8" in shown()
+        assert "What comes between round 7 and round 9 is missing in this trace." in shown()
+        assert "◌ missing" in shown() and "One day, Dan […]" in shown() and "KV cache    — rows" in shown()
+        assert "The last one is the root" in " ".join(shown().split())
+        await pilot.press("right", "number_sign", "8", "enter")
+        assert "round 9 of 13" in shown() and "Round 8 is missing in this trace." in shown()
+        await pilot.press("number_sign", "1", "3", "enter")
+        assert "round 13 of 13" in shown() and "But›" in shown()
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "cut at 64 tokens" in shown().replace("\u00a0", " "), "not for want of context"
+
+
 async def test_an_audit_and_a_second_run_are_played_too():
     from engines.report.answer import Answer
 
@@ -217,7 +244,7 @@ async def test_of_a_damaged_file_the_rest_is_shown_and_the_damage_said():
     problems = ("line 3 is not text", "line 4 is not text", "line 9 is not text")
     async with playing(Trace(events[2:], problems)) as (s, _):
         assert "line 3 is not text; line 4 is not text; 1 more" in s.notice
-        assert "unknown" in s.shown and "out.append" in s.shown
+        assert "unknown" in s.shown and "out.append" in s.shown and "greedy" not in s.shown, "what is lost is not known"
         await s.pilot.press("escape")
         await s.settle()
         assert not s.notice and "out.append" in s.shown

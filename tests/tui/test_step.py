@@ -230,6 +230,14 @@ async def test_the_answer_is_made_again_with_every_row(session):
         assert f"every row; in {now} rounds, not {before}: drafts of other sizes." in shown(screen)
 
 
+async def test_no_branch_begins_where_the_text_before_is_not_known(session):
+    async with session() as s:
+        screen = await stepping(s)
+        screen.turn.run = fold_all(event for event in EVENTS if not isinstance(event, Round) or event.index != 2)
+        await s.pilot.press("3", "number_sign", "3", "enter", "B")
+        assert s.app.screen is screen and "The text before this round is not known" in shown(screen)
+
+
 @pytest.mark.parametrize("how", some(["fail", "die", "stop"], lambda how: how == "die"))
 async def test_a_second_run_that_does_not_end_is_told(session, how):
     async with session() as s:

@@ -71,7 +71,7 @@ def place(origin: Origin) -> str:
     """Where something was copied from."""
     words = origin_kind(origin.source).label
     words += f", {one_line(origin.document, 60)}" if origin.document else ""
-    return words if origin.place is None else f"{words}, right before position {origin.place}"
+    return words if origin.place is None else f"{words}, right before token {origin.place + 1}"
 
 
 def stores(run: RunState) -> str:

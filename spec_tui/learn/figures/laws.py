@@ -105,7 +105,7 @@ class BlockFigure(LessonFigure):
     """A drawn chain: the chance that its beginnings stay, token by token and as a block. Each is the chance given the
     tokens up to there and no later one, so that of a block may rise from row to row."""
 
-    title = "the chance that the tokens up to a row stay, on average over what follows them"
+    title = "the chance that the tokens up to a row stay, averaged over what follows"
     moves = "the chain"
 
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:

@@ -110,9 +110,9 @@ def _law(run: RunState) -> LawSpec:
 def _context(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     made = event.position - prompt_length(run)
     root = run.root_of(number - 1)
-    last = quoted(root.piece) if root is not None else "its last token"
+    last = f", {quoted(root.piece)}," if root is not None else ""
     words = [f"The text has {tokens(event.position)} so far: {prompt_length(run)} of the prompt, {made} of the answer. "
-             f"The last one, {last}, is the root: chosen, but not yet read by the target."]
+             f"The last one{last} is the root: chosen, but not yet read by the target."]
     if deep:
         before = run.until(number - 1).metrics
         m = f"; so far {before.mean_generated_length:.2f} tokens per verify step (M)" if number > 1 else ""
@@ -134,8 +134,8 @@ def _tree(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
         alike = ("For a chain it is the ordinary causal mask." if deepest == size else
                  "Nodes of one depth share a position, so the mask goes by paths and not by columns.")
         words.append(f"Among the {counted(size + 1, 'new row')} {seen} of {pairs} pairs are allowed. {alike} The "
-                     f"position of a row is the length of the context plus its depth: from {event.position - 1}, the "
-                     f"root's, to {event.position - 1 + deepest}.")
+                     f"position of a row, counted from 0, is the length of the context plus its depth: from "
+                     f"{event.position - 1}, the root's, to {event.position - 1 + deepest}.")
     return words
 
 
@@ -185,8 +185,8 @@ def _rows(run: RunState, event: Round) -> list[str]:
                      f"{where} is not disclosed." if UNDISCLOSED in event.draft.tokens else
                      f"{where} was not recorded, since the accepted path does not lead there; a run with all rows "
                      "recorded has it.")
-    words.append(f"The first token made here is number {event.position} of the context; a node at depth d stands at "
-                 f"position {event.position - 1} + d.")
+    words.append(f"The first token made here is number {event.position + 1} of the context; counted from 0, a node at "
+                 f"depth d stands at position {event.position - 1} + d.")
     return words
 
 

@@ -26,6 +26,11 @@ def event_of(run: RunState, number: int) -> Round | None:
     return run.rounds[number - 1] if 1 <= number <= len(run.rounds) else None
 
 
+def number_of(run: RunState, place: int) -> int:
+    """The number that a round had when it was made: in a damaged trace, rounds before it may be missing."""
+    return run.rounds[place - 1].index if place else 0
+
+
 def phases_of(run: RunState, number: int) -> tuple[Phase, ...]:
     """What happens in a round: without a draft nothing is accepted, and a path may fill the answer to its end."""
     event = event_of(run, number)

@@ -391,7 +391,7 @@ class ChatScreen(HasActions, Backdrop):
             await self.run_action(outcome.action)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        if event.text_area.text:
+        if event.text_area.text or event.text_area.history.redo_stack:  # an undone paste may leave nothing
             self._message = ""
         self._draw_status()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -14,7 +16,7 @@ from engines.request import Request
 from spec_tui.learn.glossary_entries import word_of
 from spec_tui.present.playback import speed_words
 from spec_tui.present.step.branching import going_on, uses_past_answers
-from spec_tui.present.step.phases import StepPosition, emits, event_of
+from spec_tui.present.step.phases import StepPosition, emits, event_of, number_of
 from spec_tui.present.step.player import SPEEDS, StepPlayer
 from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, OUTCOME, REJECTED_KEPT, spans
@@ -193,8 +195,8 @@ class StepScreen(HasActions, Backdrop):
             self._draw_figures()
 
     def _draw_top(self) -> None:
-        player = self.player
-        here = "prefill" if not player.place.round else f"round {player.place.round} of {player.rounds}"
+        player, number = self.player, partial(number_of, self.player.run)
+        here = f"round {number(player.place.round)} of {number(player.rounds)}" if player.place.round else "prefill"
         playing = BUSY if player.clock.playing else "‖"
         right = f"{here} · {playing} {speed_words(player.clock.speed)} · {'in detail' if player.deep else 'basics'} "
         started = player.run.started
@@ -208,19 +210,30 @@ class StepScreen(HasActions, Backdrop):
         if self.typed is not None:
             row = [("   round ", "strong"), (self.typed or "…", "accent"), ("  enter goes there", "muted")]
         else:
-            row = [("   ", "text"), *spans(one_line(self.message), "text")]
+            row = [("   ", "text"), *spans(one_line(self.message or self._damage), "text")]
         keys = [(f" {self.pressed} ", "title-here")] if self.has_class("presenting") and self.pressed else []
         self.query_one("#step-said", SplitLine).show(row, keys)
 
+    @property
+    def _damage(self) -> str:
+        """What is missing right before this round, else what is wrong with the trace, until the chat forgets it."""
+        run, here = self.player.run, self.player.place.round
+        if here and run.missing_before(here - 1):
+            before = f"between round {number_of(run, here - 1)} and" if here > 1 else "before"
+            return f"What comes {before} round {number_of(run, here)} is missing in this trace."
+        replayed = self.session is not None and self.session.client.capabilities.clock
+        return self.session.problem.message if replayed and self.session.problem is not None else ""
+
     def _draw_figures(self) -> None:
-        event = event_of(self.player.run, self.player.place.round)
+        run, here = self.player.run, self.player.place.round
+        event = event_of(run, here)
         hidden = self.player.place.phase in ("context", "draft", "tree", "verify")
         drafted = len(event.draft.tokens) if event is not None else 0
         accepted = "-" if event is None or hidden else str(len(event.path))
         gained = "-" if event is None or hidden else str(len(event.emitted))
         if self.player.place.phase == "context":
             drafted = "-"
-        self.query_one(LargeNumbers).show(self.player.place.round, drafted, accepted, gained)
+        self.query_one(LargeNumbers).show(number_of(run, here), drafted, accepted, gained)
 
     def say(self, message: str) -> None:
         """A sentence above the keys, until the next move."""
@@ -362,10 +375,13 @@ class StepScreen(HasActions, Backdrop):
         typed, self.typed = self.typed, None
         if typed:
             self.player.clock.playing = False
-            self.player.jump(int(typed))
+            numbers = [0, *(event.index for event in self.player.run.rounds)]
+            self.player.jump(bisect_left(numbers, int(typed)))
         self.moved()
-        if typed and int(typed) > (last := len(self.player.run.rounds)):
-            self.say(f"There is no round {int(typed)}: {last} is the last.")
+        if typed and int(typed) not in numbers:
+            last = int(typed) > numbers[-1]
+            self.say(f"There is no round {int(typed)}: {numbers[-1]} is the last." if last else
+                     f"Round {int(typed)} is missing in this trace.")
 
     def action_leave(self) -> None:
         """Undo one thing: a number half typed, presenter mode; else stop what runs for this screen, and close."""
@@ -403,7 +419,10 @@ class StepScreen(HasActions, Backdrop):
 
     def action_branch(self) -> None:
         """Choose what to change at this round."""
-        refused = self._refused() or ("" if self.player.place.round else "A branch begins at a round: → goes to one.")
+        run, here = self.player.run, self.player.place.round
+        refused = self._refused() or ("" if here else "A branch begins at a round: → goes to one.")
+        if not refused and any(map(run.missing_before, range(here))):
+            refused = "The text before this round is not known: something of it is missing in the trace."
         if refused:
             self.say(refused)
             return

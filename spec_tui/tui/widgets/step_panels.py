@@ -12,13 +12,23 @@ from textual.message import Message
 from engines.laws import trying
 from engines.methods import origin_kind, who_proposes
 from engines.report.events import Choice, Emitted, Round
-from engines.report.run_state import RunState
+from engines.report.run_state import MISSING, RunState
 from engines.report.wording import between, counted, prompt_length, rows_before, seconds_of, times_of
 from spec_tui.present import token_styles as marks
 from spec_tui.present.rejected import interleaved
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.nodes import TreeNode, nodes_of, order, root_of
-from spec_tui.present.step.phases import Phase, StepPosition, emits, event_of, mask, phases_of, title_of, written
+from spec_tui.present.step.phases import (
+    Phase,
+    StepPosition,
+    emits,
+    event_of,
+    mask,
+    number_of,
+    phases_of,
+    title_of,
+    written,
+)
 from spec_tui.present.step.player import MOST, StepPlayer
 from spec_tui.present.text import cells, one_line, visible, wrap
 from spec_tui.present.token_styles import spans
@@ -273,11 +283,11 @@ class Timeline(StepPanel):
         if event is None:
             words = "prefill"
         elif player.hides:
-            words = f"round {player.place.round}: drafted {len(event.draft.tokens)}"
+            words = f"round {event.index}: drafted {len(event.draft.tokens)}"
         else:
-            words = (f"round {player.place.round}: drafted {len(event.draft.tokens)}, accepted {len(event.path)}, "
+            words = (f"round {event.index}: drafted {len(event.draft.tokens)}, accepted {len(event.path)}, "
                      f"gained {len(event.emitted)}")
-        kept = ", ".join(str(n) for n in player.bookmarks)
+        kept = ", ".join(str(number_of(player.run, n)) for n in player.bookmarks)
         return [(words, "text"), (f"   bookmarks {marks.BOOKMARK} {kept}" if kept else "   k sets a bookmark", "muted")]
 
     def on_click(self, event: Click) -> None:
@@ -304,12 +314,15 @@ def text_so_far(run: RunState, place: StepPosition, width: int, height: int, rej
         own = max(0, len(pieces) - run.started.continued)  # the rest is an answer that was begun
         toks = [*(Tok(visible_text(piece), "muted") for piece in pieces[:own]), Tok("\n", "muted"),
                 *(Tok(visible_text(piece), "text") for piece in pieces[own:])]
+    missing = place.round > 0 and count == run.starts[place.round - 1] and run.missing_before(place.round - 1)
+    root = -1 if fresh or missing else count - 1
     for index, gone in interleaved(run, max(0, count - tail), count, keeps=rejected):
         token = run.tokens[index]
-        style = token.kind if index >= count - fresh else "strong" if index == count - 1 and not fresh else "text"
+        style = token.kind if index >= count - fresh else "strong" if index == root else "text"
         style = token.kind if rejected else style
         toks += [Tok(label, GHOST) for label in gone]
         toks.append(Tok(visible_text(token.text or ("" if index < count - 1 else token.piece)), style))
+    toks += [Tok(MISSING, "strong")] * missing
     rows = wrapped(toks, width)
     while rows and not rows[-1]:
         rows.pop()
@@ -540,7 +553,7 @@ def _root(run: RunState, place: StepPosition, event: Round) -> TreeNode:
 
 def _root_piece(run: RunState, place: StepPosition) -> str:
     root = run.root_of(place.round - 1)
-    return root.piece if root is not None else "start"
+    return root.piece if root is not None else "missing"
 
 
 def _choice(node: TreeNode, noise: bool, width: int) -> Row:
@@ -559,7 +572,7 @@ def _origin(run: RunState, node: TreeNode, width: int) -> str:
             word += retrieval_rows.place_words(origin.datastore, origin.document, origin.line)
         else:
             word += who_proposes(origin.source, run)
-            word += f" at {origin.place}" if origin.place is not None else ""
+            word += f" at {origin.place + 1}" if origin.place is not None else ""
             word += f", match {origin.match}" if origin.match is not None else ""
         words.append(word)
     return fit(" + ".join(words), max(4, width)).rstrip()

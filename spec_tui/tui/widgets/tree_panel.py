@@ -138,7 +138,7 @@ def _tree(event: Round, run: RunState, index: int, width: int, shown: list[int],
     pruned = event.retrieval.pruned if event.retrieval else ()
     pen = _Pen(event.draft, frozenset(event.path), below, width, pruned, judged)
     root = run.root_of(index)
-    rows: list[Row] = [[("◌ ", "muted"), (_label(root.piece) if root else "start", "text")]]
+    rows: list[Row] = [[("◌ ", "muted"), (_label(root.piece) if root else "missing", "text")]]
     choice = _choice(event)
     _branches(pen, -1, "", choice, event.path[-1] if event.path else -1, rows)
     return rows
