@@ -140,6 +140,18 @@ def test_what_is_forgotten_is_not_drafted_again_by_a_process_that_runs(monkeypat
     assert past_answers.kept().size == 0
 
 
+def test_answers_kept_after_forgetting_are_the_only_ones_though_the_system_reuses_the_file():
+    answers = PastAnswers("x", 50)
+    answers.add([1, 2, 3])
+    answers.add([4, 5, 6])
+    assert [list(a) for a in answers.news()[1]] == [[1, 2, 3], [4, 5, 6]]
+    os.truncate(answers.file, 0)  # as a new file that gets the number of the removed one
+    answers.add([1, 2, 3])  # the same prompt was asked again
+    answers.add([7, 8, 9])
+    fresh, found = answers.news()
+    assert fresh and [list(a) for a in found] == [[1, 2, 3], [7, 8, 9]]
+
+
 def test_only_the_user_can_read_them():
     ask([1, 2, 3], answer=[4])
     (file,) = past_answers.folder().iterdir()
