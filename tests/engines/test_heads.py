@@ -123,6 +123,11 @@ def broken(file):
     yield "reads layers 2, 3, 9", plain, {"eagle_aux_hidden_state_layer_ids": [2, 3, 9]}
     yield "for a target whose hidden size is 48, this target's is 32", plain, {"target_hidden_size": 48}
     yield "config says 5 heads", plain, {"num_attention_heads": 5}
+    yield "config says 1000 heads", plain, {"num_attention_heads": 1000, "head_dim": None}
+    yield "d2t is a single number", {
+        n: t for n, t in plain.items() if n != "lm_head.weight"} | {"d2t": torch.tensor(3)}, {}
+    yield "weights are float8_e4m3fn", {n: t.to(torch.float8_e4m3fn) if t.is_floating_point() else t
+                                        for n, t in plain.items()}, {}
     yield "rotation is scaled", plain, {"rope_scaling": {"rope_type": "llama3"}}
     yield "names tokens twice", {**plain, "d2t": -torch.arange(200)}, {}
     yield "P-EAGLE", {**plain, "mask_hidden": torch.zeros(1, 1, 96)}, {}
