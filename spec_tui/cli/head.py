@@ -232,7 +232,7 @@ def train(
     heads: Annotated[int, Option(metavar="N", min=1, max=16, help="Medusa: number of heads."), _OF_MEDUSA] = 4,
     max_new_tokens: Annotated[int, Option(metavar="N", min=8, help="Length of the answers made here."), Only(
         lambda given: bool(given["prompts"]), "answers that are made to --prompts")] = 192,
-    seed: Annotated[int, Option(metavar="S", help="Seed of the training.")] = 0,
+    seed: Annotated[int, Option(metavar="S", min=0, max=2**63 - 1, help="Seed of the training.")] = 0,
     work: Annotated[Path | None, Option(metavar="DIR", help="Where to keep an interrupted training.")] = None,
     out: Annotated[Path | None, Option(metavar="DIR", help="Where to write it. Default: the data folder.")] = None,
     estimate: Annotated[bool, Option("--estimate", help="Print the estimate of time and space, and stop.")] = False,

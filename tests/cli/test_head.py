@@ -117,6 +117,7 @@ def test_no_prompt_is_answered_for_an_unfinished_training_on_others(monkeypatch,
     *((["train", name, "--prompts", "p"], f"no head can have the name {name}: --head {name.lower()} has a meaning")
       for name in ("none", "auto", "eagle", "EAGLE-3", "medusa")),
     (["train", "x", "--prompts", "p", "--layers", "a"], "--layers takes numbers"),
+    (["train", "x", "--prompts", "p", "--seed", "-1"], "--seed is at least 0, not -1"),
 ])
 def test_what_cannot_be_trained_is_refused_before_a_model_is_loaded(cli, words, reason):
     done = cli("head", *words)
