@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def _readable(file: Path) -> Iterator[None]:
     """While a file is read. Raises ModelUnavailable where that fails."""
     try:
         yield
-    except (OSError, zipfile.BadZipFile, EOFError, KeyError, RuntimeError, NotImplementedError) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
         raise ModelUnavailable(f"{file.name} cannot be read: {why}", "check the file") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 from dataclasses import replace
@@ -346,6 +347,14 @@ def test_an_answer_may_hold_any_separator_and_a_damaged_line_is_named(tiny, tmp_
     file.write_text(f"{json.dumps(row)}\n[]\n", "utf-8")
     with pytest.raises(UsageProblem, match=r"line 2 of .*answers\.jsonl is no JSON object"):
         read_answers(tiny, file)
+
+
+def test_damaged_zipped_answers_are_refused_with_a_sentence(tiny, tmp_path):
+    file, zipped = tmp_path / "answers.jsonl.gz", gzip.compress(str([*range(9999)]).encode())
+    for content in (zipped[:-999], *(zipped[:at] + bytes(40) + zipped[at + 40 :] for at in (15, len(zipped) // 2))):
+        file.write_bytes(content)
+        with pytest.raises(UsageProblem, match=r"answers\.jsonl\.gz cannot be read as lines of JSON: it is damaged"):
+            read_answers(tiny, file)
 
 
 def test_kept_answers_of_another_model_or_length_are_not_trained_on(tiny, tmp_path, monkeypatch):
