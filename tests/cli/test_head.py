@@ -38,6 +38,16 @@ def test_the_list_names_what_each_head_is_for(cli, monkeypatch, tmp_path):
     assert "EAGLE head for a/target; trained here" in cli("head", "list").out
 
 
+@pytest.mark.parametrize("expected", ["NaN", "Infinity", "-1", "1" + "0" * 400, '"many"'])
+def test_a_number_that_no_training_expected_spoils_no_list(cli, monkeypatch, tmp_path, expected):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    folder = tmp_path / "heads" / "mine"
+    folder.mkdir(parents=True)
+    save_file({"fc.weight": torch.zeros(2)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(f'{{"spec_tui": {{"card": {{"expected_tokens_a_round": {expected}}}}}}}')
+    assert json.loads(cli("head", "list", "--format", "json").out)[0]["expected"] == 0
+
+
 def test_the_sample_has_one_name_in_the_list_and_the_description(cli, monkeypatch, tmp_path, tiny):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(tiny.target, "name", str(sample_model("target")))
