@@ -257,6 +257,16 @@ def test_a_training_that_was_damaged_says_what_to_remove(target, texts, tmp_path
     assert trained().updates == 1
 
 
+@pytest.mark.parametrize("lengths", [[4, 1, 1], [[4, 1]], [[4.0, 1.0, 1.0]], [[9, 1, 1]]])
+def test_a_damaged_file_of_hidden_states_is_named(target, tmp_path, lengths):
+    states = HiddenStateCache(tmp_path, target, (2,), [Text((1, 2, 3, 4), 1, True)])
+    shard = tmp_path / "taps-00000.safetensors"
+    save_file({"lengths": torch.tensor(lengths), "tokens": torch.zeros(4, dtype=torch.int32),
+               "taps": torch.zeros(4, 2), "final": torch.zeros(4, 2)}, shard)
+    with pytest.raises(UsageProblem, match=r"taps-00000\.safetensors is damaged"):
+        states.read()
+
+
 def test_two_that_write_one_file_of_tensors_do_not_disturb_each_other(tmp_path, monkeypatch):
     file, save_file = tmp_path / "state.safetensors", tensor_files.save_file
 
