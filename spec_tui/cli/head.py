@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
@@ -280,11 +281,20 @@ def train(
     return 0
 
 
-def _locked(place: Path) -> AbstractContextManager[Any]:
-    """Keep other processes from training in a folder. Raises UsageProblem: one does so, or it cannot be written."""
+@contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """Keep other processes from training in a folder, which is removed where nothing is kept in it. Raises
+    UsageProblem: one does so, or it cannot be written."""
     busy = UsageProblem(f"another process is training in {place}", "wait for it, or give another name and --work")
-    return lock(place, "training", busy, lambda error: UsageProblem(
-        f"{place} cannot be written: {error.strerror}", "choose another --work folder"))
+    with lock(place, "training", busy, lambda error: UsageProblem(
+        f"{place} cannot be written: {error.strerror}", "choose another --work folder")) as held:
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if [*place.iterdir()] == [file := Path(held.lock_file)]:
+                    file.unlink()
+                    place.rmdir()
 
 
 def _trained(spec: HeadSpec, asked: _Answers, folder: Path, estimate: bool) -> TrainingProgress | None:

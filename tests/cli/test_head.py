@@ -95,6 +95,13 @@ def test_two_processes_do_not_train_one_head(cli, monkeypatch, tmp_path):
     assert done.code == 2 and "another process is training in" in done.err
 
 
+def test_a_training_that_cannot_begin_leaves_no_folder(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "p").write_text(PROMPTS)
+    done = cli("head", "train", "h1", "--prompts", str(tmp_path / "p"), "--model", str(tmp_path / "none"))
+    assert done.code and not (tmp_path / "data" / "heads" / ".h1").exists()
+
+
 class Asked(list):
     """What a head is trained on, all of it given, and no prompts."""
 
