@@ -71,7 +71,6 @@ SPEC = MethodSpec(
     order=20,
     explain=_explain,
     why_empty=_why_empty,
-    reference="Saxena 2023, prompt lookup decoding",
     note=LookupNote,
     origins=(PROMPT, OUTPUT),
     default_priority=1,
