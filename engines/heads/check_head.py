@@ -19,12 +19,11 @@ import torch
 from engines.errors import UsageProblem
 from engines.heads.compatibility import embeddings_of, rows_for
 from engines.heads.draft_head import DraftHead
-from engines.heads.head_config import HeadConfig
 from engines.heads.head_file import HeadFile
 from engines.heads.hidden_state_cache import TappedText, Text, states_of
 from engines.heads.medusa_heads import MedusaHeads
 from engines.heads.medusa_student import MedusaStudent
-from engines.heads.training import agreement, simulated
+from engines.heads.training import Student, agreement, simulated
 from engines.heads.training_time_test import EagleStudent
 from engines.libraries.hf import rope, text_config
 from engines.model.causal_model import CausalModel
@@ -102,6 +101,7 @@ def _of_eagle(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> It
         if min(moved) >= 1 and max(moved) <= count:
             layerings.append(moved)
     orders = (True, False) if config.layers else (False,)
+    embeddings = embeddings_of(target) if head.file.embeddings is None else head.file.embeddings
     settings = rope(target.model.config)
     thetas = dict.fromkeys([config.rope_theta, float(settings.get("rope_theta") or config.rope_theta)])
     for layers in layerings:
@@ -112,28 +112,22 @@ def _of_eagle(head: DraftHead, target: CausalModel, texts: Sequence[Text]) -> It
             yield HeadReading(
                 choices={"layers": tried.layers, "norm_before_residual": normed, "rope_theta": theta},
                 words=f"{named}{'norm before residual, ' if normed else ''}rope theta {theta:g}",
-                declared=tried == config, agreement=tuple(_agreement(head, target, tried, read)),
+                declared=tried == config,
+                agreement=_agreement(head, target, EagleStudent(tried, embeddings.float().cpu()), read, STEPS),
             )
 
 
 def _of_medusa(head: MedusaHeads, target: CausalModel, texts: Sequence[Text]) -> Iterator[HeadReading]:
     last = text_config(target.model.config).num_hidden_layers
     read, steps = _tapped(target, texts, (last,)), min(STEPS, head.config.heads)
-    rows = rows_for(head.file, target).detach().float().cpu()
-
-    def logits(states: torch.Tensor, step: int) -> torch.Tensor:
-        return states @ (rows[step] if rows.dim() == 3 else rows).T
-
     for normed, shift in product((True, False), (0, -1, 1)):
-        student = MedusaStudent(head.config, shift)
-        student.network.load_state_dict(head.file.weights)
-        student.network.float()
         inputs = read if normed else [replace(text, final=text.taps) for text in read]
         place = {0: "the token after the root", -1: "the root itself", 1: "the token two after the root"}[shift]
         yield HeadReading(
             choices={"after_final_norm": normed, "first_place": shift + 1},
             words=f"the state {'after' if normed else 'before'} the final norm, the first head drafts {place}",
-            declared=normed and not shift, agreement=tuple(agreement(student, inputs, logits, head.file.ids, steps)),
+            declared=normed and not shift,
+            agreement=_agreement(head, target, MedusaStudent(head.config, shift), inputs, steps),
         )
 
 
@@ -149,11 +143,11 @@ def _tapped(target: CausalModel, texts: Sequence[Text], layers: Sequence) -> lis
     return found
 
 
-def _agreement(head: DraftHead, target: CausalModel, config: HeadConfig, read: Sequence[TappedText]) -> list[float]:
-    file = head.file
-    embeddings = embeddings_of(target) if file.embeddings is None else file.embeddings
-    rows = rows_for(file, target).detach().float().cpu()
-    student = EagleStudent(config, embeddings.float().cpu())
-    student.network.load_state_dict(file.weights)
+def _agreement(
+    head: DraftHead | MedusaHeads, target: CausalModel, student: Student, read: Sequence[TappedText], steps: int
+) -> tuple[float, ...]:
+    rows = rows_for(head.file, target).detach().float().cpu()
+    student.network.load_state_dict(head.file.weights)
     student.network.float()
-    return agreement(student, read, lambda states, step: states @ rows.T, file.ids, STEPS)
+    return tuple(agreement(student, read, lambda states, step: states @ (rows[step] if rows.dim() == 3 else rows).T,
+                           head.file.ids, steps))

@@ -44,11 +44,13 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
             file = medusa_heads(name, folder, config, tensors, target_width)
         else:
             file = eagle_head(name, folder, config, tensors, layers, target_width)
-        if not all(tensor.isfinite().all() for tensor in (*file.weights.values(), file.rows, file.embeddings)
-                   if tensor is not None):
-            raise ValueError("some of its weights are not numbers")
-    except ValueError as error:
-        raise ModelUnavailable(f"the head {name} cannot be used: {error}",
+        for tensor in file.tensors:
+            if not tensor.is_floating_point() or tensor.element_size() < 2:
+                raise ValueError(f"its weights are {str(tensor.dtype).removeprefix('torch.')}, which is not read here")
+            if not tensor.isfinite().all():
+                raise ValueError("some of its weights are not numbers")
+    except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:  # sizes that nobody foresaw, too
+        raise ModelUnavailable(f"the head {name} cannot be used: {first_line(error)}",
                                "give a head that was trained for this model, or --head none") from None
     own = object_in(config, OWN)
     made_for = own.get("target_fingerprint")
@@ -83,7 +85,7 @@ def _load(name: str, folder: Path, allow_pickle: bool) -> Mapping[str, Any]:
         if safe is not None:
             return load_file(folder / safe)
         if pickled is not None:
-            return torch.load(folder / pickled, map_location="cpu", weights_only=True)
+            return dict(torch.load(folder / pickled, map_location="cpu", weights_only=True))
     except (OSError, SafetensorError, RuntimeError, ValueError, EOFError, KeyError) as error:
         raise ModelUnavailable(f"the weights of the head {name} cannot be read: {first_line(error)}",
                                "its download is incomplete, or it is damaged") from None

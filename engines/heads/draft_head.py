@@ -140,15 +140,11 @@ class DraftHead:
         """Logits [n] after one more token of a chain."""
         return self.forward([token], [len(self._above) - 1])[0]
 
-    def level(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
-        """Logits [tokens, n] after nodes of a tree; ``parents`` are indices of nodes of earlier levels in the
-        order given, -1 for children of the root."""
-        return self.forward(tokens, parents)
-
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], parents: Sequence[int]) -> torch.Tensor:
-        """The same. Parents among these tokens count as rows before them: their features are not known yet, so the
-        last row's stands in; a measurement of the time may ask for that."""
+        """Logits [tokens, n] after nodes of a tree; ``parents`` are indices of nodes of earlier levels in the order
+        given, -1 for children of the root. Parents among these tokens count as rows before them: their features are not
+        known yet, so the last row's stands in; a measurement of the time may ask for that."""
         before, rows = len(self._above), len(tokens)
         known = torch.cat([self._feature(), *self._outputs])
         features = known[[min(parent, before - 1) + 1 for parent in parents]]
@@ -161,6 +157,8 @@ class DraftHead:
         self._outputs.append(outputs)
         self.cache.pending += rows
         return logits
+
+    level = forward
 
     def drop(self) -> None:
         """Forget what was drafted."""

@@ -130,7 +130,7 @@ def _config(
     inner = object_in(saved, "transformer_layer_config") or saved
     width, entries = tensors["fc.weight"].shape
     heads = count(inner, "num_attention_heads")
-    head_dim = count(inner, "head_dim", default=width // max(1, heads))
+    head_dim = count(inner, "head_dim", default=max(1, width // heads))
     kv_heads = rows_of(tensors, "k_proj.weight") // head_dim
     if rows_of(tensors, "q_proj.weight") != heads * head_dim or not kv_heads or heads % kv_heads:
         raise ValueError(f"its config says {heads} heads of {head_dim}, its queries are "
@@ -149,7 +149,7 @@ def _config(
     elif width != target_width:
         raise ValueError(f"its hidden size is {width}, the target's is {target_width}")
     draft = rows_of(tensors, "lm_head.weight") if "lm_head.weight" in tensors else (
-        len(tensors["d2t"]) if "d2t" in tensors else vocabulary)
+        rows_of(tensors, "d2t") if "d2t" in tensors else vocabulary)
     return HeadConfig(
         family=family, width=width, target_width=target_width, mlp=rows_of(tensors, "gate_proj.weight"), heads=heads,
         kv_heads=kv_heads, head_dim=head_dim, vocabulary=vocabulary, draft_vocabulary=draft, layers=counted,

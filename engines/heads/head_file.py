@@ -42,10 +42,9 @@ class HeadFile:
     card: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def parameters(self) -> int:
-        """Numbers that the file holds, embeddings included."""
-        held = [*self.weights.values(), *(t for t in (self.rows, self.embeddings) if t is not None)]
-        return sum(tensor.numel() for tensor in held)
+    def tensors(self) -> list[torch.Tensor]:
+        """The weights that the file holds, embeddings included."""
+        return [*self.weights.values(), *(t for t in (self.rows, self.embeddings) if t is not None)]
 
 
 def named(tensors: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:

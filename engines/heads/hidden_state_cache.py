@@ -159,9 +159,9 @@ def _half(states: torch.Tensor) -> torch.Tensor:
 def _texts_of(file: Path) -> Iterator[TappedText]:
     try:
         held = tensor_files.load(file)
-        sizes = held["lengths"][:, 0].tolist()
+        sizes, starts, greedy = (column.tolist() for column in held["lengths"].unbind(1))
         parts = [held[name].split(sizes) for name in ("tokens", "taps", "final")]
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, TypeError, LookupError, RuntimeError) as error:
         raise UsageProblem(f"{file} is damaged: {first_line(error)}", "remove it; it will be made again") from None
-    for (_, start, greedy), tokens, taps, final in zip(held["lengths"].tolist(), *parts):
-        yield TappedText(tokens.long(), start, bool(greedy), taps, final)
+    for start, chosen, tokens, taps, final in zip(starts, greedy, *parts):
+        yield TappedText(tokens.long(), start, bool(chosen), taps, final)

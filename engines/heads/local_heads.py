@@ -89,12 +89,13 @@ def local_heads() -> list[LocalHead]:
             verifier = object_in(object_in(config, "speculators_config"), "verifier")
             target = verifier.get("name_or_path") or config.get("base_model_name_or_path", "")
             expected = object_in(object_in(config, OWN), "card").get("expected_tokens_a_round")
+            known = isinstance(expected, int | float) and 0 <= expected < 1e6
             found.append(LocalHead(
                 name=folder.name, family=family, folder=folder, ships=ships, target=str(target), stored=counts,
                 target_fingerprint=str(object_in(config, OWN).get("target_fingerprint", "")),
                 width=_count(config, "target_hidden_size") or _count(inner, "hidden_size"),
                 vocabulary=_count(inner, "vocab_size"),
-                expected=float(expected) if isinstance(expected, int | float) else 0.0,
+                expected=float(expected) if known else 0.0,
             ))
     return found
 

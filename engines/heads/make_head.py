@@ -18,9 +18,7 @@ from engines.heads.compatibility import embeddings_of
 from engines.heads.head_config import EAGLE, EAGLE3, MEDUSA, HeadConfig, MedusaConfig, usual_layers
 from engines.heads.head_file import HeadFile
 from engines.heads.hidden_state_cache import HiddenStateCache, Text, size_on_disk
-from engines.heads.medusa_network import MedusaNetwork
 from engines.heads.medusa_student import MedusaStudent
-from engines.heads.network import HeadNetwork
 from engines.heads.training import HELD_OUT, HeadRecipe, HeadTrainer, TargetParts, TrainingProgress, frequent, split
 from engines.heads.training_time_test import EagleStudent
 from engines.libraries import hf
@@ -108,18 +106,16 @@ def estimate(target: CausalModel, spec: HeadSpec, texts: Sequence[Text], answers
     """What training on so many answers takes, by some of them: the target reads a few, and the head is trained on these
     for a few updates, which are then forgotten. Raises UsageProblem: as ``make_head``."""
     config = config_for(target, spec)
-    with torch.device("meta"):
-        network = MedusaNetwork(config) if isinstance(config, MedusaConfig) else HeadNetwork(config)
     tokens = round(sum(len(text.tokens) for text in texts) / len(texts) * answers)
-    reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]))
-    return TrainingEstimate(tokens, size_on_disk(tokens, len(config.layers), config.target_width),
-                            sum(p.numel() for p in network.parameters()), reading * tokens, each_pass * tokens)
+    parameters, reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]))
+    return TrainingEstimate(tokens, size_on_disk(tokens, len(config.layers), config.target_width), parameters,
+                            reading * tokens, each_pass * tokens)
 
 
 def _measured(
     target: CausalModel, spec: HeadSpec, config: HeadConfig | MedusaConfig, texts: list[Text]
-) -> tuple[float, float]:
-    """Seconds a token of reading, and of an update with every step unrolled."""
+) -> tuple[int, float, float]:
+    """Parameters of the head; seconds a token of reading, and of an update with every step unrolled."""
     times: list[tuple[int, float]] = []
     recipe = replace(spec.recipe, minutes=60.0, single=0.0, judge_seconds=3600.0)
     with TemporaryDirectory() as folder:
@@ -134,7 +130,7 @@ def _measured(
         HeadTrainer(student, parts, read, ids, recipe, Path(folder)).train(
             lambda progress: times.append((progress.tokens, perf_counter())), lambda: len(times) > _UPDATES)
     (before, began), (after, ended) = times[0], times[-1]  # the first one warms up
-    return reading, (ended - began) / (after - before)
+    return sum(p.numel() for p in student.network.parameters()), reading, (ended - began) / (after - before)
 
 
 def make_head(

@@ -99,9 +99,10 @@ def _rows(saved: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], heads: 
         each = {"0": named({"lm_head.weight": one} if one is not None else {}, "lm_head.weight")}
     found = [named(each, str(head)) if str(head) in each else named({}, f"the language modelling head of head {head}")
              for head in range(1 if shared else heads)]
+    size = (*found[0].shape[:1], width)
     for rows in found:
-        if rows.shape != (len(found[0]), width):
-            raise ValueError(f"a language modelling head is {size_of(rows)} and not {len(found[0])} x {width}")
+        if rows.shape != size:
+            raise ValueError(f"a language modelling head is {size_of(rows)} and not {' x '.join(map(str, size))}")
     return found[0] if shared else torch.stack(found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
         if len(content) > _LARGEST:
             raise UsageProblem(f"{file} is larger than {_LARGEST >> 20} MB", "split it, and train on less")
         text = content.decode("utf-8-sig")
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or another file"
         raise UsageProblem(f"{file} cannot be read as lines of JSON: {reason}", "check the file") from None
     return [row for _, row in json_lines(text, file, "is no JSON object", "check the file", dict)]

@@ -42,15 +42,14 @@ class BlockVerification(Rejection):
             drawn, accepted = self.rng.accept(bounds[node])
             token = tree.tokens[node]
             px, qx = float(ps[node][token]), float(_drafted(tree, node)[token])
-            tries.insert(0, Trial(node, px, qx, drawn, accepted, bounds[node]))
+            tries.append(Trial(node, px, qx, drawn, accepted, bounds[node]))
             if accepted:
                 kept = node + 1
                 break
         left = ps[kept] if kept == len(tree) else residual(weights[kept] * ps[kept], _drafted(tree, kept))
-        taken = tuple(trial for trial in tries if trial.accepted)
         return Verdict(
             [*range(kept)], [*tree.tokens[:kept], self.rng.draw(left)], rows[: kept + 1],
-            trials=[*[()] * (kept - 1), *[taken] * bool(kept), tuple(tries[len(taken):])])
+            trials=[*[()] * (kept - 1), *[tuple(tries[-1:])] * bool(kept), tuple(tries[: len(tries) - bool(kept)])])
 
     def _bounds(self, tree: DraftTree, ps: Sequence[np.ndarray]) -> tuple[list[float], list[float]]:
         """The weight of each beginning of the chain, the empty one first; and for each node what the random draw must

@@ -187,7 +187,8 @@ def _found() -> tuple[Mapping[str, MethodSpec], tuple[str, ...], Mapping[str, Or
             refused.append(f"{where} is no MethodSpec")
         elif spec.id in methods:
             refused.append(f"{where} has the id {spec.id!r}, which is taken")
-        elif taken := [kind.name for kind in spec.origins if any(kind.clashes(other) for other in kinds.values())]:
+        elif taken := [kind.name for kind in spec.origins if any(
+                kind.clashes(other) for other in (*kinds.values(), *spec.origins))]:
             refused.append(f"{where} has the kind of origin {taken[0]!r}, whose name or letter is taken")
         else:
             methods[spec.id] = spec

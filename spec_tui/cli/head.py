@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
@@ -232,7 +233,7 @@ def train(
     heads: Annotated[int, Option(metavar="N", min=1, max=16, help="Medusa: number of heads."), _OF_MEDUSA] = 4,
     max_new_tokens: Annotated[int, Option(metavar="N", min=8, help="Length of the answers made here."), Only(
         lambda given: bool(given["prompts"]), "answers that are made to --prompts")] = 192,
-    seed: Annotated[int, Option(metavar="S", help="Seed of the training.")] = 0,
+    seed: Annotated[int, Option(metavar="S", min=0, max=2**63 - 1, help="Seed of the training.")] = 0,
     work: Annotated[Path | None, Option(metavar="DIR", help="Where to keep an interrupted training.")] = None,
     out: Annotated[Path | None, Option(metavar="DIR", help="Where to write it. Default: the data folder.")] = None,
     estimate: Annotated[bool, Option("--estimate", help="Print the estimate of time and space, and stop.")] = False,
@@ -280,11 +281,20 @@ def train(
     return 0
 
 
-def _locked(place: Path) -> AbstractContextManager[Any]:
-    """Keep other processes from training in a folder. Raises UsageProblem: one does so, or it cannot be written."""
+@contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """Keep other processes from training in a folder, which is removed where nothing is kept in it. Raises
+    UsageProblem: one does so, or it cannot be written."""
     busy = UsageProblem(f"another process is training in {place}", "wait for it, or give another name and --work")
-    return lock(place, "training", busy, lambda error: UsageProblem(
-        f"{place} cannot be written: {error.strerror}", "choose another --work folder"))
+    with lock(place, "training", busy, lambda error: UsageProblem(
+        f"{place} cannot be written: {error.strerror}", "choose another --work folder")) as held:
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                if [*place.iterdir()] == [file := Path(held.lock_file)]:
+                    file.unlink()
+                    place.rmdir()
 
 
 def _trained(spec: HeadSpec, asked: _Answers, folder: Path, estimate: bool) -> TrainingProgress | None:

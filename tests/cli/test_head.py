@@ -38,6 +38,16 @@ def test_the_list_names_what_each_head_is_for(cli, monkeypatch, tmp_path):
     assert "EAGLE head for a/target; trained here" in cli("head", "list").out
 
 
+@pytest.mark.parametrize("expected", ["NaN", "Infinity", "-1", "1" + "0" * 400, '"many"'])
+def test_a_number_that_no_training_expected_spoils_no_list(cli, monkeypatch, tmp_path, expected):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    folder = tmp_path / "heads" / "mine"
+    folder.mkdir(parents=True)
+    save_file({"fc.weight": torch.zeros(2)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(f'{{"spec_tui": {{"card": {{"expected_tokens_a_round": {expected}}}}}}}')
+    assert json.loads(cli("head", "list", "--format", "json").out)[0]["expected"] == 0
+
+
 def test_the_sample_has_one_name_in_the_list_and_the_description(cli, monkeypatch, tmp_path, tiny):
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(tiny.target, "name", str(sample_model("target")))
@@ -85,6 +95,13 @@ def test_two_processes_do_not_train_one_head(cli, monkeypatch, tmp_path):
     assert done.code == 2 and "another process is training in" in done.err
 
 
+def test_a_training_that_cannot_begin_leaves_no_folder(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "p").write_text(PROMPTS)
+    done = cli("head", "train", "h1", "--prompts", str(tmp_path / "p"), "--model", str(tmp_path / "none"))
+    assert done.code and not (tmp_path / "data" / "heads" / ".h1").exists()
+
+
 class Asked(list):
     """What a head is trained on, all of it given, and no prompts."""
 
@@ -117,6 +134,7 @@ def test_no_prompt_is_answered_for_an_unfinished_training_on_others(monkeypatch,
     *((["train", name, "--prompts", "p"], f"no head can have the name {name}: --head {name.lower()} has a meaning")
       for name in ("none", "auto", "eagle", "EAGLE-3", "medusa")),
     (["train", "x", "--prompts", "p", "--layers", "a"], "--layers takes numbers"),
+    (["train", "x", "--prompts", "p", "--seed", "-1"], "--seed is at least 0, not -1"),
 ])
 def test_what_cannot_be_trained_is_refused_before_a_model_is_loaded(cli, words, reason):
     done = cli("head", *words)

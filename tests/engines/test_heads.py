@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 from dataclasses import replace
@@ -123,6 +124,11 @@ def broken(file):
     yield "reads layers 2, 3, 9", plain, {"eagle_aux_hidden_state_layer_ids": [2, 3, 9]}
     yield "for a target whose hidden size is 48, this target's is 32", plain, {"target_hidden_size": 48}
     yield "config says 5 heads", plain, {"num_attention_heads": 5}
+    yield "config says 1000 heads", plain, {"num_attention_heads": 1000, "head_dim": None}
+    yield "d2t is a single number", {
+        n: t for n, t in plain.items() if n != "lm_head.weight"} | {"d2t": torch.tensor(3)}, {}
+    yield "weights are float8_e4m3fn", {n: t.to(torch.float8_e4m3fn) if t.is_floating_point() else t
+                                        for n, t in plain.items()}, {}
     yield "rotation is scaled", plain, {"rope_scaling": {"rope_type": "llama3"}}
     yield "names tokens twice", {**plain, "d2t": -torch.arange(200)}, {}
     yield "P-EAGLE", {**plain, "mask_hidden": torch.zeros(1, 1, 96)}, {}
@@ -251,6 +257,16 @@ def test_a_training_that_was_damaged_says_what_to_remove(target, texts, tmp_path
     assert trained().updates == 1
 
 
+@pytest.mark.parametrize("lengths", [[4, 1, 1], [[4, 1]], [[4.0, 1.0, 1.0]], [[9, 1, 1]]])
+def test_a_damaged_file_of_hidden_states_is_named(target, tmp_path, lengths):
+    states = HiddenStateCache(tmp_path, target, (2,), [Text((1, 2, 3, 4), 1, True)])
+    shard = tmp_path / "taps-00000.safetensors"
+    save_file({"lengths": torch.tensor(lengths), "tokens": torch.zeros(4, dtype=torch.int32),
+               "taps": torch.zeros(4, 2), "final": torch.zeros(4, 2)}, shard)
+    with pytest.raises(UsageProblem, match=r"taps-00000\.safetensors is damaged"):
+        states.read()
+
+
 def test_two_that_write_one_file_of_tensors_do_not_disturb_each_other(tmp_path, monkeypatch):
     file, save_file = tmp_path / "state.safetensors", tensor_files.save_file
 
@@ -341,6 +357,14 @@ def test_an_answer_may_hold_any_separator_and_a_damaged_line_is_named(tiny, tmp_
     file.write_text(f"{json.dumps(row)}\n[]\n", "utf-8")
     with pytest.raises(UsageProblem, match=r"line 2 of .*answers\.jsonl is no JSON object"):
         read_answers(tiny, file)
+
+
+def test_damaged_zipped_answers_are_refused_with_a_sentence(tiny, tmp_path):
+    file, zipped = tmp_path / "answers.jsonl.gz", gzip.compress(str([*range(9999)]).encode())
+    for content in (zipped[:-999], *(zipped[:at] + bytes(40) + zipped[at + 40 :] for at in (15, len(zipped) // 2))):
+        file.write_bytes(content)
+        with pytest.raises(UsageProblem, match=r"answers\.jsonl\.gz cannot be read as lines of JSON: it is damaged"):
+            read_answers(tiny, file)
 
 
 def test_kept_answers_of_another_model_or_length_are_not_trained_on(tiny, tmp_path, monkeypatch):

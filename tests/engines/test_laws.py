@@ -166,6 +166,15 @@ def test_block_accepts_what_the_theorem_says_and_never_less_than_rejection(seed,
     assert block >= accepted_of(Rejection, ps, qs) - 1e-6
 
 
+def test_a_block_is_tried_from_its_end_and_its_trials_are_told_in_that_order():
+    q, logits = np.full(8, 1 / 8), torch.zeros(6, 8)
+    logits[1:, 7] = 9.0  # only the first token of the chain is likely
+    tree = DraftTree.chain([1, 2, 3, 4, 5], None, [1 / 8] * 5, dists={parent: q for parent in range(-1, 4)})
+    verdict = BlockVerification(Sampling(1.0), 0).judge(tree, logits, 0)
+    assert [[(trial.node, trial.accepted) for trial in tried] for tried in verdict.trials] == [
+        [(0, True)], [(4, False), (3, False), (2, False), (1, False)]]
+
+
 def test_block_accepts_more_where_a_token_makes_up_for_another():
     """The example of Sun et al. 2024, section 2: p = (1/3, 2/3), q = (2/3, 1/3) at every place; 11/9 against 10/9."""
     ps, qs = np.tile([1 / 3, 2 / 3], (7, 1)), np.tile([2 / 3, 1 / 3], (3, 1))

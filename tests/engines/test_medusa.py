@@ -212,9 +212,10 @@ def test_pickled_heads_are_read_only_when_that_is_allowed(target, tmp_path):
         read("heads", tmp_path, 2, 32)
     assert "medusa_lm_head.pt" in refused.value.hint
     assert read("heads", tmp_path, 2, 32, allow_pickle=True).config == file.config
-    torch.save({"0.0.linear.weight": print}, tmp_path / "medusa_lm_head.pt")
-    with pytest.raises(ModelUnavailable, match="more than weights"):
-        read("heads", tmp_path, 2, 32, allow_pickle=True)
+    for other in ({"0.0.linear.weight": print}, [1, 2], torch.ones(3)):
+        torch.save(other, tmp_path / "medusa_lm_head.pt")
+        with pytest.raises(ModelUnavailable, match="more than weights"):
+            read("heads", tmp_path, 2, 32, allow_pickle=True)
 
 
 def broken(file):
@@ -224,6 +225,7 @@ def broken(file):
     yield "lacks the language modelling head of head 3", {n: t for n, t in plain.items() if n != "3.1.weight"}, {}
     yield "2.0.weight is 32 x 31 and not", {**plain, "2.0.linear.weight": torch.zeros(32, 31)}, {}
     yield "modelling head is 259 x 32 and not 260 x 32", {**plain, "1.1.weight": torch.zeros(259, 32)}, {}
+    yield "modelling head is a single number", {**plain, "0.1.weight": torch.tensor(1.0)}, {}
     yield "draft 260 tokens of 300, and have no token_map", plain, {"vocab_size": 300}
     yield "names tokens twice", {**plain, "token_map": torch.tensor([1, 1])}, {"truncated_vocab_size": 2}
     yield "its hidden size is 16, the target's is 32", {"0.0.linear.weight": torch.zeros(16, 16)}, {}

@@ -129,6 +129,16 @@ def test_past_answers_are_drafted_from_in_the_next_run_and_by_the_next_process()
     assert past_answers.kept().answers == 1
 
 
+def test_an_answer_that_is_continued_is_kept_once():
+    one = drafter()
+    for begun, new in ([1, 2, 3], 4), ([1, 2, 3, 4], 5):  # the second goes on with 4
+        one.start(outcome(begun, 2, DraftTree(), (), begun[-1:]))
+        done = outcome([*begun, new], 2, DraftTree(), (), (new,))
+        done.reason = "length"
+        one.learn(done)
+    assert [list(answer) for answer in PastAnswers("of the weights", 50).news()[1]] == [[3, 4], [4, 5]]
+
+
 def test_what_is_forgotten_is_not_drafted_again_by_a_process_that_runs(monkeypatch):
     memory = {}
     ask([1, 2, 3], memory, answer=[4, 5, 6, 7, 8])
@@ -138,6 +148,18 @@ def test_what_is_forgotten_is_not_drafted_again_by_a_process_that_runs(monkeypat
     monkeypatch.setenv(folders.HISTORY_SETTING, "off")
     ask([1, 2, 3], memory, answer=[4, 5, 6, 7, 8])
     assert past_answers.kept().size == 0
+
+
+def test_answers_kept_after_forgetting_are_the_only_ones_though_the_system_reuses_the_file():
+    answers = PastAnswers("x", 50)
+    answers.add([1, 2, 3])
+    answers.add([4, 5, 6])
+    assert [list(a) for a in answers.news()[1]] == [[1, 2, 3], [4, 5, 6]]
+    os.truncate(answers.file, 0)  # as a new file that gets the number of the removed one
+    answers.add([1, 2, 3])  # the same prompt was asked again
+    answers.add([7, 8, 9])
+    fresh, found = answers.news()
+    assert fresh and [list(a) for a in found] == [[1, 2, 3], [7, 8, 9]]
 
 
 def test_only_the_user_can_read_them():

@@ -81,9 +81,12 @@ def test_without_it_its_origin_is_shown_by_name():
     assert (kind.name, kind.letter) == ("unknown", "?") and "\x1b" not in kind.label and "<b>echo" in kind.label
 
 
-@pytest.mark.parametrize("kind", [OriginKind("draft", "Z", "another"), OriginKind("another", "D", "another")])
-def test_a_kind_of_origin_that_is_taken_is_refused(kind, monkeypatch):
-    spec = MethodSpec(id="x", title="X", summary="", source="", drafter="", origins=(kind,))
+@pytest.mark.parametrize("kinds", [
+    (OriginKind("draft", "Z", "another"),), (OriginKind("another", "D", "another"),),
+    (OriginKind("one", "Z", "one"), OriginKind("two", "Z", "two")),
+])
+def test_a_kind_of_origin_that_is_taken_is_refused(kinds, monkeypatch):
+    spec = MethodSpec(id="x", title="X", summary="", source="", drafter="", origins=kinds)
     monkeypatch.setattr(EntryPoint, "load", lambda entry: spec)
     monkeypatch.setattr(methods, "entry_points", lambda group: [EntryPoint("x", "x:SPEC", group)])
     methods._found.cache_clear()

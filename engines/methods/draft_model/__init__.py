@@ -8,6 +8,7 @@ from typing import Any
 
 from engines.core.tree import depths
 from engines.laws import spec_of
+from engines.laws.spec import point_masses
 from engines.methods import counterparts as other
 from engines.methods.origins import DRAFT
 from engines.methods.shared.explain import Words, expanded, likeliest
@@ -59,11 +60,11 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
     if not deep:
         return words
     own = prod(tree.probs[n] or 0.0 for n in path)
-    return [*words, f"By its own probabilities the whole path is right with probability {p3(own)}. {_how_chosen(run)}",
-            *expanded(run, event)]
+    return [*words, f"By its own probabilities the whole path is right with probability {p3(own)}. "
+                    f"{_how_chosen(run, event)}", *expanded(run, event)]
 
 
-def _how_chosen(run: RunState) -> str:
+def _how_chosen(run: RunState, event: Round) -> str:
     started = run.started
     if started.temperature == 0:
         return "At temperature 0 it writes its likeliest tokens."
@@ -71,8 +72,7 @@ def _how_chosen(run: RunState) -> str:
     if law.shares_noise:
         return ("It adds the same noise as the target will (coupled sampling): so where the distributions agree, "
                 "the tokens agree too.")
-    drawn = started.options.get("shape") != "tree" or started.options.get("draw") != "top"
-    if law.lossless and drawn:
+    if law.lossless and not point_masses(event):
         return "Its tokens are drawn from q, so that the law can correct for the difference between q and p."
     return "It writes its likeliest tokens, point masses to the law."
 

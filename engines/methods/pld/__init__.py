@@ -56,6 +56,12 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
                     "copied token has no probability of the drafter's."]
 
 
+def _why_empty(run: RunState, event: Round) -> str:
+    given = run.started.options
+    enough = f" with {given.get('num_tokens', '?')} or more tokens after them" if given.get("match") == "oldest" else ""
+    return f"the last n tokens, {option_range(run, 'min_ngram', 'max_ngram')}, occur nowhere earlier{enough}"
+
+
 SPEC = MethodSpec(
     id="pld",
     title="Prompt lookup",
@@ -64,9 +70,7 @@ SPEC = MethodSpec(
     drafter="engines.methods.pld.drafter:PromptLookup",
     order=20,
     explain=_explain,
-    why_empty=lambda run, event: (
-        f"the last n tokens, {option_range(run, 'min_ngram', 'max_ngram')}, occur nowhere earlier"),
-    reference="Saxena 2023, prompt lookup decoding",
+    why_empty=_why_empty,
     note=LookupNote,
     origins=(PROMPT, OUTPUT),
     default_priority=1,

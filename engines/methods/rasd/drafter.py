@@ -25,7 +25,7 @@ from engines.methods.drafter import Drafter, Resources, in_order
 from engines.methods.rasd import AUTO, DRAFTERS, REST, RasdNote
 
 if TYPE_CHECKING:
-    from engines.methods.rasd.retrieval_tree import Retriever
+    from engines.methods.rasd.retrieval_tree import FromContext, FromStores
     from engines.methods.shared.predictor_drafter import PredictorDrafter
     from engines.methods.spec import MethodSpec
 
@@ -53,7 +53,7 @@ class Rasd(Drafter):
         if retrieval == REST:
             stores = resources.open_datastores.sparse(resources.datastores, fraction)
             self.searches(stores)
-            self.retriever: Retriever = FromStores(stores, search)
+            self.retriever: FromStores | FromContext = FromStores(stores, search)
         else:
             self.retriever = FromContext(search, tree["top_k"])
         self.prune_top, self.fuse = prune_top if prune else 0, fuse
@@ -75,15 +75,15 @@ class Rasd(Drafter):
 
         grown = self.part.grow(context, limits, self.prune_top)
         room = max(0, min(self.nodes, limits.nodes - len(grown.tree)))
-        found = self.retriever.find(context, TreeSize(room, limits.depth, self.length), grown.tree)
-        kept, lost = pruned(found.tree, grown.begins) if grown.favourites else (found.tree, {})
-        tree = (fuse if self.fuse else side_by_side)(grown.tree, kept, found.shared)
+        found, shared = self.retriever.find(context, TreeSize(room, limits.depth, self.length), grown.tree)
+        kept, lost = pruned(found, grown.begins) if grown.favourites else (found, {})
+        tree = (fuse if self.fuse else side_by_side)(grown.tree, kept, shared)
         both = sum(origin >= 0 for origin in tree.also)
         cut = tuple((self._word(token), count) for token, count in sorted(lost.items(), key=lambda item: -item[1]))
-        tree.retrieval = replace(found.tree.retrieval, pruned=cut, fused=both)
+        tree.retrieval = replace(found.retrieval, pruned=cut, fused=both)
         tree.note = RasdNote(
             **grown.tree.note.plain(), match=tree.retrieval.match, fused=both, pruned=sum(lost.values()),
-            shared=found.shared or None, drafter=self.drafter.id,
+            shared=shared or None, drafter=self.drafter.id,
         )
         return self.budget.prune(tree, grown.seconds) if self.budget else tree
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,24 +44,6 @@ class TreeSize:
     length: int
 
 
-class RetrievalTree(NamedTuple):
-    """What was retrieved. The nodes down to the depth ``shared`` are the drafter's own, appended to the context to find
-    the others."""
-
-    tree: DraftTree
-    shared: int = 0
-
-
-class Retriever(Protocol):
-    """Where the tree comes from."""
-
-    def start(self, outcome: Outcome) -> None:
-        """A run begins."""
-
-    def find(self, context: Sequence[int], size: TreeSize, drafted: DraftTree) -> RetrievalTree:
-        """The tree after a context; ``drafted`` is the drafter's."""
-
-
 class FromStores:
     """From sparse datastores, in one go (as the paper does with REST's)."""
 
@@ -72,13 +54,14 @@ class FromStores:
         """Touch the datastores: reading them from disk counts as prefill."""
         self.search.after(self.together, outcome.context, 1)
 
-    def find(self, context: Sequence[int], size: TreeSize, drafted: DraftTree) -> RetrievalTree:
-        """See ``Retriever``."""
+    def find(self, context: Sequence[int], size: TreeSize, drafted: DraftTree) -> tuple[DraftTree, int]:
+        """The tree after a context, and down to which depth its nodes are those of ``drafted``, the drafter's tree,
+        appended to the context to find the others."""
         clock = perf_counter()
         found = self.search.after(self.together, context, min(size.length, size.depth))
         seconds = perf_counter() - clock
         chosen = heaviest(found, size.nodes)
-        return RetrievalTree(from_stores(found, chosen, self.stores, seconds))
+        return from_stores(found, chosen, self.stores, seconds), 0
 
 
 class FromContext:
@@ -89,11 +72,11 @@ class FromContext:
         self.conversation, self.search, self.width = Conversation(), search, width
 
     def start(self, outcome: Outcome) -> None:
-        """See ``Retriever``."""
+        """A run begins."""
         self.conversation.start(outcome)
 
-    def find(self, context: Sequence[int], size: TreeSize, drafted: DraftTree) -> RetrievalTree:
-        """See ``Retriever``."""
+    def find(self, context: Sequence[int], size: TreeSize, drafted: DraftTree) -> tuple[DraftTree, int]:
+        """As of ``FromStores``."""
         clock = perf_counter()
         self.conversation.grow(context)
         found, shared = self._after(context, [], 1.0, size), 0
@@ -104,7 +87,7 @@ class FromContext:
             found = merge([self._after(context, path, chance, size) for path, chance in level])
         seconds = perf_counter() - clock
         tree = from_conversation(found, heaviest(found, size.nodes), self.conversation, seconds)
-        return RetrievalTree(tree, shared if len(found) else 0)
+        return tree, shared if len(found) else 0
 
     def _after(self, context: Sequence[int], path: list[int], chance: float, size: TreeSize) -> Continuations:
         """What follows the context and a drafted path that is reached with this chance; the path leads each."""

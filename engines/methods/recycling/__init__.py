@@ -51,8 +51,7 @@ SPEC = MethodSpec(
     drafter="engines.methods.recycling.drafter:Recycling",
     order=40,
     explain=_explain,
-    why_empty=lambda run, event: (
-        "the table has no successors of the last token yet"),
+    why_empty=lambda run, event: "the table has no successors of the last token yet",
     reference="Token Recycling (Luo et al. 2024), section 3",
     note=RecyclingNote,
     origins=(RECYCLED,),

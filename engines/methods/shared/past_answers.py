@@ -53,23 +53,22 @@ class PastAnswers:
         self.fingerprint = fingerprint
         name = hashlib.blake2b(fingerprint.encode(), digest_size=16).hexdigest()
         self.file, self.vocab_size = folder() / f"{name}.answers", vocab_size
-        self._read: tuple[int, int, int] | None = None  # device and inode, and up to which byte
+        self._read: tuple[int, int] | None = None  # how many bytes, and their checksum
 
     def news(self) -> tuple[bool, list[Sequence[int]]]:
         """What was added since the last call, by whichever process, the oldest first; and whether all that came before
         no longer counts: the file was removed, replaced or shortened."""
         try:
             with folders.open_file(self.file) as file:
-                about = os.fstat(file.fileno())
-                before = self._read
-                same = before is not None and before[:2] == (about.st_dev, about.st_ino) and before[2] <= about.st_size
-                begin = max(before[2] if same else 0, about.st_size - _LARGEST)
-                file.seek(begin)
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _LARGEST))
                 data = file.read(_LARGEST)
         except OSError:
             fresh, self._read = self._read is not None, None
             return fresh, []
-        self._read = about.st_dev, about.st_ino, begin + len(data)
+        size, checksum = self._read or (0, None)
+        same = zlib.crc32(data[:size]) == checksum
+        self._read = len(data), zlib.crc32(data)
+        data = data[size if same else 0 :]
         return not same, _bounded([tokens for tokens in _records(data) if max(tokens) < self.vocab_size])
 
     def add(self, answer: Sequence[int]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
-from typing import Any, ClassVar, Protocol
+from typing import Protocol
 
 from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
@@ -45,7 +45,6 @@ class PredictorDrafter(Drafter):
         options: those of ``tree_options.draft_options``.
     """
 
-    note: ClassVar[type[DraftNote]] = DraftNote
     expected: float | None = None
     """The share of its first tokens that is expected to be accepted, where that is known; then it is tried beside
     copies before they have paid for a try."""
@@ -78,9 +77,6 @@ class PredictorDrafter(Drafter):
             f" decoding"
         )
 
-    def noted(self, **fields: Any) -> DraftNote:
-        return self.note(**fields)
-
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         drawn = self.draw != "top" and self.law.draws
         if self.shape == "tree" and not drawn:
@@ -99,7 +95,7 @@ class PredictorDrafter(Drafter):
         tree = ExpandedTree(self.predictor, self.law, _ORIGIN, context, self.ends, self.top_k)
         tree.grow(lambda reach: self._goes_on(reach, most), favourites)
         best = tree.best(min(self.total_nodes, limits.nodes))
-        best.note = self.noted(draft_forwards=tree.levels, candidates=len(tree.tree), draw=self._not_drawn())
+        best.note = DraftNote(draft_forwards=tree.levels, candidates=len(tree.tree), draw=self._not_drawn())
         price = self.price
         seconds = price.at(1) + (tree.levels - 1) * price.at(self.top_k) if price is not None and tree.levels else 0.0
         return TreeDraft(best, seconds, tree.favourites, tree.ranks)
@@ -150,7 +146,7 @@ class PredictorDrafter(Drafter):
             values.append((values[-1] if values else 1.0) * chance)
             if token in self.ends or chain.sureness < self.confidence:
                 break
-        tree = chain.tree(_ORIGIN, self.noted(draft_forwards=len(chain)))
+        tree = chain.tree(_ORIGIN, DraftNote(draft_forwards=len(chain)))
         if self.budget is not None:
             tree.budget = BudgetChoice(len(chain), None, round(1 + sum(values), 2))
         return tree
@@ -165,7 +161,7 @@ class PredictorDrafter(Drafter):
             beam = [i for i in found if grown.tree.tokens[i] not in self.ends]
             levels += 1
         self.predictor.drop()
-        grown.tree.note = self.noted(draft_forwards=levels, draw=self.draw, draws=grown.count)
+        grown.tree.note = DraftNote(draft_forwards=levels, draw=self.draw, draws=grown.count)
         return grown.tree
 
     def _reached(self, levels: int) -> list[float]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
+from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.methods import note_of
 from engines.methods.drafter import Drafter, Resources
@@ -191,12 +192,14 @@ def explain_self_draft(run: RunState, event: Round, deep: bool) -> Words:
     if layers is None:
         return explain.draft(run, event, deep)
     less = sum(rule != "" for rule in layers.attention), sum(rule != "" for rule in layers.mlp)
-    forwards = event.draft_forwards
+    forwards, price = event.draft_forwards, run.started.price
     cost = f"{counted(forwards, 'such forward pass')} took" if forwards else "It took"
-    does = (f"it leaves out {less[0]} attention and {less[1]} MLP sublayers, which makes it faster and less accurate"
+    each = event.draft_seconds / forwards / CostCurve(price).at(1) if forwards and price and event.draft_seconds else 0
+    long = f": a pass took {each:.2f} times as long as one of the whole target" if each else ""
+    does = (f"it leaves out {less[0]} attention and {less[1]} MLP sublayers, which makes it less work and less accurate"
             if any(less) else "none is left out, so a pass for the draft costs what one of the target costs")
     words = [f"The target drafts for itself: of its {counted(len(layers.attention), 'layer')} {does}. It wrote "
-             f"{listed(event.draft.pieces)}. {cost} {ms(event.draft_seconds)}."]
+             f"{listed(event.draft.pieces)}. {cost} {ms(event.draft_seconds)}{long}."]
     if not deep:
         return words
     by = Counter(rule for rule in (*layers.attention, *layers.mlp) if rule)

@@ -54,7 +54,7 @@ class Suffix(Drafter):
         self.chain, self.depth, self.num_tokens = shape == "chain", depth, num_tokens
         self.factor, self.offset, self.min_prob = factor, offset, min_prob
         self.text = CountedText()
-        self.prompt_length = 0
+        self.prompt_length = self.begin = 0
         self.history: AnswerIndex | None = None
         model = resources.target.fingerprint if resources.target is not None else ""
         if history and model and resources.keeps and not folders.keeps_nothing():
@@ -63,7 +63,7 @@ class Suffix(Drafter):
             resources.memory[key] = self.history
 
     def start(self, outcome: Outcome) -> None:
-        self.prompt_length = outcome.prompt_length
+        self.prompt_length, self.begin = outcome.prompt_length, outcome.position
         self.text = CountedText()
         self.text.extend(outcome.context)
         if self.history is not None:
@@ -74,9 +74,9 @@ class Suffix(Drafter):
         self._finish(outcome)
 
     def _finish(self, outcome: Outcome) -> None:
-        """Keep the answer once it is complete."""
+        """Keep the answer once it is complete; where it continues another, which was kept, what is new of it."""
         if self.history is not None and outcome.reason is not None:
-            self.history.kept.add(outcome.context[self.prompt_length :])
+            self.history.kept.add(outcome.context[self.begin :])
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         self.text.extend(context[len(self.text) :])
