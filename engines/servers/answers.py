@@ -99,8 +99,11 @@ class Timings(Struct):
 
 
 class Completion(Message):
+    """``tokens_predicted``: of the answer so far; in a step with a draft, to its end."""
+
     content: str | None = None
     tokens: Counts | None = None
+    tokens_predicted: Count | None = None
     stop: bool | None = None
     stop_type: str | None = None
     timings: Timings | None = None

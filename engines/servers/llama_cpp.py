@@ -134,9 +134,9 @@ class LlamaCppModel(ServedModel):
         rounds, written, reason, left = _Rounds(len(prompt)), [], "", request.max_new_tokens
         for message in self._messages(
                 "/completion", self._body(request, prompt), Completion, left, cancelled, self.gather):
-            tokens = message.ids[:left]
-            left -= len(message.ids)
-            texts = [message.text, *[""] * (len(tokens) - 1)]
+            tokens = [*self._held_back(message, request.max_new_tokens - left), *message.ids]
+            texts = [*[""] * (len(tokens) - 1), message.text]
+            left, tokens = left - len(tokens), tokens[:left]
             if message.stop:
                 reason = _REASONS.get(message.stop_type or "", "stop")
             if left < 0:  # it goes on after as many as were asked for
@@ -151,6 +151,21 @@ class LlamaCppModel(ServedModel):
             raise self._broken_off()
         tokens = tuple(token for token, _ in written)
         yield Finished(reason or "cancelled", tokens, "".join(text for _, text in written))
+
+
+    def _held_back(self, message: Completion, known: int) -> list[int]:
+        """Ids of the tokens before this message's that are parts of its character: the server sends only the one that
+        completes it. ``known`` tokens were sent before."""
+        lacking = (message.tokens_predicted or 0) - known - len(message.ids)
+        if lacking < 1 or len(message.ids) != 1 or message.text.isascii():
+            return []
+        body = {"content": message.text, "add_special": False, "with_pieces": True}
+        try:
+            *parts, last = self.connection.post("/tokenize", body, Pieces).tokens or [None]
+        except ModelUnavailable:  # the rest of the answer says so, if it has gone
+            return []
+        whole = last is not None and last.id == message.ids[0] and len(parts) <= lacking
+        return [part.id for part in parts] if whole and all(isinstance(part.piece, list) for part in parts) else []
 
 
 class _Rounds:

@@ -142,6 +142,33 @@ def test_messages_may_gather_before_they_are_read(served, monkeypatch):
     assert list(served.run(asked))[-1] == at_once, "the connection is as it was"
 
 
+@pytest.mark.parametrize("predicted, pieces, tokens", [
+    (4, [(7, [240, 159]), (8, [143]), (9, [148])], (5, 7, 8, 9)),  # a character in three tokens
+    (4, [(7, [240, 159]), (8, [143]), (6, [148])], (5, 9)),  # it has another way to write that character
+    (4, [(7, " "), (9, "x")], (5, 9)),  # a tokenizer that puts a space before each text
+    (2, None, (5, 9)),  # nothing lacks: nothing is asked
+])
+def test_tokens_that_are_held_back_until_their_character_is_whole_are_counted(
+        served, monkeypatch, predicted, pieces, tokens):
+    def messages(path, body, kind, *more):
+        rows = [{"content": "a", "tokens": [5], "tokens_predicted": 1},
+                {"content": "\U0001f3d4", "tokens": [9], "tokens_predicted": predicted},
+                {"content": "", "tokens": [], "tokens_predicted": predicted, "stop": True, "stop_type": "limit"}]
+        return iter(msgspec.convert(rows, list[kind]))
+
+    post = served.connection.post
+
+    def answered(path, body, kind, *more):
+        if path == "/tokenize" and body["content"] == "\U0001f3d4":
+            return msgspec.convert({"tokens": [{"id": token, "piece": piece} for token, piece in pieces]}, kind)
+        return post(path, body, kind, *more)
+
+    monkeypatch.setattr(served.connection, "stream", messages)
+    monkeypatch.setattr(served.connection, "post", answered)
+    *_, finished = served.run(Request(TURN, max_new_tokens=8))
+    assert (finished.tokens, finished.text) == (tokens, "a\U0001f3d4")
+
+
 def test_it_stops_where_it_is_asked_to(served):
     events: list = []
     asked = Request(TURN, max_new_tokens=400)
