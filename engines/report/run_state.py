@@ -183,6 +183,11 @@ class RunState:
         stop = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.tokens)
         return self.tokens[self.starts[index] : stop]
 
+    @property
+    def lacks_rounds(self) -> bool:
+        """Whether some of it is missing, as in a damaged trace."""
+        return bool(self.rounds) and (self.prefilled is None or self.rounds[-1].index != len(self.rounds))
+
     def missing_before(self, index: int) -> bool:
         """Whether what came right before a round is missing: the round before it or, of the first, the prefill."""
         before = self.rounds[index - 1].index if index else 0 if self.prefilled is not None else -1

@@ -272,6 +272,8 @@ class ChatSession:
         if answer is None:
             return "Type a prompt first: an audit checks an answer."
         turn = self.turns[number]
+        if turn.run.lacks_rounds:
+            return "Rounds of this answer are missing, so it cannot be audited."
         self.jobs.submit(Audit(answer), partial(self._on_audit_event, turn), "auditing", turn)
         return ""
 
@@ -431,7 +433,7 @@ class ChatSession:
     def history(self) -> tuple[tuple[str, str], ...]:
         """The turns that the next prompt builds on, as (role, text)."""
         turns = [turn for turn in self.turns if turn.kept]
-        return tuple(pair for turn in turns for pair in (("user", turn.prompt), ("assistant", turn.run.text)))
+        return tuple(pair for turn in turns for pair in (("user", turn.prompt), ("assistant", turn.run.finished.text)))
 
     def _unasked(self, number: int, event: Event) -> set[SessionChange | None]:
         """The engine failed; or a recording tells what was asked, what came, and what an audit found."""

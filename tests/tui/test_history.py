@@ -87,6 +87,25 @@ async def test_a_conversation_with_a_damaged_answer_goes_on_as_another_one(sessi
     assert (latest.questions(9), former.questions(9)) == (["one", "three", "four"], ["one", "three"])
 
 
+async def test_an_answer_that_lacks_rounds_is_shown_so_and_the_model_sees_all_of_it(session, store):
+    async with session(store=store) as s:
+        await s.ask("one")
+        whole = s.chat.session.turns[0].run.text
+    (entry,) = store.entries("conversations")
+    trace = entry.folder / "0001.jsonl"
+    lines = trace.read_bytes().splitlines(keepends=True)
+    trace.write_bytes(b"".join(lines[:3] + lines[4:]))
+    async with session(store=store) as s:
+        await s.ask("/history", feed=0)
+        await s.pilot.press("enter")
+        await s.settle()
+        assert "[…]" in s.shown
+        await s.pilot.press("f6")
+        assert "Rounds of this answer are missing" in s.status
+        await s.ask("two")
+        assert s.client.requests[-1].conversation == (("user", "one"), ("assistant", whole), ("user", "two"))
+
+
 async def test_the_first_list_of_conversations_describes_the_first_one_in_full(session, store):
     async with session(store=store) as s:
         await s.ask("one")
