@@ -31,9 +31,11 @@ QWEN_CODER = tuple(Path(os.environ.setdefault(f"SPEC_TUI_TESTS_QWEN_CODER_{numbe
 # What is measured or built here is not put beside what the user's own runs measured and built.
 OWN = {name: tempfile.mkdtemp(prefix="spec-tui-tests-") for name in ("SPEC_TUI_CACHE_DIR", "SPEC_TUI_DATA_DIR")}
 os.environ.update(OWN)
+MADE = [*OWN.values()]  # by this process, which removes them
 # Native code is compiled once for all processes of a test run.
-_NATIVE = os.environ.setdefault("SPEC_TUI_TESTS_NATIVE", tempfile.mkdtemp(prefix="spec-tui-tests-"))
-Path(OWN["SPEC_TUI_CACHE_DIR"], "native").symlink_to(_NATIVE)
+if "SPEC_TUI_TESTS_NATIVE" not in os.environ:
+    MADE.append(os.environ.setdefault("SPEC_TUI_TESTS_NATIVE", tempfile.mkdtemp(prefix="spec-tui-tests-")))
+Path(OWN["SPEC_TUI_CACHE_DIR"], "native").symlink_to(os.environ["SPEC_TUI_TESTS_NATIVE"])
 
 # On a busy machine an example takes long, which is no failure: a test as a whole has a limit (pyproject.toml).
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -132,7 +134,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_unconfigure() -> None:
-    for folder in OWN.values():
+    for folder in MADE:
         shutil.rmtree(folder, ignore_errors=True)
 
 
