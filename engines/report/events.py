@@ -290,7 +290,7 @@ class Emitted:
             plain softmax); None where it is not known.
         gap: difference of the two best scores that the law compared at this position (logits; at temperature > 0
             logits/temperature + noise). None under laws other than ``exact``, which compare nothing, and of a token
-            that was given (the first one of a continued answer).
+            that was given (the first one of a continued answer), or is the only one that the filters leave.
         noise: the Gumbel noise of the chosen token; None at temperature 0 too.
         top: the target's most probable tokens here, best first.
         trials: what a law that draws, or has a threshold, tried at this position, in order.
@@ -598,8 +598,9 @@ class Audited:
             token), with its probability.
         gaps: how far scores must move for the answer's token to be the one, 0 where it is: the choice's score minus the
             token's, less where a filter's edge is nearer.
-        leads: the target's two best scores apart; None where nothing is compared.
+        leads: the target's two best scores apart; None where draws decided, or filters leave one token.
         seconds: what the audit took.
+        drawn: whether random draws decided: then there is no choice to compare, only what the target can draw.
         exact: whether the forward that wrote the answer, each token read without drafts, chooses all of its tokens, to
             the last bit; None where it computes otherwise now, where its bits depend on how tokens are fed, and under
             laws that are lossy by design.
@@ -618,6 +619,7 @@ class Audited:
     leads: tuple[float | None, ...] = ()
     seconds: float = 0.0
     exact: bool | None = None
+    drawn: bool = False
 
     @property
     def words(self) -> str:

@@ -94,6 +94,7 @@ class _Recorder:
             text = self.stream.step(token)
             self.text.append(text)
             gap = verdict.gaps[i] if verdict.gaps else row.lead if compares else None
+            gap = None if gap == math.inf else gap
             emitted.append(Emitted(
                 token=token, text=text, piece=piece(token), kind="accepted" if i < count else own,
                 node=verdict.path[i] if i < count else -1, prob=row.prob, gap=gap,

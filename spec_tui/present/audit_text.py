@@ -19,7 +19,7 @@ def badge(found: Audited) -> tuple[str, str]:
     mark, style = _BADGES[found.verdict]
     words = found.words
     if found.verdict == "lossy":  # random draws leave nothing to count: each token alone could be drawn
-        words = "lossy" if drawn(found) else f"lossy ({found.differences} of {found.checked})"
+        words = "lossy" if found.drawn else f"lossy ({found.differences} of {found.checked})"
     return f"{mark} {words}", style
 
 
@@ -48,13 +48,13 @@ def _meaning(found: Audited, bias: float | None) -> str:
     if found.verdict == "lossy":
         biased = "" if bias is None else f", bias {bias:.3f} per round"
         said = f"the target's distribution is changed by design{biased}"
-        if not drawn(found):
+        if not found.drawn:
             if not found.differences and not bias:
                 return f"the law may change the target's distribution; here {each} the target's own choice"
             return f"{said}; {found.differences} of {among} are not the target's choice"
         cannot = f"; {found.differences} of {among} are ones that the target cannot draw"
         return said + (cannot if found.differences else "")
-    if drawn(found):
+    if found.drawn:
         why = _OTHER_PROB if _inexact(found, found.at) else f"{_number(found.gap)} away, {rounding}"
         return f"the target cannot have drawn this token with this probability; {why}"
     choice = f"the target's choice there is {visible(found.choices[found.at].piece)}"
@@ -72,9 +72,10 @@ def near_tie(run: RunState, at: int) -> bool | None:
     """Whether rounding explains that another text of the same target parts from an answer at a token, by the answer's
     audit: its best scores there are as close as rounding moves them. None where no audit says so."""
     found = run.audited
-    if found is None or at >= len(found.leads) or found.leads[at] is None:
+    if found is None or found.drawn or at >= len(found.leads):
         return None
-    return (found.gaps[at] or found.leads[at]) <= found.tolerance and not _wrong(found, at)
+    near = found.gaps[at] or found.leads[at]
+    return None if near is None else near <= found.tolerance and not _wrong(found, at)
 
 
 def _wrong(found: Audited, index: int) -> bool:
@@ -119,8 +120,8 @@ def of_token(found: Audited, index: int, token: int) -> list[tuple[str, str]]:
     explained, only = _number(found.tolerance), "only " if _wrong(found, index) else ""
     target = f"{visible(choice.piece)} ({choice.prob:.3f})"
     if _inexact(found, index):
-        return [("audit", f"✗ {_OTHER_PROB if drawn(found) else _INEXACT}")]
-    if drawn(found):
+        return [("audit", f"✗ {_OTHER_PROB if found.drawn else _INEXACT}")]
+    if found.drawn:
         return [("audit", f"✗ the target cannot draw it with this probability: {_number(gap)} away, rounding explains "
                           f"{explained}"
                  if only else "the target can draw this token, with this probability")]
@@ -131,11 +132,6 @@ def of_token(found: Audited, index: int, token: int) -> list[tuple[str, str]]:
         return [("audit", f"≠ the target's choice is {target}, gap {_number(gap)}")]
     return [("audit", f"✗ the target's choice is {target}" if only else f"≈ a tie with the target's choice {target}"),
             ("gap", f"{_number(gap)}; rounding explains {only}{explained}{'' if only else ' in this text'}")]
-
-
-def drawn(found: Audited) -> bool:
-    """Whether random draws decided: then there is no choice to compare, only what the target can draw."""
-    return all(lead is None for lead in found.leads)
 
 
 def _number(value: float) -> str:

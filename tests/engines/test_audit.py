@@ -24,6 +24,7 @@ from engines.model.sublayers import layer_lists
 from engines.report import encoding
 from engines.report.events import Prefilled, Started
 from engines.runtime import Runtime
+from engines.wire import from_json, to_json
 from tests.conftest import make_llama, make_tokenizer
 from tests.engines import families
 from tests.engines.auditor import Position, plain_logits, reaudit
@@ -289,6 +290,15 @@ def test_dice_are_consistent_and_what_cannot_be_is_a_bug(kw, dtype, sample, halv
             at].argmin())
         ruled_out = tampered(replace(answer, probs=()), at, unlikely)
         assert runtime.audit(replace(ruled_out, tokens=ruled_out.tokens[: at + 1])).words == f"BUG at {at + 1}"
+
+
+def test_one_token_that_filters_leave_is_a_choice_and_has_no_lead(tiny):
+    for law, drawn in (("exact", False), ("rejection", True)):
+        request = Request((("user", "x"),), max_new_tokens=6, temperature=0.8, top_k=1, law=law)
+        events = [*tiny.run(request)]
+        found = tiny.audit(Answer.from_events(events))
+        assert (found.drawn, set(found.leads)) == (drawn, {None})
+        assert [from_json(to_json(event)) for event in events] == events, "no gap is infinite"
 
 
 @pytest.mark.parametrize("dtype", some([torch.float16, torch.bfloat16], lambda d: d == torch.bfloat16), ids=str)
