@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from engines.methods.spec import MethodSpec
 
+_WIDE = 70  # columns that a table of options needs
 _OPTION = ("name", "type", "default", "paper", "range", "low", "high", "choices", "help")  # what is said of each
 
 
@@ -53,14 +54,14 @@ def _print(spec: MethodSpec, out: Console) -> None:
     needs = ", ".join(filter(None, [" or ".join(one_of), *all_of, *other])) or "nothing"
     for line in (spec.summary, f"source: {spec.source}", f"needs: {needs}; {lossless}"):
         out.print(Padding(Text(line), (0, 0, 0, 2)))
-    if spec.options:
-        table = Table(box=None, pad_edge=False, header_style="underline")
-        for heading in ("option", "type", "default", "range", "meaning"):
-            table.add_column(heading)
-        for option in spec.options:
-            default = f"{option.default}" if option.paper is None else f"{option.default} (paper {option.paper})"
-            words = f"{option.range}: {option.help}" if option.choices else option.help  # too long for a column
-            cells = (option.name, option.type, default, "" if option.choices else option.range, words)
-            table.add_row(*map(Text, cells))
+    table = Table("option", "type", "default", "range", "meaning", box=None, pad_edge=False, header_style="underline")
+    for option in spec.options:
+        default = f"{option.default}" if option.paper is None else f"{option.default} (paper {option.paper})"
+        words = f"{option.range}: {option.help}" if option.choices else option.help  # too long for a column
+        cells = (option.name, option.type, default, "" if option.choices else option.range, words)
+        table.add_row(*map(Text, cells))
+        if out.width < _WIDE:
+            out.print(Padding(Text(f"{option.name}, {option.type}, default {default}: {words}"), (0, 0, 0, 2)))
+    if spec.options and out.width >= _WIDE:
         out.print(Padding(table, (0, 0, 0, 2)))
     out.print()

@@ -250,11 +250,11 @@ def _memory(found: ModelDescription) -> Any:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("memory")
+    table.add_column("memory", no_wrap=True)
     context = f"of {found.shape.context:,}" if found.shape.context else "whole"
     for heading in ("weights", "KV of 1,000", context, "together"):
-        table.add_column(heading, justify="right")
-    table.add_column("fits")
+        table.add_column(heading, justify="right", overflow="fold")
+    table.add_column("fits", overflow="fold")
     room = {"ram": found.machine["ram"]} | {gpu["device"]: gpu["memory"] for gpu in found.machine["gpus"]}
     for m in found.memory:
         cells = [m.weights, m.cache_per_1000, m.cache, m.weights + (m.cache or 0)]
