@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from engines.errors import UsageProblem
+from engines.report.wording import counted
 from spec_tui.cli.application import check_engine
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import EngineSettings, ModelOrServerOptions, Only, Presenter, Theme, engine_settings
@@ -121,7 +122,7 @@ def _serve(policy: SessionPolicy, gate: Gate, limits: Limits, port: int) -> int:
         print(_address(gate, port), flush=True)
         if gate.lead:
             narrate(f"students open the address above; you lead at\n{_address(gate, port, leads=True)}")
-        narrate(f"at most {limits.sessions} sessions of {limits.memory / _GIB:g} GiB each; ctrl+c ends them all")
+        narrate(f"at most {counted(limits.sessions, 'session')}, each of {limits.memory / _GIB:g} GiB; ctrl+c ends all")
         if gate.token:
             narrate("whoever has this address can open a session; what is sent is not encrypted without an https "
                     "proxy in front")

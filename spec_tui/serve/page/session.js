@@ -2,6 +2,7 @@
 "use strict";
 const KEY = "spec-tui-session";
 const OURS = 4000; // the server's code for a session that is over
+const TOO_LONG = 1009; // and for a message that it does not read
 
 function sessionName() {
   let name = sessionStorage.getItem(KEY);
@@ -20,7 +21,9 @@ function type() {
 function ended(event) {
   const over = event.code === OURS;
   if (over) sessionStorage.removeItem(KEY);
-  document.getElementById("why").textContent = over ? event.reason : "The connection to the server was lost.";
+  const tooLong = event.code === TOO_LONG;
+  const lost = tooLong ? "The text that was pasted is too long." : "The connection to the server was lost.";
+  document.getElementById("why").textContent = over ? event.reason : lost;
   document.getElementById("again").textContent = over ? "New session" : "Connect again";
   document.getElementById("over").hidden = false;
   document.getElementById("again").focus();

@@ -15,11 +15,13 @@ from textual.widgets import Static
 
 from spec_tui.present.rows import Row, Span, bar, rows_of
 from spec_tui.present.text import cells
+from spec_tui.session.host_access import HostAccess
 from spec_tui.tui.border import said_instead
 from spec_tui.tui.widgets.footer import Footer
 from spec_tui.tui.widgets.styled_widget import StyledWidget
 
-TOO_SMALL = "Please enlarge the window to at least 60 × 16,\nor use spec-tui run for plain output.\n\nctrl+q leaves."
+_TOO_SMALL = "Please enlarge the window to at least 60 × 16{}.\n\nctrl+q leaves."
+_PLAIN = ",\nor use spec-tui run for plain output"  # where there is a command line
 BLANK: Row = [("", "text")]
 _BETWEEN, _FEW = " ·,;:(*+-", 12  # ends of no word; columns of a row's last piece that may as well be left out
 _FOCUSED = {"title": "title-here", "border": "title"}  # what stands out of the panel that has the focus
@@ -170,7 +172,7 @@ class Backdrop(Screen):
         """What is last on each: the line of what is said, the keys; and the sentence."""
         yield said
         yield Footer()
-        yield Static(TOO_SMALL, id="enlarge", markup=False)
+        yield Static(_TOO_SMALL.format(_PLAIN * HostAccess.here().whole), id="enlarge", markup=False)
 
     def on_mount(self) -> None:
         self.set_class(self.app.presenter, "presenting")
