@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -362,20 +363,26 @@ class _Answers:
     def __len__(self) -> int:
         return len(self.given) + len(self.prompts)
 
-    @property
-    def made(self) -> int:
-        """How many prompts this model has answered, in the folder of the training."""
+    def _made(self) -> list[bool]:
         from engines.heads.self_generated_data import kept_answers
 
         kept = kept_answers(self.runtime, self.file, self.length)
-        return sum(prompt in kept for prompt in self.prompts)
+        return [prompt in kept for prompt in self.prompts]
+
+    @property
+    def made(self) -> int:
+        """How many prompts this model has answered, in the folder of the training."""
+        return sum(self._made())
 
     def texts(self, display: TrainingDisplay, most: int | None = None) -> list[Text]:
-        """All of them, or those that are given and the answers to the first prompts."""
+        """All of them, or those that are given and ``most`` more, of prompts that are not answered yet if there are."""
         from engines.heads.self_generated_data import generate_answers
         from engines.methods import baseline
 
-        if not (prompts := self.prompts[:most]):
+        prompts = self.prompts
+        if most is not None:
+            prompts = [prompt for _, prompt in sorted(zip(self._made(), prompts), key=itemgetter(0))[:most]]
+        if not prompts:
             return self.given
         return self.given + generate_answers(self.runtime, prompts, self.file, baseline().id, self.length,
                                         display.answering)
@@ -392,7 +399,7 @@ def _takes(spec: HeadSpec, asked: _Answers, display: TrainingDisplay) -> str:
     if not some:
         raise UsageProblem("the answers are too short to train on", "give more prompts, or others")
     needs = estimate(asked.runtime.target, spec, some, len(asked))
-    left = max(0, len(asked.prompts) - asked.made)
+    left = len(asked.prompts) - asked.made
     takes = f", which takes about {_minutes(seconds / made * left)}" if made else ""
     answering = [f"{counted(left, 'prompt')} still to be answered{takes}"] * bool(left)
     return "; ".join([
