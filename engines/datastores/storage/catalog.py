@@ -51,7 +51,9 @@ class CatalogEntry:
 
     @property
     def size(self) -> int:
-        """Bytes on the disk, 0 if they cannot be counted."""
+        """Bytes of its files, of an unfinished one of all in its folder; 0 if they cannot be counted."""
+        if self.manifest is not None:
+            return self.manifest.size
         try:
             return sum(p.stat().st_size for p in self.folder.rglob("*") if os.path.isfile(p))
         except OSError:
