@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engines import Request
+from engines.methods.shared import past_answers
 from engines.report.run_state import Log, first_difference, fold_all
 from engines.report.wording import counted
 from spec_tui.present.rows import words_of
@@ -110,6 +111,7 @@ def test_the_end_of_a_run_is_a_short_version(asked):
 
 def test_drafts_from_past_answers_are_noticed(tiny):
     asked = request("suffix")
+    past_answers.forget()  # those of other tests
     tiny.forget_acceptance()
     first = fold_all(tiny.run(asked))
     again = fold_all(tiny.run(asked))  # finds the first among past answers

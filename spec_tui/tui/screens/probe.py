@@ -71,10 +71,10 @@ class ProbePanel(StripPanel):
 
 
 def run_of(found: Probed, probed: ProbeDraft) -> RunState:
-    """A probe as a run with a single round, for the widgets that draw rounds."""
+    """A probe as a run with a single round before which nothing is missing, for the widgets that draw rounds."""
     tokens = [TokenState(p, p, "target", "target", 1.0, -1, Emitted(-1, p, p, "target")) for p in found.pieces]
     round_ = Round(
-        index=1, position=found.tokens, draft=probed.draft, path=(), emitted=(), draft_seconds=probed.retrieval.seconds,
+        index=0, position=found.tokens, draft=probed.draft, path=(), emitted=(), draft_seconds=probed.retrieval.seconds,
         verify_seconds=0.0, other_seconds=0.0, cache_length=0, retrieval=probed.retrieval,
     )
     return RunState(rounds=Log([round_]), starts=Log([len(tokens)]), tokens=Log(tokens))
