@@ -173,6 +173,17 @@ def test_engines_as_text(cli, monkeypatch):
     assert "lossless" in text and "needs: draft model" in text
 
 
+def test_a_narrow_terminal_cuts_no_name(cli, monkeypatch):
+    for columns in (40, 70, 100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for command in (("engines",), ("model", "info", "sample")):
+            text = cli(*command).out
+            assert "…" not in text and max(map(len, text.splitlines())) <= columns
+        assert "float32" in text and "float16" in text
+        lines = cli("engines").out.splitlines()
+        assert all(any(option.name in line for line in lines) for spec in specs() for option in spec.options)
+
+
 def test_in_a_pipe_a_row_of_a_table_is_a_line(cli, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     for command, rows in (

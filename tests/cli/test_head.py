@@ -128,6 +128,16 @@ def test_no_prompt_is_answered_for_an_unfinished_training_on_others(monkeypatch,
     assert "remove that folder: answers that were made are kept" in said.value.hint
 
 
+def test_an_estimate_answers_prompts_that_are_not_answered_yet(tiny, tmp_path):
+    """Else a resumed training could not tell how long the others take."""
+    asked = head._Answers(tiny, PROMPTS.splitlines(), [], tmp_path, 12)
+    display = SimpleNamespace(answering=lambda *_: None)
+    for made in (6, 12, 16, 16):
+        asked.texts(display, 6)
+        assert asked.made == made
+    assert len(asked.texts(display)) <= len(asked) == 16
+
+
 @pytest.mark.parametrize("words, reason", [
     (["train", "../x", "--prompts", "p"], "not a valid name for a head"),
     (["train", "x"], "nothing to train on"),

@@ -12,6 +12,7 @@ from engines.report.run_state import fold_all
 from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.present.token_styles import VIEWS
+from spec_tui.session.host_access import HostAccess
 from spec_tui.session.kept_settings import keep_view, kept_view
 from spec_tui.tui.screens.export import CHOICES
 from spec_tui.tui.screens.glossary import GlossaryScreen
@@ -19,6 +20,7 @@ from spec_tui.tui.screens.help import HelpScreen
 from spec_tui.tui.screens.inspector import Inspector
 from tests.tiers import SMALL_FIRST
 from tests.tui.fakes import ANSWER, FakeClient
+from tests.tui.test_hostile import screen_text
 
 
 async def test_the_view_keeps_to_the_end_when_an_answer_is_closed(session):
@@ -142,9 +144,17 @@ async def test_resize_keeps_the_text(session, size):
 async def test_too_small_asks_to_be_enlarged(session):
     async with session(size=(50, 12)) as s:
         assert s.chat.query_one("#enlarge").display and not s.chat.query_one("#body").display
+        assert "or use spec-tui run" in screen_text(s.app)
         await s.pilot.resize_terminal(120, 40)
         await s.pilot.pause()
         assert not s.chat.query_one("#enlarge").display
+
+
+async def test_a_visitor_in_a_small_window_is_told_of_no_command(session, monkeypatch):
+    for name, value in HostAccess(False).variables.items():
+        monkeypatch.setenv(name, value)
+    async with session(size=(50, 12)) as s:
+        assert "enlarge the window" in screen_text(s.app) and "spec-tui run" not in screen_text(s.app)
 
 
 async def test_panels_toggle_wide_and_enlarge_narrow(session):
