@@ -59,6 +59,7 @@ class LlamaCppModel(ServedModel):
 
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(connection, spec, options)
+        self._parts: dict[tuple[str, int], list[int]] = {}  # ids before a token's that its text's character takes
         facts, models = connection.get("/props", Props), connection.get("/v1/models", Models)
         if facts.default_generation_settings is None:
             raise ModelUnavailable(f"{connection.address} is not a llama.cpp server", "check the address")
@@ -134,7 +135,7 @@ class LlamaCppModel(ServedModel):
         rounds, written, reason, left = _Rounds(len(prompt)), [], "", request.max_new_tokens
         for message in self._messages(
                 "/completion", self._body(request, prompt), Completion, left, cancelled, self.gather):
-            tokens = [*self._held_back(message, request.max_new_tokens - left), *message.ids]
+            tokens = [*self._held_back(message, request.max_new_tokens - left, cancelled), *message.ids]
             texts = [*[""] * (len(tokens) - 1), message.text]
             left, tokens = left - len(tokens), tokens[:left]
             if message.stop:
@@ -152,20 +153,23 @@ class LlamaCppModel(ServedModel):
         tokens = tuple(token for token, _ in written)
         yield Finished(reason or "cancelled", tokens, "".join(text for _, text in written))
 
-
-    def _held_back(self, message: Completion, known: int) -> list[int]:
+    def _held_back(self, message: Completion, known: int, cancelled: Callable[[], bool]) -> list[int]:
         """Ids of the tokens before this message's that are parts of its character: the server sends only the one that
-        completes it. ``known`` tokens were sent before."""
+        completes it. ``known`` tokens were sent before. A text is asked for once: a step with a draft counts to its
+        end, so that any token of it may seem to lack some."""
         lacking = (message.tokens_predicted or 0) - known - len(message.ids)
         if lacking < 1 or len(message.ids) != 1 or message.text.isascii():
             return []
-        body = {"content": message.text, "add_special": False, "with_pieces": True}
-        try:
-            *parts, last = self.connection.post("/tokenize", body, Pieces).tokens or [None]
-        except ModelUnavailable:  # the rest of the answer says so, if it has gone
-            return []
-        whole = last is not None and last.id == message.ids[0] and len(parts) <= lacking
-        return [part.id for part in parts] if whole and all(isinstance(part.piece, list) for part in parts) else []
+        asked = message.text, message.ids[0]
+        if asked not in self._parts:
+            body = {"content": message.text, "add_special": False, "with_pieces": True}
+            try:
+                *parts, last = self.connection.post("/tokenize", body, Pieces, cancelled).tokens or [None]
+            except (ModelUnavailable, StartCancelled):  # the rest of the answer says so
+                return []
+            whole = last is not None and last.id == asked[1] and all(isinstance(part.piece, list) for part in parts)
+            self._parts[asked] = [part.id for part in parts] if whole else []
+        return self._parts[asked] if len(self._parts[asked]) <= lacking else []
 
 
 class _Rounds:

@@ -163,10 +163,32 @@ def test_tokens_that_are_held_back_until_their_character_is_whole_are_counted(
             return msgspec.convert({"tokens": [{"id": token, "piece": piece} for token, piece in pieces]}, kind)
         return post(path, body, kind, *more)
 
+    monkeypatch.setattr(served, "_parts", {})
     monkeypatch.setattr(served.connection, "stream", messages)
     monkeypatch.setattr(served.connection, "post", answered)
     *_, finished = served.run(Request(TURN, max_new_tokens=8))
     assert (finished.tokens, finished.text) == (tokens, "a\U0001f3d4")
+
+
+def test_a_whole_letter_of_a_draft_is_asked_for_once(served, monkeypatch):
+    """A step with a draft counts its tokens to its end, so that each seems to lack some."""
+    def messages(path, body, kind, *more):
+        rows = [{"content": "ж", "tokens": [5], "tokens_predicted": 5}] * 5
+        return iter(msgspec.convert([*rows, {"stop": True, "stop_type": "limit"}], list[kind]))
+
+    post, asked = served.connection.post, []
+
+    def answered(path, body, kind, *more):
+        if path != "/tokenize" or body["content"] != "ж":
+            return post(path, body, kind, *more)
+        asked.append(path)
+        return msgspec.convert({"tokens": [{"id": 5, "piece": "ж"}]}, kind)
+
+    monkeypatch.setattr(served, "_parts", {})
+    monkeypatch.setattr(served.connection, "stream", messages)
+    monkeypatch.setattr(served.connection, "post", answered)
+    *_, finished = served.run(Request(TURN, max_new_tokens=8))
+    assert finished.text == "ж" * 5 and len(asked) == 1
 
 
 def test_it_stops_where_it_is_asked_to(served):
