@@ -88,7 +88,7 @@ def audit(
         choices=tuple(Choice(s.choice, label(s.choice), s.prob) for s in seen), gaps=tuple(s.gap for s in seen),
         leads=tuple(s.lead for s in seen), seconds=perf_counter() - clock,
         exact=None if exact is None else not any(exact),
-        drawn=not judge.chooses,
+        draws=not judge.chooses,
     )
 
 

@@ -600,7 +600,7 @@ class Audited:
             token's, less where a filter's edge is nearer.
         leads: the target's two best scores apart; None where draws decided, or filters leave one token.
         seconds: what the audit took.
-        drawn: whether random draws decided: then there is no choice to compare, only what the target can draw.
+        draws: whether random draws decided; None in audits of earlier versions.
         exact: whether the forward that wrote the answer, each token read without drafts, chooses all of its tokens, to
             the last bit; None where it computes otherwise now, where its bits depend on how tokens are fed, and under
             laws that are lossy by design.
@@ -619,7 +619,12 @@ class Audited:
     leads: tuple[float | None, ...] = ()
     seconds: float = 0.0
     exact: bool | None = None
-    drawn: bool = False
+    draws: bool | None = None
+
+    @property
+    def drawn(self) -> bool:
+        """Whether random draws decided: then there is no choice to compare, only what the target can draw."""
+        return all(lead is None for lead in self.leads) if self.draws is None else self.draws
 
     @property
     def words(self) -> str:

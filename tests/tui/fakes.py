@@ -248,7 +248,7 @@ def finding(answer: Answer, verdict: str, at: int | None = None, gap: float = 0.
         gaps[at], choices[at] = gap, Choice(4, " rather", 0.62)
     return Audited(
         verdict, at, None if at is None else gap, 0.0031, 0.0015, len(gaps), int(verdict == "tie"), int(at is not None),
-        tuple(choices), tuple(gaps), (None if drawn else 1.5,) * len(gaps), 0.2, drawn=drawn,
+        tuple(choices), tuple(gaps), (None if drawn else 1.5,) * len(gaps), 0.2, draws=drawn,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from engines.report.answer import Answer
 from engines.report.events import Audited, Failed, Prefilling
 from engines.report.run_state import RunState
+from engines.wire import from_json, to_json
 from spec_tui.present import audit_text as verdict
 from spec_tui.tui.screens.inspector import Inspector
 from tests.tui.fakes import ANSWER, FakeClient, finding, pieces
@@ -62,7 +64,7 @@ def test_a_gap_within_the_tolerance_is_explained_by_what_the_code_writes_without
     assert found.gap <= found.tolerance and "without drafts, the code that wrote" in verdict.sentence(found)
     assert verdict.of_token(found, 1, 4)[0][1].startswith("✗ without drafts")
     assert not verdict.of_token(found, 0, found.choices[0].token)[0][1].startswith("✗")
-    drawn = replace(found, leads=(None, None, None), drawn=True)
+    drawn = replace(found, leads=(None, None, None), draws=True)
     assert "gives it another one" in verdict.sentence(drawn) and "gives it another one" in verdict.of_token(
         drawn, 1, 4)[0][1]
     assert "to the last bit" in verdict.sentence(replace(finding(answer, "tie", 1, 0.001), exact=True))
@@ -71,11 +73,19 @@ def test_a_gap_within_the_tolerance_is_explained_by_what_the_code_writes_without
 def test_a_tie_where_filters_leave_one_token_is_a_tie():
     """With top_k 1 there is no second best score; that is no sign of random draws."""
     answer = Answer("m", "float32", (1, 2), (3, 4, 5), temperature=0.8, top_k=1)
-    found = replace(finding(answer, "tie", 1, 0.001), leads=(None, None, None))
+    found = replace(finding(answer, "tie", 1, 0.001), leads=(None, None, None), draws=False)
     assert "the target's choice there is" in verdict.sentence(found) and "drawn" not in verdict.sentence(found)
     assert verdict.of_token(found, 1, 5)[0][1].startswith("≈ a tie")
     run = replace(RunState(), audited=found)
     assert (verdict.near_tie(run, 1), verdict.near_tie(run, 0)) == (True, None)
+
+
+def test_an_audit_that_an_earlier_version_kept_is_read_as_it_was_meant():
+    found = finding(Answer("m", "float32", (1, 2), (3, 4, 5)), "lossy")
+    for leads, drawn in (((None, None, None), True), ((None, 1.5, 2.0), False)):
+        kept = json.loads(to_json(replace(found, leads=leads, draws=drawn)))
+        del kept["draws"]
+        assert from_json(json.dumps(kept).encode()).drawn is drawn
 
 
 async def test_a_tie_tells_its_gap_and_leaves_the_view_alone(session):
@@ -251,7 +261,7 @@ async def test_of_a_lossy_answer_that_dice_wrote_the_bias_is_told_and_nothing_is
         await s.ask("/temp 0.8")
         await s.ask("one")
         found = await audited(s, "lossy")
-        found = replace(found, leads=(None,) * found.checked, differences=0, drawn=True)
+        found = replace(found, leads=(None,) * found.checked, differences=0, draws=True)
         assert verdict.badge(found) == ("≠ lossy", "warn")
         assert verdict.sentence(found, 0.25).endswith("by design, bias 0.250 per round")
         assert "bias 0.250 per round" in s.notice and "not the target's choice" in s.notice, "all of it can be read"
