@@ -195,7 +195,8 @@ class RunState:
 
     def root_of(self, index: int) -> TokenState | None:
         """The token a round's tree grows from: the last one emitted before it; None where that is missing."""
-        return None if self.missing_before(index) else self.tokens[self.starts[index] - 1]
+        start = self.starts[index]
+        return self.tokens[start - 1] if start and not self.missing_before(index) else None
 
 
 def fold(state: RunState, event: RunEvent) -> RunState:

@@ -89,9 +89,8 @@ def prompt_length(run: RunState) -> int:
 
 def rows_before(run: RunState, number: int) -> int | None:
     """KV rows in the cache before a round; None where it is not known."""
-    if run.missing_before(number - 1):
-        return None
-    return run.rounds[number - 2].cache_length if number >= 2 else run.prefilled.cache_length
+    before = run.rounds[number - 2] if number >= 2 else run.prefilled
+    return None if before is None or run.missing_before(number - 1) else before.cache_length
 
 
 def fed(event: Prefilled) -> int | None:
