@@ -61,7 +61,8 @@ def _print(spec: MethodSpec, out: Console) -> None:
         cells = (option.name, option.type, default, "" if option.choices else option.range, words)
         table.add_row(*map(Text, cells))
         if out.width < _WIDE:
-            out.print(Padding(Text(f"{option.name}, {option.type}, default {default}: {words}"), (0, 0, 0, 2)))
+            said = ", ".join(filter(None, (option.name, option.type, f"default {default}", cells[3])))
+            out.print(Padding(Text(f"{said}: {words}"), (0, 0, 0, 2)))
     if spec.options and out.width >= _WIDE:
         out.print(Padding(table, (0, 0, 0, 2)))
     out.print()

@@ -182,6 +182,7 @@ def test_a_narrow_terminal_cuts_no_name(cli, monkeypatch):
         assert "float32" in text and "float16" in text
         lines = cli("engines").out.splitlines()
         assert all(any(option.name in line for line in lines) for spec in specs() for option in spec.options)
+        assert "1..256" in " ".join(lines)
 
 
 def test_in_a_pipe_a_row_of_a_table_is_a_line(cli, monkeypatch):
