@@ -73,7 +73,7 @@ class KnownModel:
 
     @property
     def offer(self) -> str:
-        """What getting it takes, in words."""
+        """What getting it takes, in words; that it is here."""
         memory = f", needs {in_bytes(self.memory)} of memory" if self.memory >= _MUCH else ""
         return f"{in_bytes(self.missing) if self.missing else 'here'}{memory}"
 

@@ -46,7 +46,7 @@ def export_folder(source: ModelSource, folder: Path, dtype: str, progress: Progr
                     (place / name).parent.mkdir(exist_ok=True)
                     shutil.copyfile(source.path(name), place / name)
     except OSError as error:
-        raise RunFailed(f"{folder} cannot be written: {error.strerror}",
+        raise RunFailed(f"{folder} cannot be written: {error.strerror or first_line(error)}",
                         room_or(error, "name another folder with --output")) from None
     except (RuntimeError, ValueError) as error:
         raise RunFailed(f"{folder} cannot be written: {first_line(error)}",

@@ -120,4 +120,3 @@ def _version() -> int:
 
 
 app.callback(invoke_without_command=True)(command(tui, call=lambda function, **values: function(**values)))
-

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -92,7 +93,8 @@ def _run(*commands: list[str], progress: Progress = lambda share: None) -> None:
     finally:  # progress may leave
         for process in running:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)  # its passes too; a driver removes what it wrote meanwhile
+                with suppress(ProcessLookupError, PermissionError):  # it has just ended
+                    os.killpg(process.pid, signal.SIGTERM)  # its passes too; a driver removes what it wrote meanwhile
                 process.wait()
     for process, errors in zip(running, said):
         if process.returncode:
