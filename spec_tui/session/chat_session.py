@@ -75,6 +75,11 @@ class Turn:
         return self.run.finished is not None and bool(self.run.text)
 
     @property
+    def answer(self) -> str:
+        """Its text, whole even where a trace lacks rounds of it."""
+        return self.run.finished.text if self.run.finished and self.run.lacks_rounds else self.run.text
+
+    @property
     def saved(self) -> bool:
         """Whether it is worth keeping on the disk: also what was written before the engine broke."""
         return not self.run.running and bool(self.run.text)
@@ -432,8 +437,8 @@ class ChatSession:
 
     def history(self) -> tuple[tuple[str, str], ...]:
         """The turns that the next prompt builds on, as (role, text)."""
-        turns = [turn for turn in self.turns if turn.kept]
-        return tuple(pair for turn in turns for pair in (("user", turn.prompt), ("assistant", turn.run.finished.text)))
+        return tuple(pair for turn in self.turns if turn.kept
+                     for pair in (("user", turn.prompt), ("assistant", turn.answer)))
 
     def _unasked(self, number: int, event: Event) -> set[SessionChange | None]:
         """The engine failed; or a recording tells what was asked, what came, and what an audit found."""
