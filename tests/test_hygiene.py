@@ -70,6 +70,11 @@ def test_imports_are_absolute():
         ("spec_tui.session.process", "torch transformers textual rich typer"),
         ("spec_tui.session.worker", "torch transformers textual rich typer"),
         ("spec_tui.tui.app", "torch transformers"),
+        (  # before the first paint
+            "spec_tui.tui.app as tui, spec_tui.session.process as session, spec_tui.session.engine_commands as load\n"
+            "tui.SpecTui(session.ProcessClient(), load.LoadRequest())",
+            "engines.methods.pld engines.methods.hybrid",
+        ),
         (
             "spec_tui.tui.recorded, spec_tui.tui.picture, spec_tui.export.formats",
             "torch transformers huggingface_hub",

@@ -27,6 +27,7 @@ from spec_tui.tui.actions import HasActions
 from spec_tui.tui.border import HasBorder
 from spec_tui.tui.chat_actions import APPLICATION
 from spec_tui.tui.key_order import HasKeysInOrder
+from spec_tui.tui.legible import make_legible
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.terminal_input import decode_input_of
 from spec_tui.tui.terminal_restore import leave_on_signals
@@ -100,8 +101,6 @@ class SpecTui(HasActions, HasKeysInOrder, HasBorder):
         """The theme's colours, those of words such that they can be read."""
         colours = super().get_css_variables()
         if self.current_theme not in THEMES:
-            from spec_tui.tui.legible import make_legible
-
             make_legible(self.current_theme, colours)
         return colours
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.color import BLACK, WHITE, Color
 from textual.theme import Theme
 
-from spec_tui.present.styles import all_styles
+from spec_tui.present.styles import DARK_TOKENS, STYLES
 
 LEAST = 4.5
 """The contrast of text, as WCAG 2 asks for."""
@@ -26,7 +26,8 @@ def make_legible(theme: Theme, colours: dict[str, str]) -> None:
     if theme.ansi:
         return
     backs = [Color.parse(colours[name]) for name in BACKGROUNDS]
-    for name in {style.colour for style in all_styles().values()} - {"border"} - theme.variables.keys():
+    drawn = {style.colour for style in STYLES.values()} | DARK_TOKENS.keys()  # no method is loaded for this
+    for name in drawn - {"border"} - theme.variables.keys():
         colours[name] = _blended(Color.parse(colours[name]), backs, WHITE if theme.dark else BLACK).hex
     key, word, back = (Color.parse(colours[f"footer-{name}"]) for name in _FOOTER)
     colours["footer-key-foreground"] = _blended(key, [back], word).hex
