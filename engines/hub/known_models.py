@@ -248,8 +248,10 @@ def default_notice() -> str:
     if (wanted := KNOWN.get(chosen())) is not None:
         return (f"the sample pair answers, as {wanted.name} is not here: spec-tui model get {wanted.name} fetches it"
                 f" ({in_bytes(wanted.missing)})")
-    fetching = " or ".join(f"{model.name} ({in_bytes(model.missing)})" for model in KNOWN.values())
-    return f"the sample pair, which knows little, answers: spec-tui model get fetches {fetching}"
+    here = [f"--model {model.name} takes another one" for model in KNOWN.values() if not model.missing][:1]
+    lacking = " or ".join(f"{model.name} ({in_bytes(model.missing)})" for model in KNOWN.values() if model.missing)
+    ways = here + [f"spec-tui model get fetches {lacking}"] * bool(lacking)
+    return f"the sample pair, which knows little, answers: {', '.join(ways)}"
 
 
 def chosen() -> str:

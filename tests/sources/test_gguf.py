@@ -17,7 +17,7 @@ from engines import folders
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.hub import gguf_file, gguf_folder, local_models
 from engines.hub.gguf_config import Unsupported
-from engines.hub.known_models import KNOWN, default_model, default_notice
+from engines.hub.known_models import KNOWN, choose, default_model, default_notice
 from engines.hub.model_source import locate
 from engines.model import loading
 from engines.model.description import describe
@@ -253,6 +253,9 @@ def test_a_known_model_that_is_not_here_says_how_to_get_it(tmp_path, monkeypatch
     path.rename(known.path)
     assert known.present and default_model() == "smollm2" and locate("smollm2").gguf.path == known.path
     assert default_notice().startswith("smollm2 answers") and "--model sample" in default_notice()
+    choose("sample")
+    said = default_notice()
+    assert "answers: --model smollm2 takes another one, spec-tui model get fetches qwen-coder (1.61 GB)" in said
 
 
 def test_one_file_of_a_repository_is_fetched(tmp_path, hub):
