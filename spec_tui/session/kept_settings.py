@@ -1,6 +1,7 @@
 """What is kept in the data folder: for each model the engine and the settings that it is asked with where no engine is
 named, and the draft head that was named for it last; the file of prompts that was evaluated with; and for all models
-the view of texts, and which lessons were finished. A file that is damaged, or names what is not here, counts as none.
+the view of texts, and which lessons were finished. A file that is damaged counts as none; settings that name what is
+not here are left out, and say so.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 
 from engines import folders, methods
-from engines.errors import RunFailed, SpecError, UsageProblem
+from engines.errors import RunFailed, SpecError, UsageProblem, first_line
 from engines.folders import typed_path
 from engines.heads.local_heads import AUTO, NONE, local_heads, may_be_on_hub, place_of
 from engines.race.lanes import Lane
@@ -39,6 +40,7 @@ class KeptSettings:
         model: its name, as ``_name`` has it.
         engine, options, datastores, draft_model: as of ``engines.race.lanes.Lane``.
         gained: what it was kept for, in words.
+        gone: why it cannot be used, in words; "" where it can.
     """
 
     model: str
@@ -47,31 +49,42 @@ class KeptSettings:
     datastores: tuple[str, ...] = ()
     draft_model: str = ""
     gained: str = ""
+    gone: str = ""
 
     @property
     def words(self) -> str:
-        """What is used and how that is undone, a sentence without its full stop."""
+        """What is used, or why it is not, and how that is undone, a sentence without its full stop."""
         given = " ".join(f"{name}={value}" for name, value in self.options.items())
         setting = " ".join(filter(None, [self.engine, given]))
         why = f" ({self.gained})" if self.gained else ""
         undo = shlex.join(["spec-tui", "advise", "--undo", "--model", self.model])
+        if self.gone:
+            return f"{setting}, which is kept for this model, is left out: {self.gone}; {undo} forgets it"
         return f"{setting}, as kept for this model{why}; {undo} forgets it"
 
 
 def find(load: LoadRequest) -> KeptSettings | None:
     """What is kept for the model that would be loaded; None where that is nothing."""
+    try:
+        kept = msgspec.json.decode(folders.read_file(_file(load)), type=KeptSettings)
+    except (OSError, ValueError):
+        return None
+    return replace(kept, gone=_gone(kept)) if kept.model == _name(load) else None
+
+
+def _gone(kept: KeptSettings) -> str:
     from engines.hub.known_models import resolve
 
     try:
-        kept = msgspec.json.decode(folders.read_file(_file(load)), type=KeptSettings)
         spec = methods.find(kept.engine)
         spec.parse(kept.options)
         check_datastores(kept.datastores)
         draft = typed_path(resolve(kept.draft_model)) if kept.draft_model else Path()
-    except (OSError, ValueError, SpecError):
-        return None
-    gone = draft.is_absolute() and not os.path.exists(draft)
-    return None if spec.host or gone or kept.model != _name(load) else kept
+    except (SpecError, OSError, ValueError) as error:
+        return first_line(error)
+    if draft.is_absolute() and not os.path.exists(draft):
+        return f"there is no {kept.draft_model}"
+    return f"{spec.title} decodes in another program" if spec.host else ""
 
 
 def keep(load: LoadRequest, lane: Lane, gained: str = "") -> KeptSettings:
@@ -97,11 +110,12 @@ def forget(load: LoadRequest) -> bool:
 
 
 def begin_with(load: LoadRequest, request: Request) -> tuple[LoadRequest, Request, KeptSettings | None]:
-    """What is asked for, with what is kept for the model where no engine and no option is named."""
+    """What is asked for, with what is kept for the model where no engine and no option is named, and nothing of that is
+    gone."""
     elsewhere = load.server is not None or bool(load.backend)
     kept = None if request.engine or request.options or elsewhere else find(load)
-    if kept is None:
-        return load, request, None
+    if kept is None or kept.gone:
+        return load, request, kept
     if kept.draft_model and load.draft_model is None:
         load = replace(load, draft_model=kept.draft_model)
     asked = replace(request, engine=kept.engine, options=dict(kept.options),

@@ -59,7 +59,7 @@ def welcome(session: ChatSession) -> str:
     if asked.model is None and asked.server is None and session.client.capabilities.ask:
         said.append(f"Here {default_notice()}; ctrl+l lists the available models.")
     if session.kept is not None:
-        said.append(f"Answers use {one_line(session.kept.words)}.")
+        said.append(f"{'Note:' if session.kept.gone else 'Answers use'} {one_line(session.kept.words)}.")
     return "\n\n".join(said)
 
 

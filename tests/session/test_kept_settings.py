@@ -73,21 +73,23 @@ def test_a_damaged_note_of_a_head_counts_as_none(tmp_path, damage):
     assert kept_settings.with_head(LOAD) == LOAD
 
 
-@pytest.mark.parametrize("damage", [b"", b"[]", b'{"model": "sample", "engine": "gone"}',
-                                    b'{"model": "sample", "engine": "pld", "options": {"num_tokens": 0}}'])
+@pytest.mark.parametrize("damage", [b"", b"[]", b'{"model": "sample"}', b'{"model": "another", "engine": "pld"}'])
 def test_what_is_damaged_counts_as_none(tmp_path, damage):
     kept_settings.keep(LOAD, parse_lane("pld"))
     damage_all(tmp_path, damage)
     assert kept_settings.begin_with(LOAD, ASKED) == (LOAD, ASKED, None)
 
 
-@pytest.mark.parametrize("lane", [
-    Lane("rest", datastores=("gone",)), Lane("draft", draft_model="/gone/away"), Lane("draft", draft_model="~/gone"),
-    Lane("server"),
+@pytest.mark.parametrize("lane, why", [
+    (Lane("rest", datastores=("gone",)), "gone"), (Lane("draft", draft_model="/gone/away"), "there is no /gone/away"),
+    (Lane("draft", draft_model="~/gone"), "there is no "), (Lane("server"), "decodes in another program"),
+    (Lane("gone"), "there is no engine 'gone'"), (Lane("pld", {"num_tokens": 0}), "num_tokens"),
 ])
-def test_what_names_something_that_is_gone_or_decodes_elsewhere_counts_as_none(lane):
+def test_what_names_something_that_is_gone_or_decodes_elsewhere_is_left_out_and_says_so(lane, why):
     kept_settings.keep(LOAD, lane)
-    assert kept_settings.begin_with(LOAD, ASKED) == (LOAD, ASKED, None)
+    load, asked, kept = kept_settings.begin_with(LOAD, ASKED)
+    assert (load, asked) == (LOAD, ASKED) and why in kept.gone
+    assert f"is left out: {kept.gone}; spec-tui advise --undo --model sample forgets it" in kept.words
 
 
 def test_a_kept_draft_model_is_found_from_any_folder_until_it_is_gone(tmp_path, monkeypatch):
@@ -96,7 +98,7 @@ def test_a_kept_draft_model_is_found_from_any_folder_until_it_is_gone(tmp_path, 
     kept_settings.keep(LOAD, Lane("draft", draft_model="mine"))
     assert kept_settings.begin_with(LOAD, ASKED)[0].draft_model == str(tmp_path / "mine")
     (tmp_path / "mine").rmdir()
-    assert kept_settings.find(LOAD) is None
+    assert kept_settings.find(LOAD).gone
     kept_settings.keep(LOAD, Lane("draft", draft_model="owner/name"))
     assert kept_settings.find(LOAD).draft_model == "owner/name", "the hub may have it"
 

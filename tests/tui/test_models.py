@@ -169,6 +169,16 @@ async def test_settings_kept_for_a_model_are_not_those_of_the_next(session, here
         assert s.chat.session.kept is None
 
 
+@pytest.mark.parametrize("gone, said", [("", "Answers use pld,"), ("there is no x", "Note: pld, which is kept")])
+async def test_the_first_screen_says_what_is_kept_or_why_it_is_left_out(session, here, gone, said):
+    async with session(client=FakeClient()) as s:
+        s.chat.session.kept = kept_settings.KeptSettings("sample", "pld", gone=gone)
+        s.chat.draw_all()
+        await s.settle()
+        shown = " ".join(s.shown.split())
+        assert said in shown and gone in shown
+
+
 async def test_both_are_marked_before_they_are_loaded(session, here):
     async with session(client=FakeClient()) as s:
         screen = await opened(s)
