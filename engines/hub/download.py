@@ -76,8 +76,8 @@ class Download:
 
         Raises:
             ModelUnavailable: refused, lost or damaged on the way, disk full; what was fetched stays.
-            BaseException: that ``progress`` raises, if it is no Exception; it is called about four times a second on
-                this thread.
+            BaseException: one that is not an Exception and that ``progress`` raises to stop the download. It is called
+                about four times a second on this thread.
         """
         with hub_errors(self._listing.name, self._listing.revision), ExitStack() as stack:
             (self._home / "blobs").mkdir(parents=True, exist_ok=True)

@@ -37,8 +37,8 @@ def get(model: KnownModel, progress: Progress, given: Sequence[Path] = ()) -> st
     """Fetch what is not here of a known model to where it is kept; returns where it came from, in words.
 
     Args:
-        progress: told about four times a second; a BaseException of it that is no Exception leaves this function. What
-            the hub has sent stays.
+        progress: told about four times a second; to stop, it raises a BaseException that is not an Exception. What the
+            hub has sent stays.
         given: files that are on the disk already: the model's own, or parts of them (wheels, raw pieces) in any order.
             Nothing is fetched then.
 

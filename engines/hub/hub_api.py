@@ -63,8 +63,8 @@ class Listing:
 
 
 def ask(name: str, revision: str | None, beat: Callable[[], None] = lambda: None) -> Listing:
-    """The listing of a model; ``beat`` is called meanwhile, and leaves by a BaseException that is no Exception. Raises
-    ModelUnavailable: no such model or revision, gated, offline, or the hub does not answer."""
+    """The listing of a model; ``beat`` is called meanwhile, and raises a BaseException that is not an Exception to
+    stop. Raises ModelUnavailable: no such model or revision, gated, offline, or the hub does not answer."""
     with hub_errors(name, revision):
         return with_heartbeat(lambda: _listing(name, revision), beat, TICK)
 

@@ -135,8 +135,8 @@ def locate(
         name: a folder, a GGUF file, a hub id, a file of the hub as ``owner/name:FILE.gguf``, or a known model's name.
         revision: branch, tag or commit of a hub id; None is "main".
         role: what the model is for, for messages.
-        progress: told of the download; a BaseException of it that is no Exception leaves this function, and what was
-            fetched stays.
+        progress: told of the download; to stop, it raises a BaseException that is not an Exception. What was fetched
+            stays.
         announce: say the size of the whole download first, and refuse it where the disk has no room.
         beside: a model whose weights will be fetched before this one's: what both have is counted there.
 

@@ -364,7 +364,7 @@ def shared_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
     limit = min(len(a), len(b), limit)
     for start in range(0, limit, CHUNK):
         end = min(start + CHUNK, limit)
-        if a[start:end] != b[start:end]:  # so are a list and a tuple, whatever they hold
+        if a[start:end] != b[start:end]:  # also where one is a list and the other a tuple
             for i in range(start, end):
                 if a[i] != b[i]:
                     return i

@@ -39,7 +39,7 @@ from spec_tui.session.advice_setup import foresee, prepare
 
 _PROMPTS = ("Prompts like yours: one per line, lines of JSON with prompt, turns or messages (as in Spec-Bench or an "
             "OpenAI chat log), or one JSON document; or coding: twelve tasks that ship; - is stdin. Default: our own.")
-_TASKS = "Only prompts of these kinds: code,edit."
+_TASKS = "Only prompts of these kinds, for example code,edit."
 _SAMPLE = "Take this many of them, spread evenly over the kinds."
 _MINUTES = "Time for the measurements."
 _SAVE = "Use the advice from now on with this model, unless an engine is named."

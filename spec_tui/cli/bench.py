@@ -37,7 +37,7 @@ _PLOTS = ("speed-ups.svg", "tasks.svg", "generate.svg")
 
 _SUITE = ("File of questions, as JSON lines with prompt or turns, and category, as in Spec-Bench; or coding: twelve "
           "tasks that ship; - is stdin. Default: our own.")
-_TASKS = "Only these tasks of the suite: code,edit."
+_TASKS = "Only these tasks of the suite, for example code,edit."
 _ENGINES = "Engines, with their options: pld,rest:c=16:n_max=8. Default: all. The baseline is always included."
 _REPEATS = f"How often each engine answers everything. Default: {REPEATS}; fewer have wider intervals; 1 with --suite."
 _LIMIT = "Maximum number of questions of each task."

@@ -32,7 +32,7 @@ _ADVICE_CODES = _CODES.format("a BUG")
 _RACE_CODES = ("Exit codes: 0, 1 a lane failed or a BUG, 2 usage, 3 model unavailable, 5 a lane that was asked for "
                "cannot run, 130 interrupted.")
 
-_COMMANDS: Mapping[str, tuple[str, str | None]] = {  # what help says, first and last
+_COMMANDS: Mapping[str, tuple[str, str | None]] = {  # the short help, and how the help page ends
     "run": ("Decode one prompt, without the application.", _RUN_CODES),
     "replay": ("Play a recorded run; no model is loaded.", None),
     "learn": ("Speculative decoding in short lessons.", None),

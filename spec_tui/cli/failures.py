@@ -29,7 +29,7 @@ _VALUES = {
 }
 """What the libraries of the parser say of values, as patterns that hold for all their versions; what we say instead."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
-_NO_BUG = {errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM, errno.EROFS}  # of a file that somebody set up
+_NO_BUG = {errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM, errno.EROFS}  # limits and permissions of the machine
 
 
 def narrate(text: str) -> None:

@@ -67,7 +67,7 @@ def test_a_file_that_may_not_be_opened_is_no_bug(capsys, number):
 def test_tasks_that_help_names_are_those_of_the_default_suite(cli):
     for name in ("bench", "advise"):
         said = " ".join(cli(name, "--help").out.split())
-        (named,) = re.findall(r"--task LIST Only [a-z ]+: ([a-z,]+)\.", said)
+        (named,) = re.findall(r"--task LIST Only [a-z ]+, for example ([a-z,]+)\.", said)
         assert set(named.split(",")) <= set(suite.shipped().tasks), name
 
 
