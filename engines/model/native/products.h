@@ -11,6 +11,12 @@
 constexpr int float_tile_rows = registers / 4;  // rows whose accumulators stay in registers
 constexpr int64_t part_inputs = 64;            // inputs of a panel whose unpacked weights stay in the L1 cache
 
+// A vector of values of a type that is not quantised, as float32.
+template <WeightType type>
+inline Floats load_values(const uint8_t* from) {
+  return type == bfloat16 ? load_bfloat16(from) : type == float16 ? load_float16(from) : load<Floats>(from);
+}
+
 // Unpacks whole groups of a panel to float32 [inputs][32 outputs].
 template <WeightType type>
 void unpack_part(const Weight& w, int64_t index, int64_t input, int64_t inputs, float* out) {
@@ -19,8 +25,7 @@ void unpack_part(const Weight& w, int64_t index, int64_t input, int64_t inputs, 
   if constexpr (!is_quantised(type)) {
     for (int64_t i = 0; i < inputs; i++)
       for (int vector = 0; vector < vectors; vector++) {
-        const uint8_t* at = from + ((input + i) * panel + vector * lanes) * float_bytes(type);
-        put(i, vector, type == bfloat16 ? load_bfloat16(at) : type == float16 ? load_float16(at) : load<Floats>(at));
+        put(i, vector, load_values<type>(from + ((input + i) * panel + vector * lanes) * float_bytes(type)));
       }
   } else {
     constexpr Layout l = layout_of(type);
@@ -65,10 +70,10 @@ inline void unpack_part(const Weight& w, int64_t index, int64_t input, int64_t i
 // These loops are unrolled, or the accumulators would not stay in registers.
 #define UNROLLED(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < count; i++)
 
-// Multiplies R rows of x, `x_stride` apart, by N panels of float32 weights [inputs][32], `panel_stride` apart, and adds
-// the products to the accumulators [N][R][32]. Prefetches the weights `ahead` floats further on.
-template <int R, int N>
-void multiply_tile(const float* weights, int64_t panel_stride, int64_t inputs, const float* x, int64_t x_stride,
+// Multiplies R rows of x, `x_stride` apart, by N panels of weights [inputs][32], `panel_stride` bytes apart, and adds
+// the products to the accumulators [N][R][32]. Prefetches the weights `ahead` bytes further on.
+template <WeightType type, int R, int N>
+void multiply_tile(const uint8_t* weights, int64_t panel_stride, int64_t inputs, const float* x, int64_t x_stride,
                    float* accumulators, int64_t ahead) {
   constexpr int tile_vectors = lanes == 16 ? 2 : 1;
   for (int at = 0; at < panel; at += tile_vectors * lanes) {
@@ -81,8 +86,8 @@ void multiply_tile(const float* weights, int64_t panel_stride, int64_t inputs, c
       Floats weight[N][tile_vectors];
       UNROLLED(n, N)
         UNROLLED(v, tile_vectors) {
-          const float* from = weights + n * panel_stride + k * panel + at + v * lanes;
-          weight[n][v] = load(from);
+          const uint8_t* from = weights + n * panel_stride + (k * panel + at + v * lanes) * float_bytes(type);
+          weight[n][v] = load_values<type>(from);
           __builtin_prefetch(from + ahead, 0, 2);
         }
       UNROLLED(r, R)
@@ -113,23 +118,24 @@ inline void for_row_tiles(int64_t count, Use use) {
   for (int64_t i = 0; i < tiles; i++) use(count * i / tiles, count * (i + 1) / tiles - count * i / tiles);
 }
 
-// The outputs of N panels, from this index on, for x [count][in].
-template <int N>
+// The outputs of N panels, from this index on, for x [count][in]. Weights of this type are read where they are, each
+// once for a tile of rows; others are unpacked to it, a part at a time.
+template <WeightType type, int N>
 void multiply_panels(int64_t count, const Weight& w, const float* x, int64_t index, float* accumulators,
                      const Output& to) {
   alignas(64) float unpacked[N * part_inputs * panel];
   std::fill_n(accumulators, N * count * panel, 0.0f);
-  const bool in_place = w.type == float32;  // read where they are: a panel stays in the cache
-  const int64_t step = in_place ? w.in : part_inputs;
+  const bool in_place = w.type == type;
+  const int64_t step = in_place ? w.in : part_inputs, panel_stride = step * panel * float_bytes(type);
   for (int64_t input = 0; input < w.in; input += step) {
-    const int64_t inputs = std::min(step, w.in - input), panel_stride = step * panel;
-    const float* weights = unpacked;
-    if (in_place) weights = (const float*)w.panels + (index * w.in + input) * panel;
-    else for (int n = 0; n < N; n++) unpack_part(w, index + n, input, inputs, unpacked + n * panel_stride);
+    const int64_t inputs = std::min(step, w.in - input);
+    const uint8_t* weights = in_place ? w.panels + index * panel_stride : (const uint8_t*)unpacked;
+    if (!in_place)
+      for (int n = 0; n < N; n++) unpack_part(w, index + n, input, inputs, unpacked + n * step * panel);
     for_row_tiles(count, [&](int64_t row, int64_t rows) {
       with_constant_rows<N == 1 ? float_tile_rows : 4>(rows, [&](auto R) {
-        multiply_tile<R, N>(weights, panel_stride, inputs, x + row * w.in + input, w.in,
-                            accumulators + row * N * panel, in_place && row == 0 ? 4 << 10 : 0);
+        multiply_tile<type, R, N>(weights, panel_stride, inputs, x + row * w.in + input, w.in,
+                                  accumulators + row * N * panel, in_place && row == 0 ? 16 << 10 : 0);
       });
     });
   }
@@ -142,12 +148,21 @@ void multiply_panels(int64_t count, const Weight& w, const float* x, int64_t ind
   });
 }
 
-// The outputs of panels `from` to `end` for x [count][in].
-inline void float_product(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Output& to) {
+template <WeightType type>
+void multiply_panels(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Output& to) {
   std::vector<float> accumulators(2 * count * panel);
   if (count <= 4)  // two panels at once give more accumulators that do not depend on each other
-    for (; from + 2 <= end; from += 2) multiply_panels<2>(count, w, x, from, accumulators.data(), to);
-  for (; from < end; from++) multiply_panels<1>(count, w, x, from, accumulators.data(), to);
+    for (; from + 2 <= end; from += 2) multiply_panels<type, 2>(count, w, x, from, accumulators.data(), to);
+  for (; from < end; from++) multiply_panels<type, 1>(count, w, x, from, accumulators.data(), to);
+}
+
+// The outputs of panels `from` to `end` for x [count][in].
+inline void float_product(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Output& to) {
+  switch (w.type) {
+    case bfloat16: return multiply_panels<bfloat16>(count, w, x, from, end, to);
+    case float16: return multiply_panels<float16>(count, w, x, from, end, to);
+    default: return multiply_panels<float32>(count, w, x, from, end, to);
+  }
 }
 
 // The inputs of a product: rows [count][in], and the same rows quantised for the parts of the weight that need that.
