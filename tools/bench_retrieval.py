@@ -184,7 +184,7 @@ def timed(figures: LaneFigures, result: RaceResult) -> list[str]:
 
 
 def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.0%}".replace("%", " %")
+    return "" if value is None else f"{value:.0%}"
 
 
 if __name__ == "__main__":
