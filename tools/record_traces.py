@@ -139,11 +139,11 @@ def disagreeing() -> int:
     """How many lessons race runs that contradict each other: those have to be recorded anew, on a quiet machine."""
     from quiet_recordings import doubts
 
-    from spec_tui.learn.lesson import find, recorded
+    from spec_tui.learn.lesson import find
     from spec_tui.learn.lesson import names as lessons
     from spec_tui.learn.lesson_progress import LessonProgress
 
-    found = {name: doubts(LessonProgress(lesson, recorded(lesson))) for name in lessons() if (lesson := find(name))}
+    found = {name: doubts(LessonProgress.of(find(name))) for name in lessons()}
     for name, words in found.items():
         print(*(f"lesson {name}: {one}" for one in words), sep="\n", end="\n" * bool(words))
     return sum(map(bool, found.values()))

@@ -374,7 +374,8 @@ def rivals(event: Round) -> str:
     below = children(event.draft.parents).get(event.path[-1] if event.path else -1, [])
     if below and all(event.draft.tokens[n] == UNDISCLOSED for n in below):
         return "another token, which is not disclosed"
-    return listed((event.draft.pieces[n] for n in below), 3) if below else "nothing"
+    none = "nothing" if event.known == "all" else "nothing that is disclosed"
+    return listed((event.draft.pieces[n] for n in below), 3) if below else none
 
 
 def trials_of(event: Round) -> list[Trial]:

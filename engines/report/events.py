@@ -499,6 +499,16 @@ class Round:
     threads: int | None = None
 
     @property
+    def drafted(self) -> int | None:
+        """How many tokens the draft had; None where that is not disclosed with the round."""
+        return len(self.draft.tokens) if self.known == "all" else None
+
+    @property
+    def accepted(self) -> int | None:
+        """How many of them were accepted; None where that is not disclosed."""
+        return None if self.known == "text" else len(self.path)
+
+    @property
     def draft_forwards(self) -> int | None:
         """Forwards of whatever drafted, where the method's note says a number that can be."""
         noted = self.note.get("draft_forwards")

@@ -183,6 +183,14 @@ class RunState:
         stop = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.tokens)
         return self.tokens[self.starts[index] : stop]
 
+    def drafted_in(self, index: int) -> int | None:
+        """How many tokens the draft of a round had, by what a server said at the end, too; None where that is not
+        known."""
+        event = self.rounds[index]
+        totals = self.finished.totals if self.finished is not None else None
+        told = totals.drafted_by_round if totals is not None and event.known == "accepted" else ()
+        return told[event.index - 1] if 0 < event.index <= len(told) else event.drafted
+
     @property
     def lacks_rounds(self) -> bool:
         """Whether some of it is missing, as in a damaged trace."""

@@ -16,13 +16,16 @@ from spec_tui.cli.starting import starting
 from spec_tui.session.environment import begin_in_huge_pages
 from spec_tui.tui.terminal_restore import LEAVING
 
-_DECODE = ("run", "compare", "bench", "reproduce", "advise", "sweep", "price")  # commands that decode in this process
+_DECODE = {  # commands that decode in this process, or measure t(n)
+    "run", "compare", "bench", "reproduce", "advise", "sweep", "price", "head check", "head export", "head info",
+    "head train", "datastore build", "datastore probe",
+}
 _DIGITS = 4  # of the largest size of a terminal
 
 
 def main() -> NoReturn:
     """Run the command line of this process; exits with its code."""
-    if sys.argv[1:2] and sys.argv[1] in _DECODE:
+    if not _DECODE.isdisjoint((" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3]))):
         begin_in_huge_pages()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller
@@ -32,9 +35,9 @@ def main() -> NoReturn:
         if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, leave)
     for name in ("COLUMNS", "LINES"):  # a terminal's size, which libraries make room for
-        value = os.environ.get(name, "0")
-        if not (value.isdecimal() and len(value) <= _DIGITS):
-            del os.environ[name]
+        value = os.environ.get(name, "")
+        if not (value.isdecimal() and len(value) <= _DIGITS and int(value)):  # 0 says that it is not known
+            os.environ.pop(name, None)
     code = call(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -46,8 +49,9 @@ def main() -> NoReturn:
 
 
 def leave(number: int, frame: FrameType | None) -> None:
-    """Asked to end: what has been measured is written, as after ctrl+c; progress is cleared, files are closed. Raises
-    KeyboardInterrupt where nothing is measured: a plug-in's SystemExit ends no command, and is caught."""
+    """Asked to end: what has been measured is written, as after ctrl+c; progress is cleared, files are closed. Where
+    nothing is measured it raises KeyboardInterrupt, not SystemExit: SystemExit from a plug-in is caught and would end
+    nothing."""
     if Interrupt.entered is None:
         Interrupt.number = number
         raise KeyboardInterrupt

@@ -26,7 +26,7 @@ from spec_tui.cli.advise_server import advise_server
 from spec_tui.cli.export import write_document
 from spec_tui.cli.failures import FAILED, INTERRUPTED, Interrupt, do_all, narrate
 from spec_tui.cli.option_groups import Alone, Format, GenerationOptions, ModelOrServerOptions, OutputFormat, Without
-from spec_tui.cli.prompts import LARGEST, read_prompts
+from spec_tui.cli.prompts import LARGEST, comma_separated, read_prompts
 from spec_tui.cli.run import load_decoder
 from spec_tui.cli.status_line import Status
 from spec_tui.export.advice_report import TITLE, Advice, advised, report
@@ -84,7 +84,7 @@ def advise(
     if not 0 < minutes <= _LONGEST:
         raise UsageProblem(f"minutes {minutes:g} is out of range", f"--minutes takes more than 0, up to {_LONGEST:g}")
     asked, request = read_prompts(prompts, generation.request())
-    asked = replace(asked, suite=asked.suite.of_tasks(filter(None, map(str.strip, task.split(",")))))
+    asked = replace(asked, suite=asked.suite.of_tasks(comma_separated(task)))
     if sample is not None:
         asked = replace(asked, suite=sampled(asked.suite, sample))
     if html is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,8 @@ def advise_server(server: ServedModel, suite: Suite, request: Request, seconds: 
             title = "".join(f"\n{name}={value}\n" for name, value in way.items())
             share = seconds / len(server.ways)
             try:
-                found = ServerAcceptance.of(interrupted.over(_answers(server, suite, asked, share, interrupted)))
+                answers = _answers(server, suite, asked, share, interrupted)
+                found = ServerAcceptance.of(_until_stopped(answers, interrupted))
             except SpecError as error:
                 failed = failed or error
                 narrate(f"{title}nothing was answered")
@@ -61,6 +63,12 @@ def advise_server(server: ServedModel, suite: Suite, request: Request, seconds: 
 def _row(found: ServerAcceptance) -> dict[str, Any]:
     pays = [found.pays_below(size) for size in range(1, len(found.expected))]
     return asdict(found) | {"expected": found.expected, "best": found.best, "pays_below": pays}
+
+
+def _until_stopped(answers: Iterator[list[RunEvent]], interrupted: Interrupt) -> Iterator[list[RunEvent]]:
+    """The answers before the second ctrl+c, which does not wait for the one under way."""
+    with suppress(KeyboardInterrupt):
+        yield from interrupted.over(answers)
 
 
 def _answers(

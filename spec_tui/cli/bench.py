@@ -20,7 +20,7 @@ from engines.race.peers import Peers
 from spec_tui.cli.compare import REPEATS, RaceFormat, RaceProgress, SingleLanes, ended, follow, named, tell_addresses
 from spec_tui.cli.failures import LEFT_OUT, do_all, narrate, worst
 from spec_tui.cli.option_groups import GenerationOptions, ModelOptions
-from spec_tui.cli.prompts import read_prompts
+from spec_tui.cli.prompts import comma_separated, read_prompts
 from spec_tui.cli.run import load_decoder
 from spec_tui.export.bench_report import SCHEMA, Benchmark, plots, report
 from spec_tui.export.report import WRITERS
@@ -148,7 +148,7 @@ def _questions(path: Path | None, tasks: str, limit: int | None, request: Reques
     if limit is not None and limit < 1:
         raise UsageProblem(f"--limit {limit} is out of range", "it is at least 1")
     found, request = read_prompts(path, request)
-    suite = found.suite.of_tasks(filter(None, map(str.strip, tasks.split(","))))
+    suite = found.suite.of_tasks(comma_separated(tasks))
     return suite if limit is None else suite.limited(limit), request
 
 

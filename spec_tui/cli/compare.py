@@ -25,7 +25,7 @@ from engines.race.runner import Racer, race
 from engines.report.events import Auditing, Loading, Preparing, Ready
 from engines.report.wording import counted
 from engines.wire import Event
-from spec_tui.cli.failures import FAILED, INTERRUPTED, LEFT_OUT, Interrupt, do_all, narrate
+from spec_tui.cli.failures import FAILED, INTERRUPTED, LEFT_OUT, Interrupt, do_all, narrate, tell_failure
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.cli.prompts import confirmed, read_prompts
 from spec_tui.cli.run import load_decoder, tell_address
@@ -144,6 +144,7 @@ def run_race(load: LoadRequest, asked: Race, traces: Path | None, show: Callable
     lane failed in its warm-up."""
     question = f"this takes {asked.runs:,} runs: begin?"
     if asked.runs > _MANY and sys.stdin.isatty() and not confirmed(question, "ask for fewer"):
+        narrate("nothing was run")
         return FAILED
     tell_addresses(asked.lanes)
     folder = TraceFolder(traces, asked) if traces is not None else None
@@ -221,8 +222,7 @@ def ended(result: RaceResult, asked: Race, bugs: bool) -> int:
     """Say what went wrong. Returns the exit code; ``bugs``: a text was found to be wrong."""
     broke = [run for run in result.runs.values() if run.failed]
     for run in broke:
-        hint = f"\n  {run.failed.hint}" if run.failed.hint else ""
-        narrate(f"spec-tui: {asked.labels[run.lane]}: {run.failed.message}{hint}")
+        tell_failure(f"{asked.labels[run.lane]}: {run.failed.message}", run.failed.hint)
     if result.finished is None or result.finished.reason == "cancelled":
         narrate(f"spec-tui: interrupted; {len(result.complete)} of {asked.runs} runs are complete")
         return INTERRUPTED

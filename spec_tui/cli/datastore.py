@@ -27,10 +27,10 @@ from spec_tui.cli.option_groups import (
     complete_datastore,
 )
 from spec_tui.cli.output import console, table
-from spec_tui.cli.prompts import argument_text, confirmed
+from spec_tui.cli.prompts import argument_text, comma_separated, confirmed
 from spec_tui.cli.status_line import StageProgress, Status
 from spec_tui.present.progress_text import estimate_parts, left_out
-from spec_tui.present.text import one_line, visible
+from spec_tui.present.text import one_line, padded, visible
 from spec_tui.session.engine_commands import LoadRequest
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _spec(
     given = asdict(answering) | {"system": argument_text(answering.system, "--system")}
     return BuildSpec(
         name=name, sources=(*(text.from_ or ()), *more), kind=kind, **given,
-        columns=tuple(filter(None, map(str.strip, text.columns.split(",")))),
+        columns=tuple(comma_separated(text.columns)),
         limit=text.limit, document_limit=text.document_limit, recipe=Recipe(keys.dims, keys.z_norm, keys.unit_norm),
         index=keys.index, sample=keys.sample, window=keys.window,
     )
@@ -474,5 +474,5 @@ def _tree_lines(probe: ProbeDraft) -> Iterator[str]:
         words = f"  {weight:>6}  {'  ' * depths[-1]}{visible(draft.pieces[node])}"
         origin = draft.origins[draft.origin[node]]
         place = f"{one_line(origin.document or '?', 60)}{f':{origin.line}' if origin.line else ''}"
-        yield words if origin == shown else f"{words:<46}  {place}"
+        yield words if origin == shown else f"{padded(words, 46)}  {place}"
         shown = origin

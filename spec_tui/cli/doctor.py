@@ -74,7 +74,8 @@ def _sections(facts: dict[str, Any]) -> dict[str, Rows]:
         "machine": [
             ("system", f"{machine['system']}, {machine['processor']}"),
             ("processors", f"{machine['cpus']}, {machine['usable_cpus']} usable"),
-            ("memory", f"{machine['memory_gb']} GB, {machine['free_memory_gb']} GB free"),
+            ("memory", "unknown" if machine["memory_gb"] is None else
+             f"{machine['memory_gb']} GB, {machine['free_memory_gb']} GB free"),
         ],
         "libraries": [(n, "works" if lib["works"] else lib["problem"]) for n, lib in facts["libraries"].items()],
         "decoding": _decoding(facts["decoding"]),
@@ -157,7 +158,7 @@ def _devices(torch: dict[str, Any]) -> list[dict[str, Any]]:
     """Devices that torch can compute on, with their back ends."""
     if not torch["works"]:
         return []
-    how = f"native code: {torch['native_code']}; tested, as fast as torch's operations"
+    how = f"native code: {torch['native_code']}; tested: no slower than torch's operations"
     how = "no native code" if torch["no_native_code"] else how
     found = [{"device": "cpu", "detail": f"{torch['threads']} threads, {how}"}]
     found += [{"device": f"cuda:{i}", "detail": name} for i, name in enumerate(torch["cuda"])]

@@ -57,7 +57,7 @@ def exit_code(work: Callable[[], int]) -> int:
         sys.stdout.flush()
         return code
     except SpecError as error:
-        _tell(error.message, error.hint)
+        tell_failure(error.message, error.hint)
         return error.exit_code
     except KeyboardInterrupt:
         narrate("\nspec-tui: interrupted")
@@ -86,16 +86,16 @@ def _other(error: Exception) -> int:
         return INTERRUPTED
     if typer and isinstance(error, typer.BadParameter.__mro__[2]):  # click's, inside typer or beside it by version
         context = getattr(error, "ctx", None)
-        _tell(_of_parser(error), f"see {context.command_path if context else 'spec-tui'} --help")
+        tell_failure(_of_parser(error), f"see {context.command_path if context else 'spec-tui'} --help")
         return error.exit_code
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        _tell(f"the output cannot be written: {error.strerror}", room_or(error, "write elsewhere"))
+        tell_failure(f"the output cannot be written: {error.strerror}", room_or(error, "write elsewhere"))
         forget_stdout()
     elif isinstance(error, OSError) and error.errno in _NO_BUG:
-        _tell(f"{one_line(str(error.filename or 'a file'))} cannot be opened: {error.strerror}",
-              way_out(error, "check who may read and write it"))
+        tell_failure(f"{one_line(str(error.filename or 'a file'))} cannot be opened: {error.strerror}",
+                     way_out(error, "check who may read and write it"))
     else:
-        _tell(f"unexpected error: {type(error).__name__}: {error}", _bug_report())
+        tell_failure(f"unexpected error: {type(error).__name__}: {error}", _bug_report())
     return FAILED
 
 
@@ -125,7 +125,7 @@ def do_all(*steps: Callable[[], object]) -> None:
                 if failed is None:
                     failed = error
                 elif isinstance(error, SpecError):
-                    _tell(error.message, error.hint)
+                    tell_failure(error.message, error.hint)
                 elif not isinstance(error, OSError):
                     _other(error)
     if failed is not None:
@@ -142,7 +142,8 @@ def forget_stdout() -> None:
     os.close(nothing)
 
 
-def _tell(message: str, hint: str) -> None:
+def tell_failure(message: str, hint: str) -> None:
+    """A failure and the way out, to stderr."""
     if len(message) > _LONGEST:  # a name of thousands of characters
         message = f"{message[:_LONGEST // 2]} … {message[-_LONGEST // 2:]}"
     narrate(f"spec-tui: {message}" + (f"\n  {hint}" if hint else ""))

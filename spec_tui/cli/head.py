@@ -26,6 +26,7 @@ from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, narrate
 from spec_tui.cli.option_groups import Format, ModelOptions, Only, OutputFormat, TargetOptions, command, complete_head
 from spec_tui.cli.output import console, table
+from spec_tui.cli.prompts import comma_separated
 from spec_tui.cli.run import load_once
 from spec_tui.cli.status_line import StageProgress
 from spec_tui.present.tables import text_width
@@ -391,7 +392,7 @@ class _Answers:
 def _takes(spec: HeadSpec, asked: _Answers, display: TrainingDisplay) -> str:
     """What a training takes in time and on disk, by a few answers that are made, read and trained on."""
     from engines.heads.make_head import estimate
-    from engines.hub.download_progress import in_bytes
+    from engines.hub.download_progress import in_bytes, in_time
 
     before, began = asked.made, perf_counter()
     some = asked.texts(display, _MEASURED)
@@ -400,19 +401,15 @@ def _takes(spec: HeadSpec, asked: _Answers, display: TrainingDisplay) -> str:
         raise UsageProblem("the answers are too short to train on", "give more prompts, or others")
     needs = estimate(asked.runtime.target, spec, some, len(asked))
     left = len(asked.prompts) - asked.made
-    takes = f", which takes about {_minutes(seconds / made * left)}" if made else ""
+    takes = f", which takes about {in_time(seconds / made * left)}" if made else ""
     answering = [f"{counted(left, 'prompt')} still to be answered{takes}"] * bool(left)
     return "; ".join([
         f"{len(asked):,} answers, about {needs.tokens:,} tokens", *answering,
-        f"the target reads them in about {_minutes(needs.reading)}, and its states take {in_bytes(needs.bytes)} in "
+        f"the target reads them in about {in_time(needs.reading)}, and its states take {in_bytes(needs.bytes)} in "
         f"{asked.place}",
         f"the head has {needs.parameters:,} parameters; {spec.recipe.minutes:g} minutes of training see each answer "
         f"{spec.recipe.minutes * 60 / needs.each_pass:,.1f} times or more (measured on a few)",
     ])
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} minutes"
 
 
 class TrainingDisplay(StageProgress):
@@ -441,7 +438,7 @@ class TrainingDisplay(StageProgress):
 
 def _layers(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(part) for part in text.split(",") if part.strip())
+        return tuple(map(int, comma_separated(text)))
     except ValueError:
         raise UsageProblem(f"--layers takes numbers, not {text!r}", "for example --layers 2,6,9") from None
 

@@ -13,7 +13,7 @@ from engines.errors import UsageProblem
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Alone, Only, Presenter, Theme
 from spec_tui.cli.output import console, table
-from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
+from spec_tui.learn.lesson import Lesson, along, find, names, paths
 from spec_tui.present.text import sanitise
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def learn(
 def _progress(lesson: Lesson) -> LessonProgress:
     from spec_tui.learn.lesson_progress import LessonProgress
 
-    return LessonProgress(lesson, recorded(lesson))
+    return LessonProgress.of(lesson)
 
 
 def _list() -> int:

@@ -14,6 +14,7 @@ from engines.errors import UsageProblem
 from engines.folders import typed_path
 from engines.hub.download_progress import in_bytes
 from engines.model.load_options import AUTO
+from engines.report.wording import counted
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, Without, command, complete_model
 from spec_tui.cli.output import console, table
@@ -103,7 +104,7 @@ def get(
     from spec_tui.cli.model_fetch import get_model
 
     if more and not given:
-        raise UsageProblem(f"there is one model to get, and {len(more)} more words", "files go after --from")
+        raise UsageProblem(f"there is one model to get, and {counted(len(more), 'more word')}", "files go after --from")
     return get_model(name, (*(given or ()), *(more or ())), offline, skippable)
 
 

@@ -51,8 +51,9 @@ def get_model(name: str | None, given: Sequence[Path], offline: bool, skippable:
         narrate(f"{name} could not be fetched ({error.message}); {instead}")
         return 0
     choose(name)
+    checksums = "its checksum is" if len(model.files) == 1 else "the checksums are"
     places = " and ".join(str(file.path) for file in model.files)
-    narrate(f"{name} came from {came_from}; its checksum is right: {places}")
+    narrate(f"{name} came from {came_from}; {checksums} right: {places}")
     return 0
 
 

@@ -16,6 +16,7 @@ from engines.report.wording import joined
 from spec_tui.cli import round_profile
 from spec_tui.cli.failures import INTERRUPTED, Interrupt
 from spec_tui.cli.option_groups import Alone, Format, ModelOrServerOptions, Only, OutputFormat
+from spec_tui.cli.prompts import comma_separated
 from spec_tui.cli.run import load_decoder
 from spec_tui.cli.status_line import StageProgress
 from spec_tui.present.rows import bar
@@ -107,7 +108,7 @@ def _counts(text: str) -> tuple[int, ...]:
     """The numbers of ``--requests``, ascending. Raises UsageProblem."""
     from engines.cost.concurrent import LIMIT
 
-    words = [word.strip() for word in text.split(",") if word.strip()]
+    words = comma_separated(text)
     if not words or not all(word.isdecimal() and 1 <= int(word) <= LIMIT for word in words):
         raise UsageProblem(f"--requests {text!r} is not understood", f"numbers from 1 to {LIMIT}: 1,2,4,8")
     return tuple(sorted({int(word) for word in words}))

@@ -1,4 +1,4 @@
-"""What is asked for: a prompt from an argument, a file or a pipe; and a yes."""
+"""What is asked for: a prompt from an argument, a file or a pipe; a list of names; and a yes."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ def _stdin(what: str) -> str:
 def argument_text(argument: str, name: str) -> str:
     """A text of the command line. Raises UsageProblem if its bytes are not UTF-8."""
     return text_of(argument.encode("utf-8", "surrogateescape"), name, LARGEST)
+
+
+def comma_separated(text: str) -> list[str]:
+    """The values of a list with commas; none of them is empty."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def confirmed(question: str, otherwise: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from engines.race.lanes import Lane, Race
 from engines.race.peers import Peers
 from spec_tui.cli.bench import PAUSE
 from spec_tui.cli.compare import RaceFormat, RaceProgress, ended, follow
-from spec_tui.cli.failures import INTERRUPTED, LEFT_OUT, do_all, narrate, worst
+from spec_tui.cli.failures import INTERRUPTED, LEFT_OUT, do_all, narrate, tell_failure, worst
 from spec_tui.cli.option_groups import Alone, ModelOptions, Only
 from spec_tui.cli.output import console, table
 from spec_tui.cli.run import load_decoder
@@ -95,43 +96,48 @@ def reproduce(
             print(WRITERS[format](unable(name, entry)), end=end)
             codes.append(LEFT_OUT)
     folders = {name: ResultsFolder(out / name, SCHEMA, _FILES, _PLOTS) for name, _ in runnable if out is not None}
+
+    def show(done: Reproduction) -> None:
+        found = report(done)
+        do_all(partial(print, WRITERS[format](found), end=end, flush=True),
+               partial(_keep, folders.get(done.name), found, plot(done)))
+
     runtime, loaded = None, None
     for name, entry in sorted(runnable, key=lambda found: (_model(found[1]), found[1].head)):
         asked = models.load
         load = replace(asked, model=asked.model or _model(entry) or None, head=asked.head or entry.head.lower() or None)
         if runtime is None or load != loaded:
             runtime = None  # before the next one is loaded
+            gc.unfreeze()
+            gc.collect()
             runtime, loaded = load_decoder(load), load
             gc.collect()
             gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
         if len(runnable) > 1:
             narrate(f"{name}: {entry.title}")
-        small = entry.made_quick() if quick else entry
-        if (head := runtime.heads.get(EAGLE_HEAD)) is not None:
-            small = small.drafted_by(head.config.family)
-        run = EntryRun(runtime, name, small.with_sizes(repeats, limit, max_new_tokens), quick)
-        try:
-            codes.append(run.run())
-        except SpecError as error:
-            if len(runnable) == 1:
-                raise
-            narrate(f"spec-tui: {name}: {error.message}\n  {error.hint}")  # the others continue
-            codes.append(error.exit_code)
-            continue
-        if any(setting.results.complete for setting in run.done.runs) or codes[-1] != INTERRUPTED:
-            codes[-1] = worst(codes[-1], run.measure())
-            found = report(run.done)
-            try:
-                do_all(partial(print, WRITERS[format](found), end=end, flush=True),
-                       partial(_keep, folders.get(name), found, plot(run.done)))
-            except SpecError as error:
-                if len(runnable) == 1:
-                    raise
-                narrate(f"spec-tui: {name}: {error.message}\n  {error.hint}")
-                codes[-1] = worst(codes[-1], error.exit_code)
+        small = (entry.made_quick() if quick else entry).with_sizes(repeats, limit, max_new_tokens)
+        codes.append(_run_entry(EntryRun(runtime, name, small, quick), show, others=len(runnable) > 1))
         if codes[-1] == INTERRUPTED:
             break
     return worst(*codes)
+
+
+def _run_entry(run: EntryRun, show: Callable[[Reproduction], None], others: bool) -> int:
+    """Run an entry and show what comes of it. Returns the exit code; where there are ``others``, a failure is told, and
+    they continue. Raises SpecError where there are none. Nothing of the run outlives this call, so that its models make
+    room for the next ones."""
+    code = 0
+    try:
+        code = run.run()
+        if code != INTERRUPTED or any(setting.results.complete for setting in run.done.runs):
+            code = worst(code, run.measure())
+            show(run.done)
+    except SpecError as error:
+        if not others:
+            raise
+        tell_failure(f"{run.done.name}: {error.message}", error.hint)
+        code = worst(code, error.exit_code)
+    return code
 
 
 def _keep(folder: ResultsFolder | None, found: Report, drawn: Plot | None) -> None:
@@ -185,6 +191,8 @@ class EntryRun:
         from engines.reproduce.questions import asked_of
         from engines.reproduce.reproduction import Reproduction
 
+        head = runtime.heads.get(EAGLE_HEAD)
+        entry = entry if head is None else entry.drafted_by(head.config.family)
         self._runtime = runtime
         self._able: tuple[Lane, ...] | None = None  # those that can run, tried once
         self._suites: dict[str, Suite] = {s.name: asked_of(entry.asked_in(s)) for s in entry.settings}

@@ -15,6 +15,7 @@ from engines.race.result import RaceResult
 from spec_tui.cli.compare import Prompts, RaceFormat, Repeats, TraceDir, checked_race, run_race, write
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
+from spec_tui.cli.prompts import comma_separated
 from spec_tui.present.rows import bar
 from spec_tui.present.text import cells, fitted, padded
 
@@ -57,7 +58,7 @@ def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[L
         raise UsageProblem("there is no engine to vary", "for example --engine rest --vary c=8,16,32,64")
     name, _, values = vary.partition("=")
     name = name.strip()
-    varied = list(dict.fromkeys(value.strip() for value in values.split(",") if value.strip()))
+    varied = list(dict.fromkeys(comma_separated(values)))
     if not name or not varied:
         known = ", ".join(option.name for option in methods.find(engine).options) or "none"
         raise UsageProblem(f"--vary {vary} is not OPTION=VALUE,VALUE" if vary else "--vary is missing",

@@ -11,6 +11,7 @@ from engines.report.run_state import RunState
 from engines.report.wording import seconds_of, times_of
 from spec_tui.present.audit_text import sentence
 from spec_tui.present.narration import REASONS, asked, quoted
+from spec_tui.present.tables import count_or_dash
 from spec_tui.present.text import lossy, one_line
 
 
@@ -84,9 +85,10 @@ ROUND = ("round", "drafted", "accepted", "added by the target", "ms", "text")
 
 def rounds(run: RunState) -> Iterator[tuple[str, ...]]:
     """The values of ``ROUND`` for each round."""
-    for event in run.rounds:
+    for index, event in enumerate(run.rounds):
         own = Counter(token.kind for token in event.emitted if token.node < 0)
         seconds = seconds_of(event)
         added = ", ".join(f"{number} {kind}" for kind, number in own.items()) or "none"
-        drafted, accepted = str(len(event.draft.tokens)), str(len(event.path))
+        added = "—" if event.known == "text" else added  # a message of any number of tokens
+        drafted, accepted = (count_or_dash(count) for count in (run.drafted_in(index), event.accepted))
         yield str(event.index), drafted, accepted, added, f"{seconds * 1000:.1f}", quoted(*event.emitted)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from spec_tui.export.page import declarations_of, document, text_of
 from spec_tui.learn.glossary_entries import explained
+from spec_tui.learn.lesson import heading
 from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.learn.pictures import MARKS, READING, caption, picture
 from spec_tui.learn.sources import Source, sources
@@ -29,14 +30,14 @@ a:not([href^="#"])::after{content:" (" attr(href) ")"}}
 def handout(title: str, lessons: Sequence[LessonProgress], notes: bool = False) -> str:
     """A whole HTML document of these lessons, without a script. ``notes`` adds those for the presenter."""
     rules = "".join(f"pre .s-{name}{{{declarations_of(name)}}}\n" for name in all_styles())
-    contents = "".join(f'<li><a href="#{text_of(progress.lesson.name)}">{text_of(progress.lesson.title)}</a></li>'
+    contents = "".join(f'<li><a href="#{text_of(progress.lesson.name)}">{text_of(heading(progress.lesson))}</a></li>'
                        for progress in lessons)
-    body = [f"<h1>{text_of(title)}</h1>\n<ol>{contents}</ol>\n"] if len(lessons) > 1 else []
+    body = [f"<h1>{text_of(title)}</h1>\n<ul>{contents}</ul>\n"] if len(lessons) > 1 else []
     body.append("".join(f"<p>{text_of(words)}</p>\n" for words in (*READING, MARKS)))
     seen: set[str] = set()
     answers: list[str] = []
-    for number, progress in enumerate(lessons, 1):
-        name = f"Lesson {number}: {progress.lesson.title}" if len(lessons) > 1 else progress.lesson.title
+    for progress in lessons:
+        name = heading(progress.lesson) if len(lessons) > 1 else progress.lesson.title
         body += _lesson(progress, name, notes, seen)
         answers += _answers(progress, name)
     if answers:

@@ -115,6 +115,12 @@ def find(asked: str) -> Lesson:
     raise UsageProblem(what, "the lessons are: " + ", ".join([one.name for one in titled] or names()))
 
 
+def heading(lesson: Lesson) -> str:
+    """Its title, after its number in the list where it has one."""
+    number = f"Lesson {names().index(lesson.name) + 1}: " if lesson.name in names() else ""
+    return number + lesson.title
+
+
 def _read(name: str) -> Lesson:
     return msgspec.convert(msgspec.toml.decode(_files()[name].read_bytes()) | {"name": name}, Lesson)
 

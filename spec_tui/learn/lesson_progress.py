@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from engines.report.run_state import RunState
 from spec_tui.learn.figures import FIGURES, LessonFigure
-from spec_tui.learn.lesson import Lesson, Page
+from spec_tui.learn.lesson import Lesson, Page, recorded
 from spec_tui.learn.lesson_facts import Fact, Missing, of_round, of_run, pick
 from spec_tui.learn.templates import fill, holds, paragraphs
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
@@ -77,6 +78,11 @@ class LessonProgress:
         self.at = 0
         self.answers: dict[int, int] = {}
 
+    @classmethod
+    def of(cls, lesson: Lesson) -> Self:
+        """A lesson over its shipped runs, at its beginning."""
+        return cls(lesson, recorded(lesson))
+
     @property
     def pages(self) -> Sequence[Page]:
         """Those of the lesson."""
@@ -94,10 +100,9 @@ class LessonProgress:
         self.at += 1
         return True
 
-    def back(self) -> bool:
-        """The page before. False at the beginning."""
+    def back(self) -> None:
+        """The page before; at the beginning nothing changes."""
         self.at = max(0, self.at - 1)
-        return self.at > 0
 
     def answer(self, said: int) -> bool:
         """Take a choice, by its number from 1 on. After a wrong choice another one can be taken. Returns False where

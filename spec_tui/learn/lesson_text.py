@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from engines.report.wording import between
 from spec_tui.learn.glossary_entries import explained
-from spec_tui.learn.lesson import names
+from spec_tui.learn.lesson import heading
 from spec_tui.learn.lesson_progress import LessonProgress, View
 from spec_tui.learn.pictures import MARKS, READING, caption, picture
 from spec_tui.learn.sources import sources
@@ -22,8 +22,7 @@ def lesson_lines(
 ) -> Iterator[str]:
     """The whole lesson, line by line. With ``asks`` the learner answers each question where it stands; without, the
     questions stand in the text and their answers after the last page. ``notes`` adds the presenter's."""
-    number = names().index(progress.lesson.name) + 1 if progress.lesson.name in names() else 0
-    yield f"Lesson {number}: {progress.lesson.title}" if number else progress.lesson.title
+    yield heading(progress.lesson)
     yield from (*READING, MARKS)
     answers: list[int] = []
     seen: set[str] = set()

@@ -6,7 +6,7 @@ from engines.folders import model_label
 from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import best_path
-from engines.report.wording import context_tail, quoted
+from engines.report.wording import context_tail, counted, quoted
 from spec_tui.learn.lesson_progress import View
 from spec_tui.present.narration import question
 from spec_tui.present.rows import Row, struck, words_of
@@ -76,7 +76,7 @@ def picture(view: View, width: int, height: int) -> list[Row]:
             row += struck(mark, cell[len(mark) :]) if style == "ghost" else [(cell, style)]
         rows.append(row)
     if len(leaves) > _BRANCHES:
-        rows.append([(f"       … and {len(leaves) - _BRANCHES} more branches", "muted")])
+        rows.append([(f"       … and {counted(len(leaves) - _BRANCHES, 'more branch')}", "muted")])
     if not nodes:
         rows.append([("draft  ", "muted"), ("nothing", "muted")])
     own = [one for one in event.emitted if one.node < 0]

@@ -17,7 +17,7 @@ from engines.report.traces import UNKNOWN
 from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.present.audit_text import sentence
-from spec_tui.present.text import lossy, one_line, sanitise
+from spec_tui.present.text import LOSSY, lossy, one_line, sanitise
 
 REASONS = {"stop": "ended by the model", "length": "cut at the limit", "cancelled": "interrupted"}
 _NAMED_FATES = ("accepted", "corrected", "bonus")
@@ -64,7 +64,7 @@ def round_words(event: Round) -> str:
     parts = [what if event.known == "all" else "draft not disclosed"]
     parts += [f"{kind} {fates[kind]}" for kind in _NAMED_FATES if fates[kind] or (kind == "accepted" and drafted)]
     if event.bias is not None:
-        parts.append(lossy(event.bias).removesuffix(" a round"))
+        parts.append(f"{LOSSY}: bias {event.bias:.3f}")
     return f"round {event.index}: {', '.join(parts)}, wrote {quoted(*event.emitted)}"
 
 

@@ -71,7 +71,7 @@ def race_left(seconds: float, done: int, runs: int, lanes: int) -> str:
     left = seconds / max(1, done) * (runs - done)
     if done < lanes or left < 20:
         return ""
-    return f", about {left / 60:.0f} min left" if left >= 90 else f", about {left:.0f} s left"
+    return f", about {in_time(left)} left"
 
 
 def estimate_parts(estimate: BuildEstimate, limit: str = "") -> list[str]:

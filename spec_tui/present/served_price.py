@@ -101,12 +101,10 @@ def seen_rounds(runs: Iterable[RunState]) -> tuple[SeenRounds, ...]:
     """The times of rounds, by the number of tokens verified; those of unknown number last."""
     times: dict[int | None, list[float]] = {}
     for run in runs:
-        totals = run.finished.totals if run.finished is not None else None
-        told = totals.drafted_by_round if totals is not None else ()
         for index, event in enumerate(run.rounds):
             if event.known == "text" or not event.verify_seconds:
                 continue
-            drafted = len(event.draft.tokens) if event.known == "all" else told[index] if index < len(told) else None
+            drafted = run.drafted_in(index)
             times.setdefault(None if drafted is None else 1 + drafted, []).append(event.verify_seconds)
     by_rows = sorted(times.items(), key=lambda item: (item[0] is None, item[0]))
     return tuple(SeenRounds(rows, len(seconds), median(seconds)) for rows, seconds in by_rows)

@@ -27,9 +27,10 @@ Rows = list[list[Cell]]
 
 def in_number(count: int, gap: str = " ") -> str:
     """A large number in three digits: "11.6 M"."""
+    rounded = float(f"{count:.3g}")  # first: 999,900 is 1 M
     for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.3g}{gap}{letter}"
+        if rounded >= size:
+            return f"{rounded / size:g}{gap}{letter}"
     return str(count)
 
 
@@ -41,6 +42,11 @@ def text_width() -> int:
 def or_dash(value: Any, form: Callable[[Any], str], none: str = "-") -> str:
     """A value as ``form`` writes it; a dash or other words where there is none."""
     return none if value is None else form(value)
+
+
+def count_or_dash(count: int | None) -> str:
+    """A count of a run; a dash where it is not known."""
+    return or_dash(count, str, "—")
 
 
 share = partial(or_dash, form="{:.0%}".format)

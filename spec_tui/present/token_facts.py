@@ -12,6 +12,7 @@ from engines.report.run_state import RunState, TokenState
 from engines.report.wording import counted, p3
 from spec_tui.present.rejected import interleaved
 from spec_tui.present.step.nodes import origins_of
+from spec_tui.present.tables import count_or_dash
 from spec_tui.present.text import LOSSY, one_line, visible
 
 
@@ -63,11 +64,9 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
         yield "won by", f"{e.gap:.3f} over the next best score" + (
             f", noise {e.noise:+.3f} included" if e.noise is not None else " (logits)")
     if event is not None:
-        drafted = len(event.draft.tokens) if event.known == "all" else "—"
-        kept = "—" if event.known == "text" else sum(1 for t in run.tokens_of(token.round) if t.emitted.node >= 0)
-        gained = len(event.emitted)
-        plural = "s" if gained > 1 else ""
-        yield "its round", f"{drafted} drafted, {kept} kept, {gained} token{plural} gained"
+        drafted, kept = (count_or_dash(count) for count in (run.drafted_in(token.round), event.accepted))
+        gained = counted(len(event.emitted), "message" if event.known == "text" else "token")
+        yield "its round", f"{drafted} drafted, {kept} kept, {gained} gained"
         kept, expected = budget_words(event.budget)
         if kept or expected:
             tokens = f"{expected} tokens" if expected and not event.budget.rests else expected

@@ -40,7 +40,7 @@ class Gate:
     def of(cls, host: str, public_url: str | None, lead: bool = False) -> Gate:
         """With a new token, unless only this machine reaches the server, and with ``lead`` a teacher's secret, too.
         Raises UsageProblem: no such address."""
-        if public_url is not None and (urlsplit(public_url).scheme not in ("http", "https") or not _name(public_url)):
+        if public_url is not None and not (_name(public_url) and urlsplit(public_url).scheme in ("http", "https")):
             raise UsageProblem(f"{public_url[:80]} is not an address of a page", "for example https://class.example.org")
         token = "" if is_local(host) and public_url is None else secrets.token_urlsafe(24)
         return cls(host, public_url, token, secrets.token_urlsafe(24) if lead else "")

@@ -75,10 +75,10 @@ def show(policy: SessionPolicy) -> int:
 
 
 def _progress(names: tuple[str, ...]):
-    from spec_tui.learn.lesson import chosen, recorded
+    from spec_tui.learn.lesson import chosen
     from spec_tui.learn.lesson_progress import LessonProgress
 
-    return LessonProgress(chosen(names[0]), recorded(chosen(names[0]))) if names else None
+    return LessonProgress.of(chosen(names[0])) if names else None
 
 
 if __name__ == "__main__":

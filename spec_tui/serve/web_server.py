@@ -40,6 +40,7 @@ _LOOK = 0.5  # seconds between two looks at the memory
 _PATIENCE = 3.0  # seconds that a browser gets to take leave
 _LONGEST = 1 << 20  # characters of a message: a long text that is pasted
 _CLOSED = 4000  # code of a websocket that we close; the reason is for the person
+_NO_ROOM = {errno.ENOSPC, errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE}  # of disk, memory, processes, files
 _STATIC = {  # of textual-serve
     "textual.js": "js/textual.js", "xterm.css": "css/xterm.css",
     "RobotoMono.ttf": "fonts/RobotoMono-VariableFont_wght.ttf",
@@ -248,7 +249,9 @@ class SessionServer:
             self._over(session)
             if not isinstance(error, OSError):
                 raise
-            await browser.leave("The session could not be started: this machine has no room for it.")
+            why = error.strerror or type(error).__name__
+            why = "this machine has no room for it" if error.errno in _NO_ROOM else why
+            await browser.leave(f"The session could not be started: {why}.")
             return None
         return session
 

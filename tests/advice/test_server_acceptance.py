@@ -100,6 +100,17 @@ def test_ctrl_c_before_the_first_answer_is_told(capsys):
     assert not out and err.endswith("stopped before the first answer\n")
 
 
+def test_a_second_ctrl_c_ends_the_answer_under_way_and_keeps_the_others(capsys):
+    def run(request, cancelled):
+        if request.conversation[-1][1] == "two":
+            for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+        yield from unless_bad(request, cancelled)
+
+    assert advise_server(drafting({}, run=run), asking("one", "two"), Request(()), 60.0, Format.json) == INTERRUPTED
+    assert json.loads(capsys.readouterr().out)["answers"] == 1
+
+
 def test_each_way_to_draft_is_asked_and_read(capsys):
     asked: list[Request] = []
 

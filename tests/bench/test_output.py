@@ -21,7 +21,7 @@ from engines.request import Request
 from spec_tui.cli.bench import results_folder
 from spec_tui.export import bench_report
 from spec_tui.export.bench_report import plots
-from spec_tui.present.tables import aligned
+from spec_tui.present.tables import aligned, in_number
 from tests.bench.made import pace, report, standings, written
 from tests.bench.test_standings import steady
 
@@ -41,6 +41,12 @@ def fill(folder, done) -> None:
 
 def cells(line: str) -> list[str]:
     return re.split(r"\s{2,}", line.strip())
+
+
+@pytest.mark.parametrize("count, words", [
+    (999, "999"), (1_540_000_000, "1.54 B"), (999_900_000, "1 B"), (999_400_000, "999 M"), (5 * 10**15, "5000 T")])
+def test_a_large_number_has_three_digits_and_no_exponent(count, words):
+    assert in_number(count) == words
 
 
 def test_a_table_for_people():

@@ -222,7 +222,8 @@ def no_probe(monkeypatch):
 def test_doctor_as_json(cli, no_probe):
     found = json.loads(cli("doctor", "--format", "json").out)
     assert found["versions"]["python"] and found["versions"]["torch"]
-    native = "2 threads, native code: compiled with the package, AVX-512 VNNI; tested, as fast as torch's operations"
+    native = ("2 threads, native code: compiled with the package, AVX-512 VNNI; tested: no slower than torch's "
+              "operations")
     assert found["devices"][0] == {"device": "cpu", "detail": native}
     assert [model["role"] for model in found["samples"]] == ["target", "draft", "draft"], "the pair, and smollm2's"
     assert all(model["problem"] is None and model["parameters"] > 1e6 for model in found["samples"])
@@ -234,6 +235,11 @@ def test_doctor_as_text(cli, no_probe):
     text = cli("doctor").out
     for word in ("torch", "devices", "sample models", "hub cache", "datastores", "No text leaves"):
         assert word in text
+
+
+def test_doctor_says_where_the_memory_is_not_known(cli, no_probe, monkeypatch):
+    monkeypatch.setattr("engines.machine.ram", lambda: (None, None))
+    assert "None" not in cli("doctor").out
 
 
 def test_doctor_says_why_there_is_no_native_code(cli, no_probe):

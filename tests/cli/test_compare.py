@@ -481,3 +481,11 @@ def test_a_sweep_is_drawn_from_zero(cli, monkeypatch):
 def test_sweep_usage(cli, arguments, words):
     done = cli("sweep", "hello", *arguments)
     assert done.code == 2 and words in done.err and not done.out
+
+
+def test_a_long_race_that_is_refused_says_that_nothing_was_run(cli, monkeypatch):
+    terminal = io.StringIO("no\n")
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", terminal)
+    done = cli("compare", "hello", "--engines", "autoregressive,pld", "--repeats", "150")
+    assert done.code == 1 and "begin?" in done.err and done.err.endswith("nothing was run\n") and not done.out

@@ -11,7 +11,7 @@ import pytest
 from engines.errors import UsageProblem
 from spec_tui.cli.learn import learn
 from spec_tui.export.handout import handout
-from spec_tui.learn.lesson import along, find, names, recorded
+from spec_tui.learn.lesson import along, find, names
 from spec_tui.learn.lesson_progress import LessonProgress
 
 
@@ -30,7 +30,7 @@ def test_lists_and_tells_without_a_terminal():
 
 
 def test_a_handout_is_one_page_with_pictures_and_no_script(tmp_path):
-    taken = [LessonProgress(lesson, recorded(lesson)) for lesson in (find("chance"), along(15))]
+    taken = [LessonProgress.of(lesson) for lesson in (find("chance"), along(15))]
     page = handout("Two <lessons>", taken, notes=True)
     assert page.count("<pre>") == sum(progress.length for progress in taken) and "<script" not in page
     assert "Two &lt;lessons&gt;" in page and "<aside>" in page
@@ -38,7 +38,7 @@ def test_a_handout_is_one_page_with_pictures_and_no_script(tmp_path):
     assert linked != page and "http" not in linked.replace("http-equiv", ""), "only sources are linked"
     assert "residual" in page and "<aside>" not in handout("", taken[:1])
     assert page.index("<h1>Answers</h1>") > page.rindex("<pre>")
-    assert f"<h1 id=\"chance\">Lesson 1: {find('chance').title}</h1>" in page and page.count("Answer ") > 4
+    assert f"<h1 id=\"chance\">Lesson 4: {find('chance').title}</h1>" in page and page.count("Answer ") > 4
     struck = set(re.findall(r'<span class="s-ghost">([^<]*)</span>', page))
     assert struck and all(word == word.strip() and word[0] in "‹r" for word in struck), "a line is only through words"
     file = tmp_path / "lessons.html"

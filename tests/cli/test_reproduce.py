@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 
 import pytest
 
@@ -11,6 +12,8 @@ from engines.reproduce.entry import shipped
 from spec_tui.cli.failures import worst
 from spec_tui.cli.reproduce import EntryRun
 from spec_tui.export.reproduce_report import unable
+from spec_tui.session import loader
+from tests.session import fake_runtime
 from tests.session.fake_runtime import FakeRuntime
 
 
@@ -72,6 +75,27 @@ def test_a_row_that_cannot_run_is_said_and_costs_the_exit_code(cli, monkeypatch,
     monkeypatch.setattr(FakeRuntime, "run", picky)
     done = cli(*ask)
     assert done.code == 5 and "note: draft is left out: there is no draft model" in done.err
+
+
+def test_what_one_entry_loaded_is_gone_before_the_next_one_loads(cli, monkeypatch, tmp_path):
+    loaded, there = [], []
+
+    def load(*args, **how):
+        there.append(sum(runtime() is not None for runtime in loaded))
+        runtime = fake_runtime.load(*args, **how)
+        runtime.itself = runtime  # as in a real one, parts refer to the whole
+        loaded.append(weakref.ref(runtime))
+        return runtime
+
+    monkeypatch.setattr(loader, "load_here", load)
+    monkeypatch.setattr(FakeRuntime, "heads", {}, raising=False)
+    files = []
+    for name, head in (("plain", ""), ("headed", 'head = "EAGLE"\n')):
+        files.append(tmp_path / f"{name}.toml")
+        files[-1].write_text('title = "t"\npaper = "p"\ntables = ["Table 3"]\nshows = "s"\nmeasures = ["tokens/s"]\n'
+                             f'[[rows]]\nname = "pld"\nlane = "pld"\n{head}')
+    done = cli("reproduce", *map(str, files), "--limit", "1", "--repeats", "1", "--max-new-tokens", "3")
+    assert done.code == 0 and there == [0, 0], done.err
 
 
 @pytest.mark.parametrize("codes, code", [((0, 5), 5), ((5, 2), 2), ((2, 3), 3), ((5, 1, 3), 1), ((1, 130), 130)])

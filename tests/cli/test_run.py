@@ -420,6 +420,8 @@ def test_a_law_that_is_not_lossless_is_marked(cli):
     done = cli("run", "hello", "--max-new-tokens", "3", "--law", "redraw")
     assert done.err.startswith("LOSSY: the law redraw changes the target's distribution\n")  # before the answer
     assert done.err.endswith("LOSSY: bias 0.250 per round\n")
+    told = cli("run", "hello", "--max-new-tokens", "3", "--law", "redraw", "--narrate").out
+    assert "LOSSY: bias 0.250, wrote" in told, "a round has its own bias"
     found = json.loads(cli("run", "hello", "--max-new-tokens", "3", "--law", "redraw", "--format", "json").out)
     assert found["lossless"] is False and found["stats"]["bias"] == 0.25
     usual = cli("run", "hello", "--max-new-tokens", "3", "--law", "rejection")

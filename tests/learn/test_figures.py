@@ -36,7 +36,7 @@ from spec_tui.learn.figures import (
     WaitingFigure,
 )
 from spec_tui.learn.figures.laws import _around_zero
-from spec_tui.learn.lesson import find, names, recorded
+from spec_tui.learn.lesson import along, find, names, paths, recorded
 from spec_tui.learn.lesson_facts import pick
 from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.present.rows import words_of
@@ -66,7 +66,7 @@ def listed(figure) -> list[tuple[str, list[str]]]:
 def test_every_figure_is_in_a_lesson_and_fits_every_size():
     used = set()
     for name in names():
-        w = LessonProgress(find(name), recorded(find(name)))
+        w = LessonProgress.of(find(name))
         for page in w.pages:
             if (figure := w.figure(page)) is None:
                 continue
@@ -179,6 +179,13 @@ def test_the_key_is_the_state_from_which_the_root_was_chosen():
     assert known.index("THE KEY") < known.index("not there yet")
     root = quoted(run.root_of(event.index - 1).piece)
     assert root in rows[0] and root in chosen
+
+
+def test_a_list_ends_at_the_bottom_with_its_last_line():
+    figure = EnginesFigure({}, run_of("draft"), None)
+    figure.move(-999)
+    rows = figure.rows(90, 9)
+    assert len(rows) == 9 and rows[-1] == figure.lines(90)[-1]
 
 
 def test_the_engines_are_those_of_the_program():
@@ -295,6 +302,17 @@ def test_a_race_ends_with_all_and_the_one_with_more_tokens_a_round_can_lose():
                for lane, row in zip(figure.lanes, shown(figure, 76).splitlines()[1:]))
     more, fewer = (runs[f"qwen-coder-{name}"].metrics for name in ("admg", "plain"))
     assert more.mean_generated_length > fewer.mean_generated_length and more.tokens_per_second < fewer.tokens_per_second
+
+
+@pytest.mark.parametrize("minutes", paths())
+def test_a_race_on_a_path_has_the_lanes_of_its_lesson(minutes):
+    """A path has the runs of several lessons, some of them of another model."""
+    lanes = []
+    for lesson in (find("payoff"), along(minutes)):
+        progress = LessonProgress.of(lesson)
+        (race,) = (progress.figure(page) for page in progress.pages if page.figure == "race")
+        lanes.append({name for name, run in progress.runs.items() if any(run is lane for lane in race.lanes)})
+    assert lanes[0] == lanes[1]
 
 
 @pytest.mark.parametrize("kind", FIGURES.values())

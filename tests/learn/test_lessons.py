@@ -38,8 +38,7 @@ NAMES = re.compile(r"t\(1\)|b\(n\+1\)|[A-Za-z]+(?:-\d+B?)+")  # with a digit of 
 
 
 def progress(name: str) -> LessonProgress:
-    lesson = find(name)
-    return LessonProgress(lesson, recorded(lesson))
+    return LessonProgress.of(find(name))
 
 
 def texts(name: str) -> list[str]:
@@ -263,7 +262,7 @@ def test_a_path_is_a_lesson_of_pages_that_are_there(minutes):
     for stop in path.stops:
         assert set(stop.pages) <= {page.title for page in find(stop.lesson).pages}
     lesson = along(minutes)
-    w = LessonProgress(lesson, recorded(lesson))
+    w = LessonProgress.of(lesson)
     assert w.length == len(lesson.pages) == sum(len(stop.pages) for stop in path.stops)
     assert all(page.note for page in lesson.pages), "each page of a lecture has a note for whoever gives it"
     with pytest.raises(UsageProblem, match="no path of 30 minutes"):

@@ -13,7 +13,7 @@ from engines.report.events import Round
 from engines.report.run_state import RunState, fold_all
 from engines.report.wording import seconds_of
 from spec_tui.learn.figures import RaceFigure
-from spec_tui.learn.lesson import find, names, recorded
+from spec_tui.learn.lesson import find, names
 from spec_tui.learn.lesson_progress import LessonProgress
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -23,7 +23,7 @@ from quiet_recordings import contradictions, doubts, steady_seconds
 
 def raced(name: str) -> list[RunState]:
     """The lanes of a lesson's race; [] where it has none."""
-    progress = LessonProgress(find(name), recorded(find(name)))
+    progress = LessonProgress.of(find(name))
     return next((f.lanes for page in progress.pages if isinstance(f := progress.figure(page), RaceFigure)), [])
 
 
@@ -37,7 +37,7 @@ def slowed(run: RunState, factor: float, part: slice) -> RunState:
 
 @pytest.mark.parametrize("name", names())
 def test_what_a_lesson_races_agrees_with_itself(name):
-    assert doubts(LessonProgress(find(name), recorded(find(name)))) == []
+    assert doubts(LessonProgress.of(find(name))) == []
 
 
 def test_a_disturbed_baseline_and_a_lane_that_stalls_are_refused():
@@ -61,7 +61,7 @@ def test_one_stall_hardly_changes_what_a_run_would_take():
 
 def test_whether_self_speculation_paid_is_said_by_medians():
     """One of its runs was recorded while the machine did other things."""
-    progress = LessonProgress(find("admg"), recorded(find("admg")))
+    progress = LessonProgress.of(find("admg"))
     page = next(page for page in progress.pages if page.title == "Does it pay here?")
     ours, plain = progress.runs["smollm2-admg"], progress.runs["smollm2-plain"]
     paid = steady_seconds(ours) < steady_seconds(plain)

@@ -12,7 +12,7 @@ import pytest
 
 from engines.core.tree import depths
 from spec_tui.learn.class_room import ClassRoom
-from spec_tui.learn.lesson import chosen, recorded
+from spec_tui.learn.lesson import chosen
 from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.serve.browser_driver import BrowserDriver
 from spec_tui.serve.gate import Gate
@@ -66,7 +66,7 @@ class Together:
     """Sessions of one class in this process; the room stands between them as the server does."""
 
     def __init__(self, lesson: str, students: int) -> None:
-        taken = [LessonProgress(chosen(lesson), recorded(chosen(lesson))) for _ in range(1 + students)]
+        taken = [LessonProgress.of(chosen(lesson)) for _ in range(1 + students)]
         self.room = ClassRoom(taken[0].length)
         self.apps = [class_room(one, n == 0, lambda said, n=n: self.heard(n, said)) for n, one in enumerate(taken)]
 

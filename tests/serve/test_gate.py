@@ -46,7 +46,8 @@ def test_a_cookie_of_any_bytes_is_compared():
     assert not Gate("0.0.0.0", token="right").opens_with(b"\xff\xfe".decode("utf-8", "surrogateescape"))
 
 
-def test_what_is_no_address_is_refused():
+@pytest.mark.parametrize("public_url", ["class.example.org", "http://[::1"])
+def test_what_is_no_address_is_refused(public_url):
     with pytest.raises(UsageProblem, match="not an address"):
-        Gate.of("127.0.0.1", "class.example.org")
+        Gate.of("127.0.0.1", public_url)
     assert not is_local("127.0.0.1.example.org")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import re
 import sys
@@ -153,13 +154,17 @@ async def test_a_page_that_is_loaded_twice_quickly_is_one_session_that_ends_with
             await asyncio.sleep(0.01)
 
 
-async def test_a_session_that_cannot_be_started_takes_no_place(start, monkeypatch):
+@pytest.mark.parametrize("error, why", [
+    (OSError(errno.ENOSPC, "No space left on device"), "has no room for it"),
+    (PermissionError(errno.EACCES, "Permission denied"), "Permission denied"),
+])
+async def test_a_session_that_cannot_be_started_takes_no_place_and_says_why(start, monkeypatch, error, why):
     def refuse(folder):
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(browser_session, "furnish", refuse)
     sessions, client = await start()
-    assert "could not be started" in await reason(await connect(client))
+    assert "could not be started" in (told := await reason(await connect(client))) and why in told
     assert not sessions.sessions
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spec_tui.export.handout import handout
-from spec_tui.learn.lesson import Lesson, along, find, names, paths, recorded
+from spec_tui.learn.lesson import along, find, names, paths
 from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.learn.lesson_text import lesson_lines
 from spec_tui.learn.pictures import picture
@@ -18,10 +18,6 @@ from tests.tiers import some
 
 SIZES = [(80, 24), (100, 30), (120, 40), (200, 60)]
 MOST = 12  # steps of a figure in each direction
-
-
-def opened(lesson: Lesson) -> LessonProgress:
-    return LessonProgress(lesson, recorded(lesson))
 
 
 def drawn(screen: LessonScreen) -> None:
@@ -40,7 +36,7 @@ async def test_every_page_and_figure_of_every_lesson_is_drawn(of, presenter):
     app = lessons(presenter=presenter)
     async with app.run_test(size=of) as pilot:
         for lesson in map(find, names()):
-            progress = opened(lesson)
+            progress = LessonProgress.of(lesson)
             screen = LessonScreen(progress)
             await app.push_screen(screen)
             await pilot.pause()
@@ -106,7 +102,7 @@ def drawn_figure(screen: LessonScreen) -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_picture_of_a_page_has_styles_that_there_are(name):
     """As in the texts, and in the handout."""
-    progress = opened(find(name))
+    progress = LessonProgress.of(find(name))
     for progress.at in range(progress.length):  # noqa: B020
         for width, height in ((60, 8), (96, 16), (160, 40)):
             figure = progress.view().figure
@@ -120,7 +116,7 @@ def test_every_picture_of_a_page_has_styles_that_there_are(name):
 
 @pytest.mark.parametrize("minutes", paths())
 def test_a_lecture_is_told_as_text_and_as_a_page(minutes):
-    progress = opened(along(minutes))
+    progress = LessonProgress.of(along(minutes))
     text = "\n".join(lesson_lines(progress, notes=True))
-    page = handout("lecture", [opened(along(minutes))], notes=True)
+    page = handout("lecture", [LessonProgress.of(along(minutes))], notes=True)
     assert all(one.title in text for one in progress.pages) and page.count("<section>") >= progress.length

@@ -9,7 +9,7 @@ from textual.events import MouseScrollUp
 
 from engines.report.wording import between
 from engines.reproduce.entry import shipped
-from spec_tui.learn.lesson import along, find, names, recorded
+from spec_tui.learn.lesson import along, find, names
 from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.present.rows import words_of
 from spec_tui.present.token_styles import HERE
@@ -26,8 +26,7 @@ WHEEL = ("delta_x", "delta_y", "button", "shift", "meta", "ctrl")  # of a turn o
 
 
 def progress_in(name: str) -> LessonProgress:
-    lesson = find(name)
-    return LessonProgress(lesson, recorded(lesson))
+    return LessonProgress.of(find(name))
 
 
 @pytest.fixture(autouse=True)
@@ -314,7 +313,7 @@ async def test_from_the_chat_and_back(session):
 
 async def test_a_path_begins_at_once_and_the_list_stands_behind_it():
     lesson = along(15)
-    app = lessons(LessonProgress(lesson, recorded(lesson)))
+    app = lessons(LessonProgress.of(lesson))
     async with app.run_test(size=(80, 24)) as pilot:
         for _ in range(3):
             await pilot.pause()

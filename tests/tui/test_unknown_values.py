@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from engines.report.events import Prefilled, Round
+from engines.report.events import UNDISCLOSED, Prefilled, Round, ServerTotals, Started
 from engines.report.metrics import measure, together
 from engines.report.run_state import fold_all
 from engines.report.traces import Trace, written
 from engines.request import Request
+from engines.servers.served_model import chain
 from engines.wire import read_trace
+from spec_tui.export import about
 from spec_tui.export.formats import FORMATS, ExportOptions
 from spec_tui.present import token_facts
-from spec_tui.present.step.phases import phases_of
+from spec_tui.present.rows import words_of
+from spec_tui.present.step.phases import StepPosition, phases_of
+from spec_tui.present.step.player import StepPlayer
 from spec_tui.session.replay_client import ReplayClient
 from spec_tui.tui.recorded import replay
+from spec_tui.tui.widgets.step_panels import Doing, StepTree, Timeline
 from tests.step.test_explain import said
 from tests.tiers import SMALL_FIRST
 from tests.tui.fakes import script
@@ -67,6 +73,50 @@ def test_no_words_call_it_zero():
     for deep in (False, True):
         told = " ".join(said(run, 2, phase, deep) for phase in phases_of(run, 2))
         assert "None" not in told and "an unknown time" in told and " 0 rows" not in told
+
+
+def disclosing(known):
+    """The events of a server that says no more of its rounds than this."""
+    for event in EVENTS:
+        if isinstance(event, Started):
+            event = replace(event, engine="server", price=(), draft_price=())
+        if isinstance(event, Prefilled) and known == "text":
+            event = replace(event, first=replace(event.first, token=UNDISCLOSED))
+        if isinstance(event, Round):
+            kept = [e for e in event.emitted if e.node >= 0] if known == "accepted" else []
+            own = replace(event.emitted[-1], kind="target", node=-1)
+            draft = chain([e.token for e in kept], [e.piece for e in kept])
+            event = replace(event, known=known, draft=draft, path=tuple(range(len(kept))), retrieval=None, emitted=(
+                *(replace(e, node=n) for n, e in enumerate(kept)), own))
+        yield event
+
+
+@pytest.mark.parametrize("known", ["accepted", "text"])
+def test_documents_count_no_drafts_that_are_not_disclosed(known):
+    run = fold_all(disclosing(known))
+    kept = [str(len(event.path)) if known == "accepted" else "—" for event in run.rounds]
+    assert [row[1:3] for row in about.rounds(run)] == [("—", accepted) for accepted in kept] and len(set(kept)) > (
+        known == "accepted")
+    totals = ServerTotals(drafted_by_round=tuple(range(7, 7 + len(kept))))
+    told = [row[1] for row in about.rounds(replace(run, finished=replace(run.finished, totals=totals)))]
+    assert told == (list(map(str, totals.drafted_by_round)) if known == "accepted" else ["—"] * len(kept))
+
+
+@pytest.mark.parametrize("known", ["accepted", "text"])
+def test_step_claims_nothing_of_drafts_that_are_not_disclosed(known):
+    run = fold_all(disclosing(known))
+    false = re.compile(r"othing (is )?drafted|\bone row|\b1 rows?\b|\d forgotten|forgotten: \d|had nothing\.|"
+                       r"\b0 drafted|drafted \d|\d of \d+ drafted")
+    for number in range(1, len(run.rounds) + 1):
+        for phase in phases_of(run, number):
+            player = StepPlayer(run, StepPosition(number, phase))
+            rows = [row for panel in (Doing(), StepTree(), Timeline()) for row in panel.draw(player, 80, 20)]
+            words = [said(run, number, phase, deep) for deep in (False, True)]
+            told = "\n".join([*words, *map(words_of, rows)])
+            assert not false.search(told), told
+            assert phase != "draft" or ("says which tokens" if known == "accepted" else "does not say") in words[0]
+    first = said(run, 0, "correct")
+    assert ("message" in first) == (known == "text")
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))

@@ -15,12 +15,22 @@ Words = list[str]
 
 def drafting(run: RunState, event: Round, deep: bool) -> Words:
     """Paragraphs on the draft of a round: what was looked up or asked, what it gave, what it cost."""
+    if event.known != "all":
+        return [undisclosed(event)]
     spec = known(run.started.engine) if run.started is not None else None
     if not event.draft.tokens and not (spec is not None and spec.baseline):
         return [f"Nothing is drafted in this round: {_why_not(run, event, spec)}. The forward pass then has one row, "
                 "and gives one token, as in autoregressive decoding."]
     told = ((spec.explain if spec is not None else None) or draft)(run, event, deep)
     return told + (_budget(event) if deep else [])
+
+
+def undisclosed(event: Round) -> str:
+    """What a server does not say of a round."""
+    if event.known == "text":
+        return "The server sends text as it comes, and does not say what it drafted, or which tokens are of one step."
+    return ("The server says which tokens of its draft were accepted; how many others there were it says at the end, "
+            "if at all.")
 
 
 def draft(run: RunState, event: Round, deep: bool) -> Words:

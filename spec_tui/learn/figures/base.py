@@ -73,7 +73,7 @@ class ScrolledFigure(LessonFigure):
     def rows(self, width: int, height: int) -> list[Row]:
         """As many lines as fit from where the reader is, who cannot go beyond the last ones."""
         lines = self.lines(width)
-        self.at = max(0, min(self.at, len(lines) - height + 1))
+        self.at = max(0, min(self.at, len(lines) - height))
         shown = lines[self.at : self.at + height]
         if (more := len(lines) - self.at - len(shown)) > 0:
             shown[-1] = [(f"… ↓ {more + 1} more", "muted")]

@@ -184,7 +184,8 @@ class RaceFigure(LessonFigure):
     def __init__(self, runs: Runs, run: RunState, event: Round | None) -> None:
         super().__init__(runs, run, event)
         self.title = f"recorded runs of {one_line(run.started.model, 30)} on one clock"
-        self.lanes = [other for other in runs.values() if other.started.conversation == run.started.conversation]
+        asked = run.started.conversation, run.started.model
+        self.lanes = [other for other in runs.values() if (other.started.conversation, other.started.model) == asked]
         whole = [sum(map(seconds_of, lane.rounds)) for lane in self.lanes]
         self.longest, self.shortest = max(whole), min(whole)
         self.time = 0.0

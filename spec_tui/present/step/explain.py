@@ -10,7 +10,7 @@ from engines.cost.curve import CostCurve
 from engines.laws import LAWS, LawSpec, spec_of
 from engines.laws.spec import after_root, rivals
 from engines.methods import known, origin_kind
-from engines.methods.shared.explain import drafting
+from engines.methods.shared.explain import drafting, undisclosed
 from engines.report.events import UNDISCLOSED, Round
 from engines.report.plain_text import LOSSY, one_line
 from engines.report.run_state import RunState
@@ -46,6 +46,8 @@ def explain(run: RunState, place: StepPosition, deep: bool = False) -> Explanati
     event = event_of(run, place.round)
     if event is None:
         paragraphs = _prefill(run, place.phase, deep)
+    elif event.known == "text":
+        paragraphs = _message(place.phase, event)
     else:
         paragraphs = _ROUND[place.phase](run, place.round, event, deep)
     return Explanation(title_of(run, place), tuple(filter(None, paragraphs)), _reference(run, place, event))
@@ -70,6 +72,8 @@ def _prefill(run: RunState, phase: Phase, deep: bool) -> list[str]:
     if made is None:
         return ["The beginning of this run is missing."] if phase == "context" else []
     first = quoted(made.first.piece)
+    if made.first.token == UNDISCLOSED and phase in ("correct", "keep"):
+        return [f"The first message of the server is {first}. How many tokens it has is not disclosed."]
     if phase == "context":
         words = ["The server does not say how many tokens the prompt has."]
         if made.prompt_tokens is not None:
@@ -121,15 +125,25 @@ def _context(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     return words
 
 
+def _message(phase: Phase, event: Round) -> list[str]:
+    """A message of a server that does not say of which tokens it is, or what made it."""
+    words = [undisclosed(event)]
+    if phase in ("correct", "keep"):
+        text = " ".join(quoted(emitted.piece) for emitted in event.emitted)
+        words.append(f"This message has {text}; it came {ms(seconds_of(event))} after the one before.")
+    return words
+
+
 def _tree(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     parents, size = event.draft.parents, len(event.draft.tokens)
     deepest = max(depths(parents))
     shape = f"a chain of {size}" if deepest == size else (
         f"a tree of {size}, {counted(deepest, 'level')} deep, with {counted(size - len(set(parents) - {-1}), 'path')}")
-    words = [f"The drafted tokens are {shape}. The target reads them in one forward pass, each as if only its own path "
+    which = "drafted tokens" if event.known == "all" else "accepted tokens, the only drafted ones that are disclosed,"
+    words = [f"The {which} are {shape}. The target reads them in one forward pass, each as if only its own path "
              f"had been written: a row sees the {counted(event.position - 1, 'token')} before the root, the root, its "
              "own ancestors and itself. That is the attention mask."]
-    if deep:
+    if deep and event.known == "all":
         seen, pairs = sum(map(sum, mask(parents))), (size + 1) ** 2
         alike = ("For a chain it is the ordinary causal mask." if deepest == size else
                  "Nodes of one depth share a position, so the mask goes by paths and not by columns.")
@@ -141,12 +155,15 @@ def _tree(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
 
 def _verify(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     """The forward pass: its rows, its time, what the target says at them; not yet what comes of it."""
-    rows = 1 + len(event.draft.tokens)
-    if rows == 1:
+    if event.drafted is None:
+        words = ["One forward pass of the target scores the root and all drafted nodes together; how many these are is "
+                 "not disclosed."]
+    elif not event.drafted:
         words = [f"One forward pass of the target over one row, the root{_pass_time(event, ': ')}."]
     else:
-        words = [f"One forward pass of the target scores the root and {counted(rows - 1, 'drafted node')} together: "
-                 f"{rows} rows{_pass_time(event, ' in ')}." + _price(run, rows)]
+        rows, nodes = 1 + event.drafted, counted(event.drafted, "drafted node")
+        words = [f"One forward pass of the target scores the root and {nodes} together: {rows} rows"
+                 f"{_pass_time(event, ' in ')}." + _price(run, rows)]
     started = run.started
     rule = "At every row the target predicts the next token." if started is None else _law(run).rule(started)
     words.append(rule + after_root(event))
@@ -171,7 +188,7 @@ def _price(run: RunState, rows: int) -> str:
 
 def _rows(run: RunState, event: Round) -> list[str]:
     words, missing = [], unrecorded(event)
-    size = len(event.draft.tokens)
+    size = event.drafted
     if size:
         shared = _law(run).shares_noise  # then a drafter's q is a belief that includes the noise
         known = [n for n in nodes_of(event) if n.p is not None and n.q is not None and not (
@@ -195,6 +212,8 @@ def _accept(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     kept, deepest = len(event.path), max(depths(event.draft.parents), default=0)
     head = f"{kept} of {counted(len(event.draft.tokens), 'drafted node')} accepted"
     head += f", {kept} of {counted(deepest, 'level')} deep." if deepest != len(event.draft.tokens) else "."
+    if event.known != "all":
+        head = f"{counted(kept, 'drafted node')} accepted; how many others there were is not disclosed."
     law = _law(run)
     words = [f"{head} {law.walk(event)}", *(law.more(event) if deep else ())]
     if (started := run.started) is not None and started.lossy and started.temperature == 0:
@@ -230,8 +249,9 @@ def _correct(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
 def _keep(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     rows, kept = 1 + len(event.draft.tokens), 1 + len(event.path)
     before, own = rows_before(run, number), event.emitted[-1] if event.emitted else None
-    words = [f"The forward pass wrote {counted(rows, 'row')} after the cache. Kept: {kept}, the root's and "
-             f"{counted(kept - 1, 'accepted node')}; forgotten: {rows - kept}."]
+    stays = f"Kept: {kept}, the root's and {counted(kept - 1, 'accepted node')}"
+    words = [f"The forward pass wrote {counted(rows, 'row')} after the cache. {stays}; forgotten: {rows - kept}."
+             if event.known == "all" else f"{stays}. How many rows the forward pass wrote is not disclosed."]
     if event.cache_length is not None:
         words[0] += f" The cache grows from {_cached(before)} to {_cached(event.cache_length)}."
     if own is not None and own.node < 0:

@@ -57,7 +57,7 @@ class StepPlayer:
     def asks(self) -> bool:
         """Whether a guess for this round is still possible: its draft is there, and what becomes of it is not shown."""
         event = event_of(self.run, self.place.round)
-        if not self.guessing or event is None or not event.draft.tokens:
+        if not self.guessing or event is None or not event.drafted:
             return False
         return self.place.phase in BEFORE and not self.guessed(self.place.round)
 

@@ -17,7 +17,7 @@ from textual.message import Message
 from engines.report.wording import between, counted
 from spec_tui.learn.figures.base import LessonFigure
 from spec_tui.learn.glossary_entries import explained
-from spec_tui.learn.lesson import Lesson, find, names, recorded
+from spec_tui.learn.lesson import Lesson, find, names
 from spec_tui.learn.lesson_progress import LessonProgress, View
 from spec_tui.learn.sources import named_in, sources
 from spec_tui.present.rows import Row, rows_of, words_of
@@ -60,8 +60,7 @@ class LessonsScreen(ListScreen[None]):
             self.call_after_refresh(self._open, self._progress)
 
     def chosen(self, number: int) -> None:
-        lesson = self.lessons[number]
-        self._open(LessonProgress(lesson, recorded(lesson)))
+        self._open(LessonProgress.of(self.lessons[number]))
 
     def action_begin(self) -> None:
         self.chosen(self.listed.highlighted or 0)

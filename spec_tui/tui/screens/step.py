@@ -228,8 +228,8 @@ class StepScreen(HasActions, Backdrop):
         run, here = self.player.run, self.player.place.round
         event = event_of(run, here)
         hidden = self.player.place.phase in ("context", "draft", "tree", "verify")
-        drafted = len(event.draft.tokens) if event is not None else 0
-        accepted = "-" if event is None or hidden else str(len(event.path))
+        drafted = 0 if event is None else "-" if event.drafted is None else event.drafted
+        accepted = "-" if event is None or hidden or event.accepted is None else str(event.accepted)
         gained = "-" if event is None or hidden else str(len(event.emitted))
         if self.player.place.phase == "context":
             drafted = "-"

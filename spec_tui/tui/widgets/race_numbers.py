@@ -63,7 +63,7 @@ class RacePlot(StripPanel):
             label = f"{top:g} ┤" if y == 0 else "0 ┤" if y == tall - 1 else "│"
             spans = merged((char, f"lane-{number + 1}" if number >= 0 else "text") for char, number in row)
             rows.append([(label.rjust(gutter), "muted"), *spans])
-        end = f"{self.right:.3g} s"
+        end = f"{self.right:.0f} s" if self.right >= 100 else f"{self.right:.3g} s"
         rows.append([("└".rjust(gutter), "muted"), ("─" * (room - len(end) - 1), "rule"), (f" {end}", "muted")])
         return rows
 

@@ -11,7 +11,7 @@ from engines.report.wording import times_of
 from spec_tui.present.price_text import SpeedEstimate, why
 from spec_tui.present.speed_caveats import Caveat
 from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_runs
-from spec_tui.present.tables import milliseconds
+from spec_tui.present.tables import count_or_dash, milliseconds
 from spec_tui.present.text import LOSSY, lossy
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, clip, fit, gauge, rows_of, size, title_row
@@ -237,8 +237,7 @@ def telemetry(
     first: Row = [(f" {number(m.tokens_per_second, 6, 1)}", "strong"), (" tokens/s  ", "muted"),
                   (f"{found.mark} {found.words}", found.style),
                   (" │ ", "muted"), *why(run, baseline, outlook, brief=True)]
-    drafted, kept = (len(last.draft.tokens), len(last.path)) if last else (0, 0)
-    drafted, kept = ("—" if last and last.known != "all" else drafted, "—" if last and last.known == "text" else kept)
+    drafted, kept = (count_or_dash(count) for count in ((last.drafted, last.accepted) if last else (0, 0)))
     second: Row = [*_round_or_bias(run, last), (f"  accepted {kept:>2} of {drafted:>3} │ overall ", "muted"),
                    (percent(m.acceptance_rate), "text"), ("  KV ", "muted"),
                    (_length(run) + (f"/{limit}" if limit else ""), "text"),

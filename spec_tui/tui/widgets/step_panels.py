@@ -30,6 +30,7 @@ from spec_tui.present.step.phases import (
     written,
 )
 from spec_tui.present.step.player import MOST, StepPlayer
+from spec_tui.present.tables import count_or_dash
 from spec_tui.present.text import cells, one_line, visible, wrap
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.border import said_instead
@@ -168,8 +169,7 @@ class Doing(ScrolledPanel):
         event = event_of(player.run, player.place.round)
         if event is None:
             return "prefill"
-        rows = 1 + len(event.draft.tokens)
-        return f"{rows} row{'s' if rows > 1 else ''}"
+        return "rows not disclosed" if event.drafted is None else counted(1 + event.drafted, "row")
 
 
 class Explaining(ScrolledPanel):
@@ -215,8 +215,8 @@ class StepTree(StepPanel):
         if event is None:
             return [title_row(width, "draft tree", "prefill"), [("nothing is drafted before the first token", "muted")]]
         judged = player.place.phase in ("accept", "correct", "keep")
-        head = title_row(width, "draft tree", f"{len(event.draft.tokens)} drafted" + (
-            f", {len(event.path)} accepted" if judged else ""))
+        head = title_row(width, "draft tree", f"{count_or_dash(event.drafted)} drafted" + (
+            f", {count_or_dash(event.accepted)} accepted" if judged else ""))
         return [head, *tree_rows(event, player.run, player.place.round - 1, width, max(1, height - 1), judged)]
 
 
@@ -283,10 +283,10 @@ class Timeline(StepPanel):
         if event is None:
             words = "prefill"
         elif player.hides:
-            words = f"round {event.index}: drafted {len(event.draft.tokens)}"
+            words = f"round {event.index}: drafted {count_or_dash(event.drafted)}"
         else:
-            words = (f"round {event.index}: drafted {len(event.draft.tokens)}, accepted {len(event.path)}, "
-                     f"gained {len(event.emitted)}")
+            words = (f"round {event.index}: drafted {count_or_dash(event.drafted)}, accepted "
+                     f"{count_or_dash(event.accepted)}, gained {len(event.emitted)}")
         kept = ", ".join(str(number_of(player.run, n)) for n in player.bookmarks)
         return [(words, "text"), (f"   bookmarks {marks.BOOKMARK} {kept}" if kept else "   k sets a bookmark", "muted")]
 
@@ -383,7 +383,8 @@ def _found(run: RunState, place: StepPosition, event: Round, width: int, height:
 
 def _draft(run: RunState, place: StepPosition, event: Round, width: int, height: int) -> list[Row]:
     if not event.draft.tokens:
-        return [[("nothing drafted: the pass reads one row", "muted")]]
+        return [[("nothing drafted: the pass reads one row" if event.known == "all" else
+                  "what was drafted is not disclosed", "muted")]]
     label = label_width(width)
     head: Row = [(fit("drafted", label), "muted"), ("   q    ", "muted"), ("proposed by", "muted")]
     rows = [[*_label(node, label, "text"), (f" {_p(node.q)}  ", "text"),
@@ -476,10 +477,12 @@ def _keep(run: RunState, place: StepPosition, event: Round, width: int, height: 
     signs: Row = [(marks.PRESENT, "accepted") if node in kept else (marks.ABSENT, "ghost") for node in nodes]
     if len(signs) > width - 12:
         signs = [*signs[: max(0, width - 13)], ("…", "muted")]
-    forgotten = len(nodes) - len(kept)
+    forgotten = None if event.drafted is None else event.drafted - len(event.path)
+    stay = None if event.accepted is None else 1 + event.accepted
     rows: list[Row] = [
         named("before", f"{count_or_dash(rows_before(run, place.round))} KV rows"), [*named("new rows", ""), *signs],
-        named("after", f"{count_or_dash(event.cache_length)} KV rows: {len(kept)} kept, {forgotten} forgotten"),
+        named("after", f"{count_or_dash(event.cache_length)} KV rows: {count_or_dash(stay)} kept, "
+                       f"{count_or_dash(forgotten)} forgotten"),
     ]
     total, gained = seconds_of(event), len(event.emitted)
     times = [(name, seconds) for name, seconds in times_of(event) if seconds is not None]
@@ -491,7 +494,8 @@ def _keep(run: RunState, place: StepPosition, event: Round, width: int, height: 
             share = bar(seconds / total if total > 0 else 0.0, max(4, min(40, width - 24)))
             rows.append([*named(name, f"{seconds * 1000:>8.2f} ms "), (share, "bar")])
     each = f", {total * 1000 / gained:.2f} ms each" if gained else ""
-    return [*rows, named("gained", f"{counted(gained, 'token')}{each}", "strong")]
+    unit = "message" if event.known == "text" else "token"
+    return [*rows, named("gained", f"{counted(gained, unit)}{each}", "strong")]
 
 
 def _prefill(run: RunState, phase: Phase, width: int) -> list[Row]:
@@ -590,8 +594,3 @@ _ROUND: dict[Phase, Callable[[RunState, StepPosition, Round, int, int], list[Row
     "context": _context, "draft": _draft, "tree": _tree, "verify": _verify, "accept": _accept, "correct": _correct,
     "keep": _keep,
 }
-
-
-def count_or_dash(count: int | None) -> str:
-    """A count, or a dash where it is not known."""
-    return "—" if count is None else str(count)

@@ -11,6 +11,7 @@ from engines.report.events import Draft, Round
 from engines.report.run_state import RunState, origin_of
 from spec_tui.present.rows import taps
 from spec_tui.present.step.nodes import fate_of
+from spec_tui.present.tables import count_or_dash
 from spec_tui.present.text import LOSSY, cells, one_line, visible
 from spec_tui.present.token_facts import budget_words
 from spec_tui.present.token_styles import FATE_MARKS, UNJUDGED, spans
@@ -70,13 +71,12 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
             retrieval_rows.rows(run, index, width, below, detailed=self.detailed) if below else ())]
 
     def _foot(self, event: Round, width: int, told: frozenset[str]) -> list[Row]:
-        drafted, (verified, expected) = len(event.draft.tokens), budget_words(event.budget)
+        drafted, (verified, expected) = event.drafted, budget_words(event.budget)
         rests = event.budget is not None and event.budget.rests
         words = f"{drafted:>3} drafted  {len(event.path):>2} accepted" if drafted else (
             "nothing drafted: paused, as it did not pay" if rests else "nothing drafted in this round")
-        if event.known != "all":
-            accepted = f"{len(event.path):>2}" if event.known == "accepted" else " —"
-            words = f"  — drafted  {accepted} accepted (not disclosed)"
+        if drafted is None:
+            words = f"  — drafted  {count_or_dash(event.accepted):>2} accepted (not disclosed)"
         if not self.detailed:
             notes = []
         else:
