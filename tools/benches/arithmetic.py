@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
+import sys
 
-from benches.llama_cpp import OURS, THEIRS, THREADS, first_tokens
+from benches.llama_cpp import OURS, THEIRS, THREADS, first_tokens, lacking
 from benches.peers import measured, ratios, timed
 from benches.rows import Row, shuffled
 from benches.shapes import CONTEXTS, forward_seconds, random_tokens
@@ -29,8 +30,12 @@ def bench_arithmetic(repeats: int, most: int | None = None) -> list[Row]:
     """All models of ``BOUNDS`` that are here."""
     from engines.hub.known_models import KNOWN
 
-    files = [file for known in KNOWN.values() for file in known.files if file.present]
-    return [row for file in files if file.name in BOUNDS for row in _of_model(file, repeats, most)]
+    if lacking():
+        return []
+    files = [file for known in KNOWN.values() for file in known.files if file.present and file.name in BOUNDS]
+    if not files:
+        print(f"no model of {', '.join(BOUNDS)} is on this machine", file=sys.stderr)
+    return [row for file in files for row in _of_model(file, repeats, most)]
 
 
 def _of_model(file, repeats: int, most: int | None) -> list[Row]:
