@@ -14,7 +14,7 @@ NEW_TOKENS = 100
 PROMPTS = (
     "Write a Python function that merges two sorted lists into one sorted list.",
     "Write a bash script that renames all .jpeg files of a folder to .jpg.",
-    "Explain what a hash table is and when its lookups are slow.",
+    "Explain how a hash table finds a key and when its lookups are slow.",
     "Write a SQL query that lists the three customers with the most orders.",
     "Write unit tests for a function that checks whether a string is a palindrome.",
 )
