@@ -11,8 +11,8 @@ test test-all: export PYTHONDONTWRITEBYTECODE =
 run: $(VENV)/.model
 	$(BIN)/spec-tui
 
-# Twice as many processes as the two cores that this needs: tests of the screen often wait. Who is done takes from the
-# others.
+# Twice as many processes as the two cores that this needs: tests of the screen often wait. A process that has
+# finished takes tests from the others.
 # The sweeps over every family, variant and size run in test-all: see tests/tiers.py.
 test: MARKED = -m "not thorough"
 test test-all: $(VENV)/.test $(VENV)/.model pair

@@ -55,7 +55,8 @@ def texts_of_the_repository():
 @pytest.mark.parametrize("name", tool.STORES)
 def test_no_prompt_of_a_store_is_near_one_that_measures(name):
     measured = sample_prompts.measured()
-    assert {"showcase", "model card", "bench.py"} <= set(measured.values())
+    places = {"showcase", "model card", "bench.py", "arithmetic.py", "bench_untrained.py", "code_editing.jsonl"}
+    assert places <= set(measured.values())
     assert tool.STORES[name].overlap(measured) == []
 
 
@@ -98,9 +99,10 @@ def test_answers_that_a_store_holds_are_not_made_again():
 @pytest.mark.parametrize("mine, theirs, near", [
     ("One two three four five six seven eight nine ten eleven twelve thirteen!",
      "zero ONE, two three four five six seven eight nine ten eleven twelve thirteen fourteen", True),
-    ("one two three four five six seven eight nine ten eleven twelve",
-     "zero one two three four five six seven eight nine ten eleven twelve more", False),
+    ("zero one two three four five six seven eight nine ten eleven twelve",
+     "one two three four five six seven eight nine ten eleven twelve thirteen", False),
     ("Please: tell me a story about a fox, today", "Tell me a story about a fox.", True),
+    ("Tell me a story about a fox.", "Please: tell me a story about a fox, today", True),
     ("Tell me a story about a dog", "Tell me a story about a fox.", False),
 ])  # fmt: skip
 def test_what_counts_as_near(mine, theirs, near):

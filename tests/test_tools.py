@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import sys
 from argparse import Namespace
 from itertools import groupby
+from time import monotonic, sleep
 from types import SimpleNamespace
 
 import pytest
 
+from engines.datastores.search.sparse import SparseStore
 from engines.errors import ModelUnavailable, RunFailed
 from engines.race.lanes import parse_lanes
 from engines.race.token_times import TokenTimes
+from engines.report.events import Finished
+from engines.request import Request
+from spec_tui.session.engine_commands import Load, LoadRequest, Run
 from tests.race.fakes import VirtualRacer
 from tests.test_sample_models import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 import bench
+import bench_one_machine
 import bench_requests
 import bench_ui
 import bench_untrained
 import soak
-from benches import arithmetic, llama_cpp
+from benches import arithmetic, chat_app, llama_cpp
 from benches.rows import Row
+
+TOOLS = ROOT / "tools"
+
+
+@pytest.mark.parametrize("file", sorted([*TOOLS.glob("*.py"), *TOOLS.glob("benches/*.py")]), ids=lambda file: file.stem)
+def test_what_a_tool_imports_is_there(file):
+    importlib.import_module(".".join(file.relative_to(TOOLS).with_suffix("").parts))
 
 
 def test_the_share_that_drawing_takes_is_read_from_what_is_printed():
@@ -41,6 +56,39 @@ def test_a_section_that_fails_loses_no_other(monkeypatch, capsys):
         bench.main()
     said = capsys.readouterr()
     assert [row["name"] for row in json.loads(said.out)] == ["first", "last"] and "nothing was found" in said.err
+
+
+def test_a_section_says_which_model_and_program_it_lacks(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    for section in (llama_cpp.bench_llama_cpp, llama_cpp.bench_served, arithmetic.bench_arithmetic):
+        assert section(1) == [] and "llama.cpp is not installed" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processor time of another process is read from /proc")
+def test_the_chat_under_measurement_reports_its_models_and_each_answer():
+    out, into = os.pipe()
+    witness = chat_app.Witness(into, "tests.session.fake_runtime:load")
+    try:
+        witness.submit(Load(LoadRequest()))
+        witness.submit(Run(Request((("user", "hello"),), max_new_tokens=4)))
+        deadline, ended = monotonic() + 20, False
+        while not ended and monotonic() < deadline:
+            ended = any(isinstance(event, Finished) for _, event in witness.events())
+            sleep(0.01)
+    finally:
+        witness.close()
+        os.close(into)
+    with open(out, "rb") as reports:
+        ready, answer = map(json.loads, reports)
+    assert ready["threads"] == -1 and answer["request"]["conversation"] == [["user", "hello"]]
+    assert answer["tokens"] > 0 and answer["own_seconds"] > 0 and answer["seconds"] >= 0
+
+
+def test_a_datastore_is_made_up_and_searched(tmp_path):
+    made = bench_one_machine.MadeUp(tmp_path, tokens=70_000)
+    store = SparseStore(made)
+    assert store.longest(made.text[100:116].tolist(), 16).length == 16
+    assert len(bench_one_machine.seconds(store, made.text, seed=1)) == bench_one_machine.LOOKUPS
 
 
 def test_lanes_are_asked_with_their_datastore_and_draft_model_and_with_past_answers(monkeypatch, tmp_path):

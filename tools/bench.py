@@ -248,7 +248,7 @@ def main() -> None:
         rows += measured
         if not arguments.json:
             print("\n".join(row.line() for row in measured), flush=True)
-        if arguments.write:
+        if arguments.write and measured:
             pages.put(PAGE, name, table(measured))
     if arguments.json:
         print(json.dumps([asdict(row) | {"median": row.median, "kept": row.kept} for row in rows], indent=1))

@@ -53,6 +53,9 @@ class MadeUp:
         with (self._folder / name).open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
+    def sizes(self, part: str, share: float = 1.0) -> dict[str, int]:
+        return {path.name: path.stat().st_size for path in self._folder.glob("*.bin")}
+
     def forget(self) -> None:
         """Make the system forget the files (Linux)."""
         for path in self._folder.glob("*.bin"):

@@ -50,7 +50,7 @@ NUMBERS = ("sum", "product", "largest number", "smallest number", "average", "me
 SESSIONS = {
     "ten emails": [f"Write a short email to my colleague {name} to move our meeting from {DAYS[i % 5]} to "
                    f"{DAYS[(i + 2) % 5]}." for i, name in enumerate(PEOPLE)],
-    "ten functions": [f"Write a Python function that returns the {what} of a list of numbers, with an example."
+    "ten functions": [f"Write a Python function that takes a list of numbers and returns their {what}, with an example."
                       for what in NUMBERS],
 }
 HISTORY = 100_000

@@ -24,6 +24,7 @@ from engines.report.run_state import fold_all  # noqa: E402
 from engines.wire import read_trace  # noqa: E402
 from spec_tui.export.cast import cast  # noqa: E402
 from spec_tui.export.page import page as page_of_runs  # noqa: E402
+from spec_tui.learn.glossary_entries import markdown as glossary  # noqa: E402
 
 STAGED, BUILT, CONFIG = ROOT / "build" / "site", ROOT / "site", ROOT / ".zensical.toml"
 OWN_SEARCH = Path(__file__).with_name("search_from_file.js")
@@ -39,8 +40,9 @@ REFERENCE = {  # a page each, of these modules and classes
 
 
 def main() -> int:
-    """Write the README's table, stage the pages and build the site. Returns the exit status."""
+    """Write the README's table and docs/glossary.md, stage the pages and build the site. Returns the exit status."""
     pages.put(ROOT / "README.md", "engines", engines_table())
+    (ROOT / "docs" / "glossary.md").write_text(glossary(), "utf-8")
     shutil.rmtree(STAGED, ignore_errors=True)
     runs = recorded_runs()
     for page in sorted(found for pattern in COPIED for found in ROOT.glob(pattern)):

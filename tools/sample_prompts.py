@@ -202,6 +202,8 @@ def measured(*more: Path) -> dict[str, str]:
     Args:
         more: files of JSON lines with a "prompt" (or "turns"), of benchmarks that lie elsewhere.
     """
+    from bench_untrained import SESSIONS
+
     from engines.bench.suite import SHIPPED, shipped
     from engines.folders import json_lines
     from engines.reproduce.questions import MORE, known
@@ -216,10 +218,12 @@ def measured(*more: Path) -> dict[str, str]:
         with open(trace, encoding="utf-8") as lines:
             started = json.loads(next(lines))
         found |= {text: trace.name for _, text in started["conversation"]}
-    for tool in sorted((ROOT / "tools").glob("bench*.py")):
+    tools = ROOT / "tools"
+    for tool in sorted([*tools.glob("bench*.py"), *tools.glob("benches/*.py")]):
         found |= {text: tool.name for text in _constants(tool)}
+    found |= {text: "bench_untrained.py" for session in SESSIONS.values() for text in session}
     found |= {s.prompt: "showcase" for s in SHOWCASES}
-    for file in more:
+    for file in (*sorted(tools.glob("advise_prompts/*.jsonl")), *more):
         for _, row in json_lines(file.read_text("utf-8"), file, "is no JSON object", "check the file", dict):
             found |= {text: file.name for text in [row["prompt"], *row.get("turns", ())]}
     return found
@@ -241,17 +245,23 @@ def words(text: str) -> list[str]:
 
 
 def overlap(texts: Iterable[str], others: Iterable[str], shared: int = SHARED_WORDS) -> list[tuple[str, str]]:
-    """Pairs of a text and another: they share so many consecutive words, or all of it if it has no more."""
-    runs: dict[tuple[str, ...], str] = {}
-    for other in others:
-        runs |= dict.fromkeys(_runs(words(other), shared), other)
+    """Pairs of a text and another: they share so many consecutive words, or all words of the shorter one if that has no
+    more."""
+    texts, others = list(texts), list(others)
+    both = [*_within(others, texts, shared), *((mine, theirs) for theirs, mine in _within(texts, others, shared))]
+    return list(dict.fromkeys(both))
+
+
+def _within(short: list[str], long: list[str], shared: int) -> list[tuple[str, str]]:
+    """Pairs of a text of ``long`` and one of ``short`` of which it has so many consecutive words, or all if that has no
+    more."""
+    runs: dict[tuple[str, ...], list[str]] = {}
+    for text in short:
+        for run in _runs(words(text), shared):
+            runs.setdefault(run, []).append(text)
     sizes = {len(run) for run in runs}
-    found = []
-    for text in texts:
-        mine = words(text)
-        hits = [runs[run] for size in sizes for run in _runs(mine, size) if run in runs and len(run) == size]
-        found += [(text, other) for other in dict.fromkeys(hits)]
-    return found
+    return [(text, other) for text in long for size in sizes for run in _runs(words(text), size)
+            for other in runs.get(run, ())]
 
 
 def _runs(found: list[str], size: int) -> Iterator[tuple[str, ...]]:

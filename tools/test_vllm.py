@@ -101,7 +101,11 @@ def served(
         yield address
     finally:
         process.terminate()  # its processes end with it
-        process.wait(60)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _wait(process: subprocess.Popen, address: str, log: Path) -> None:

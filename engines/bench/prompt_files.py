@@ -70,8 +70,8 @@ def _document(body: str) -> list[Any] | None:
         return None
     if isinstance(found, dict):
         return None if "\n" not in body else [found]
-    if not isinstance(found, list) or any(isinstance(item, str) for item in found):
-        return None if not isinstance(found, list) else [{"prompt": item} for item in found]
+    if any(isinstance(item, str) for item in found):
+        return [{"prompt": item} for item in found]
     alone = found and all(isinstance(item, dict) and "role" in item for item in found)
     return [{"messages": found}] if alone else found
 

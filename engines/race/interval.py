@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from math import comb, exp, log, log1p
 
 LEAST_NOISE = 0.03  # of a speed or a ratio: a few runs on one machine, and single ones, repeat no better
@@ -59,8 +60,8 @@ class MedianInterval:
             return cls(middle, None, None, None, 1)
         if n < ENOUGH:
             return cls(middle, *_of_few(ordered), WANTED, n)
-        out = max(k for k in range(n // 2) if _coverage(n, k) >= WANTED)
-        return cls(middle, ordered[out], ordered[n - 1 - out], _coverage(n, out), n)
+        out, coverage = _left_out(n)
+        return cls(middle, ordered[out], ordered[n - 1 - out], coverage, n)
 
 
 def ratio_of(mine: Mapping[int, float], theirs: Mapping[int, float]) -> MedianInterval | None:
@@ -77,7 +78,9 @@ def _of_few(samples: Sequence[float]) -> tuple[float, float]:
     return exp(mean - half), exp(mean + half)
 
 
-def _coverage(n: int, out: int) -> float:
-    """The chance that the median lies between the samples that leave ``out`` of ``n`` on either side: it lies outside
-    where at most ``out`` fair coins of n show the same side."""
-    return 1 - 2 * sum(comb(n, i) for i in range(out + 1)) / 2**n
+def _left_out(n: int) -> tuple[int, float]:
+    """How many of six or more samples may be left out on either side, and the chance that the median lies between the
+    others: it lies outside where at most so many fair coins of n show the same side."""
+    outside = accumulate(comb(n, out) for out in range(n))
+    coverages = [*takewhile(lambda coverage: coverage >= WANTED, (1 - 2 * ways / 2**n for ways in outside))]
+    return len(coverages) - 1, coverages[-1]

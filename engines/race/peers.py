@@ -173,7 +173,8 @@ def no_gguf(model: str, flag: str = "--model") -> ModelUnavailable:
 
 
 def addresses(lanes) -> list[str]:
-    """Where prompts go that leave this program, for what is said before they do. Raises UsageProblem: a password."""
+    """The addresses that prompts will be sent to, so that they can be named first. Raises UsageProblem: an address
+    contains a password."""
     found = [lane.options["url"] for lane in lanes if methods.find(lane.engine).host and lane.options.get("url")]
     if any("@" in url.partition("://")[2].partition("/")[0] for url in found):
         raise UsageProblem("an address contains a password", "put it into an environment variable: api_key_env=NAME")

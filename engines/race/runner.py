@@ -236,7 +236,8 @@ class _Runner:
         metrics = measure(events)
         rows = max(((e.cache_length or 0) + len(e.draft.tokens) for e in events if isinstance(e, Round)), default=0)
         ran = self.asked.lanes[lane]
-        memory = self.racer.memory(ran.engine, ran.options, rows, ran.draft_model)
+        # where the lane failed, its draft model may be what cannot be loaded
+        memory = None if failed else self.racer.memory(ran.engine, ran.options, rows, ran.draft_model)
         return LaneFinished(
             lane=lane, repeat=repeat, prompt=prompt, tokens=metrics.new_tokens,
             tokens_per_second=metrics.tokens_per_second, seconds=seconds, memory=memory, other_seconds=others,

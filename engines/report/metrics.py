@@ -223,7 +223,7 @@ class Metrics:
 
     def forecast(self, known: SpeedupModel, passes: int | None = None) -> SpeedupModel | None:
         """Rounds with drafts of other depths, by the times and the acceptance of this run; None where a time is not
-        known.
+        known, or how much was drafted.
 
         What drafts and has a price keeps the proportion of its first pass to further ones. Else passes are of equal
         time, and at least as many as levels are one a level; with fewer, as where most drafts were copied, drafting
@@ -234,7 +234,7 @@ class Metrics:
             passes: that drafted, where not all rounds note it.
         """
         passes, rounds = self.draft_forwards if passes is None else passes, self.target_forwards
-        if not self.verify_seconds or not self.rows or None in (self.draft_seconds, self.other_seconds):
+        if not self.verify_seconds or not self.rows or None in (self.drafted, self.draft_seconds, self.other_seconds):
             return None
         copied = known.each and self.draft_seconds and passes < self.levels
         if known.first and not copied:

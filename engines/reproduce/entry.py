@@ -296,7 +296,8 @@ def _problems(entry: PaperEntry) -> Iterator[str]:
         if len(parts) > most:
             yield f"{len(parts)} {name} are more than {most}"
         names = [part.name for part in parts]
-        if twice := next((one for one in names if names.count(one) > 1 or not one.strip()), None):
+        twice = next((one for one in names if names.count(one) > 1 or not one.strip()), None)
+        if twice is not None:
             yield f"the name {twice!r} is empty or used twice in {name}"
     for label, value, least, highest in _numbers(entry):
         if value is not None and not least <= value <= highest:

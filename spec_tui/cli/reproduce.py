@@ -218,9 +218,13 @@ class EntryRun:
         return code
 
     def measure(self) -> int:
-        """Compute the cells. Returns the exit code: an interruption leaves those that are done."""
+        """Compute the cells. Returns the exit code: an interruption or a failure, which is told, leaves those that are
+        done."""
         try:
             self.done.measure()
+        except SpecError as error:
+            narrate(f"spec-tui: {self.done.name}: {error.message}\n  {error.hint}")
+            return error.exit_code
         except KeyboardInterrupt:
             narrate("\nspec-tui: interrupted; numbers that were not computed yet are missing")
             return INTERRUPTED

@@ -98,6 +98,21 @@ def test_what_one_entry_loaded_is_gone_before_the_next_one_loads(cli, monkeypatc
     assert done.code == 0 and there == [0, 0], done.err
 
 
+def test_an_entry_whose_model_cannot_be_measured_is_reported_and_the_next_one_runs(cli, monkeypatch, tmp_path):
+    def refuse(self, request):
+        raise UsageProblem("its layers are not understood", "try another model")
+
+    monkeypatch.setattr(FakeRuntime, "heads", {}, raising=False)
+    monkeypatch.setattr(FakeRuntime, "prompt", refuse, raising=False)
+    file = tmp_path / "mine.toml"
+    file.write_text('title = "t"\npaper = "p"\ntables = ["Table 3"]\nshows = "s"\nmeasures = ["M"]\n'
+                    '[[rows]]\nname = "plain"\nlane = "autoregressive"\n')
+    done = cli("reproduce", str(file), "admg-sublayers", "--limit", "1", "--repeats", "1", "--max-new-tokens", "3",
+               "--format", "csv")
+    assert done.code == 2 and "admg-sublayers: its layers are not understood" in done.err
+    assert "Attention" in done.out and "plain" in done.out
+
+
 @pytest.mark.parametrize("codes, code", [((0, 5), 5), ((5, 2), 2), ((2, 3), 3), ((5, 1, 3), 1), ((1, 130), 130)])
 def test_of_the_exit_codes_of_parts_the_worst_is_taken(codes, code):
     assert worst(*codes) == worst(*codes[::-1]) == code

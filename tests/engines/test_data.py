@@ -20,14 +20,10 @@ from engines.core.tree import DraftTree, depths
 from engines.methods.options import Option
 from engines.report import encoding
 from engines.report.events import (
-    Audited,
-    Auditing,
     Choice,
     Draft,
     Emitted,
-    Failed,
     Finished,
-    Loading,
     Origin,
     Prefilled,
     Retrieval,
@@ -41,40 +37,19 @@ from engines.wire import from_json, to_json
 
 A = Emitted(1, "a", "a", "accepted", 0, 0.5, 0.1, None, (Choice(1, "a", 0.5),), (Trial(0, 0.5, 0.9, 0.2, True),))
 C = Emitted(2, "", "<0xE4>", "corrected")
-EVENTS = [
-    Loading("x"), Loading("y", 0.5, 10**12), Failed("m", "h", "usage"), Finished("stop", (1, 2), "ä"),
-    Started("pld", {"n": 3}, "exact", 0.5, 1.0, 0, 7, 9, "m", "float32", "cpu", (1,), ("a",), (("user", "q"),)),
-    Prefilled(3, 1, 0.25, C, 4),
-    Round(
-        1, 9, Draft((1, 3), (-1, 0), ("a", "c"), (0.5, None), (0, 0), (Origin("prompt", 4, None, 2),)), (0,), (A, C),
-        0.1, 0.2, 0.3, 12, {"match": 2, "rate": math.inf},
-    ),
-    Auditing(0.5),
-    Audited(
-        "tie", 1, 0.25, 0.5, 0.125, 2, 1, 1, (Choice(1, "a", 0.5), Choice(3, "c", 0.4)), (0.0, 0.25), (1.5, None), 0.1
-    ),
-]
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
-def test_events_survive_json(event):
-    line = to_json(event)
-    assert b"\n" not in line
-    again = from_json(line)
-    if isinstance(event, Round):
-        assert again.note == {"match": 2, "rate": None}, "JSON has no infinity"
-        again.note["rate"] = math.inf
-    assert again == event
+def test_infinity_in_a_note_is_null_on_the_wire():
+    event = Round(1, 9, Draft(), (), (C,), 0.1, 0.2, 0.3, 9, {"match": 2, "rate": math.inf})
+    assert from_json(to_json(event)).note == {"match": 2, "rate": None}
 
 
 @pytest.mark.parametrize(
     "line",
-    ["", "[]", "3", '{"event": []}', '{"event": "Nope"}', '{"event": "Loading"}', '{"event": "Loading", "stage": 3}',
-     '{"event": "Finished", "reason": "bored", "tokens": [], "text": ""}',
+    ["", '{"event": "Loading", "stage": 3}',
      '{"event": "Finished", "reason": "stop", "tokens": ["1"], "text": ""}',
      '{"event": "Finished", "reason": "stop", "tokens": [true], "text": ""}',
      '{"event": "Finished", "reason": "stop", "tokens": [1, 1.5], "text": ""}',
-     '{"event": "Finished", "reason": "stop", "tokens": [null], "text": ""}',
      '{"event": "Prefilled", "prompt_tokens": 1, "reused": 0, "seconds": 1, "first": 3, "cache_length": 2}'],
 )
 def test_what_is_no_event_is_a_value_error(line):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engines.errors import RunFailed
+from engines.errors import ModelUnavailable, RunFailed
 from engines.laws import LAWS
 from engines.methods import find
 from engines.report.events import Audited, Choice, Draft, Emitted, Finished, Prefilled, Prefilling, Round, Started
@@ -31,6 +31,7 @@ class VirtualRacer:
         self.texts: dict[str, tuple[int, ...]] = {}
         self.verdicts: dict[str, str] = {}
         self.breaks: dict[str, int] = {}  # by engine: the run (from 0, the warm-up) that fails
+        self.missing: set[str] = set()  # draft models that cannot be loaded
         self.audits = 0
 
     def forget(self) -> None:
@@ -40,9 +41,11 @@ class VirtualRacer:
         self.learned = 0
 
     def memory(self, engine, options, rows, draft_model=""):
+        self._load(draft_model)
         return 1000 * len(engine) + rows
 
     def run(self, request, cancelled=lambda: False, progress=lambda event: None):
+        self._load(request.draft_model)
         progress(Prefilling(256, 1500, 2.0))
         if self.breaks.get(request.engine) == self.ran.count(request.engine):
             raise RunFailed("it broke", "mend it")
@@ -81,6 +84,10 @@ class VirtualRacer:
         n = len(answer.tokens)
         choices = tuple(Choice(token, "a", 1.0) for token in answer.tokens)
         return Audited(verdict, None, None, 0.01, 0.005, n, 0, 0, choices, (0.0,) * n, (1.0,) * n)
+
+    def _load(self, draft_model: str) -> None:
+        if draft_model in self.missing:
+            raise ModelUnavailable(f"there is no model {draft_model}", "check the path")
 
     def _work(self, amount: float) -> None:
         self.now += amount * self.mood(self.now)

@@ -356,6 +356,15 @@ def test_a_lane_that_fails_in_its_warm_up_leaves_the_others_running():
         list(race(racer, ask()))
 
 
+def test_a_lane_whose_draft_model_cannot_be_loaded_leaves_the_others_running():
+    racer = VirtualRacer()
+    racer.missing = {"/no/such"}
+    result = fold(race(racer, ask("autoregressive,draft:model=/no/such", repeats=2)))
+    assert [len(result.of(lane)) for lane in range(2)] == [2, 0] and result.finished.reason == "done"
+    broke = result.runs[1, 0, 0]
+    assert broke.failed.message == "there is no model /no/such" and broke.measured.memory is None
+
+
 @pytest.mark.parametrize("after", [0, 1, 5, 9, 15])
 def test_a_cancelled_race_keeps_what_is_complete(after):
     asked, events = ask(repeats=3, audit=True), []

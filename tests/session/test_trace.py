@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engines.core.outcome import Reason
 from engines.errors import RunFailed, UsageProblem
 from engines.report.answer import Answer
-from engines.report.events import Failed, Finished, Loading
+from engines.report.events import Failed, Finding, Finished, Kind, Known, Loading
 from engines.report.run_state import best_path, fold_all, ghosts, rate_now, rates
 from engines.report.traces import Trace, TraceWriter, trace_line
 from engines.request import Request
@@ -243,6 +244,7 @@ def test_a_changed_count_in_the_checksum_line_is_noticed(tmp_path, recorded):
 
 
 NUMBERS = [-2, -1, 0, 1, 3, 10**6, 10**400, -1e300, 1e300, None, float("inf"), True, "x", [], {}]
+WORDS = {"known": Known, "kind": Kind, "reason": Reason, "verdict": Finding}  # by field: which it may say
 
 
 @given(data=st.data())
@@ -256,11 +258,22 @@ def test_whatever_stands_in_a_field_breaks_nothing(tmp_path, recorded, data):
     while isinstance(spot, (dict, list)) and spot:
         holder, key = spot, data.draw(st.sampled_from(sorted(spot) if isinstance(spot, dict) else range(len(spot))))
         spot = holder[key]
-    holder[key] = data.draw(st.sampled_from(NUMBERS))
+    others = st.sampled_from(NUMBERS)
+    holder[key] = data.draw(others | st.sampled_from(typing.get_args(WORDS[key])) if key in WORDS else others)
     lines[number] = json.dumps(record).encode()
     read = damaged(tmp_path, b"\n".join(lines) + b"\n")
     assert read is not None and read.problems
     whole(read)
+
+
+def test_a_round_that_says_less_than_the_others_leaves_the_break_even_unknown(tmp_path):
+    lines = trace_path("draft").read_bytes().splitlines()
+    number = len(lines) // 2
+    lines[number] = json.dumps(json.loads(lines[number]) | {"known": "accepted"}).encode()
+    read = damaged(tmp_path, b"\n".join(lines) + b"\n")
+    whole(read)
+    stats = fold_all(read.runs[0]).metrics.stats()
+    assert stats["break_even_length"] is stats["drafted"] is None and stats["accepted"]
 
 
 def test_a_match_that_cannot_be_is_refused(tmp_path, recorded):

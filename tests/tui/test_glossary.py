@@ -119,7 +119,7 @@ def test_words_symbols_and_marks_are_found_by_name_first():
 
 
 def test_the_document_is_made_from_the_same_source():
-    assert (Path(__file__).parents[2] / "docs" / "glossary.md").read_text() == markdown(), "tools/glossary_page.py"
+    assert (Path(__file__).parents[2] / "docs" / "glossary.md").read_text() == markdown(), "make docs writes it"
     names = [name for part in parts() for entry in part.entries for name in entry.names]
     assert len(names) == len(set(names)), "a word has one entry"
     assert not any("(below)" in meaning(entry) or "](" in meaning(entry) for entry in entries().values())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
+import sys
 
-from benches.llama_cpp import OURS, THEIRS, THREADS, first_tokens
+from benches.llama_cpp import OURS, THEIRS, THREADS, first_tokens, lacking
 from benches.peers import measured, ratios, timed
 from benches.rows import Row, shuffled
 from benches.shapes import CONTEXTS, forward_seconds, random_tokens
@@ -13,7 +14,7 @@ NEW_TOKENS = 100
 PROMPTS = (
     "Write a Python function that merges two sorted lists into one sorted list.",
     "Write a bash script that renames all .jpeg files of a folder to .jpg.",
-    "Explain what a hash table is and when its lookups are slow.",
+    "Explain how a hash table finds a key and when its lookups are slow.",
     "Write a SQL query that lists the three customers with the most orders.",
     "Write unit tests for a function that checks whether a string is a palindrome.",
 )
@@ -29,8 +30,12 @@ def bench_arithmetic(repeats: int, most: int | None = None) -> list[Row]:
     """All models of ``BOUNDS`` that are here."""
     from engines.hub.known_models import KNOWN
 
-    files = [file for known in KNOWN.values() for file in known.files if file.present]
-    return [row for file in files if file.name in BOUNDS for row in _of_model(file, repeats, most)]
+    if lacking():
+        return []
+    files = [file for known in KNOWN.values() for file in known.files if file.present and file.name in BOUNDS]
+    if not files:
+        print(f"no model of {', '.join(BOUNDS)} is on this machine", file=sys.stderr)
+    return [row for file in files for row in _of_model(file, repeats, most)]
 
 
 def _of_model(file, repeats: int, most: int | None) -> list[Row]:

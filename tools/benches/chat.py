@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ PROMPTS = (
     "Tell me a story about a boy and his kite.",
 )
 ENGINES = ("autoregressive", "draft")
+PATIENCE = 300.0  # seconds that loading or an answer may take
 
 
 def bench_chat(repeats: int) -> list[Row]:
@@ -92,7 +94,7 @@ class Chat:
     def __init__(self, *other: str) -> None:
         self.requests: dict[str, dict] = {}
         out, into = os.pipe()
-        self._reports = os.fdopen(out, "rb")
+        self._reports = os.fdopen(out, "rb", buffering=0)
         self._terminal = Terminal([sys.executable, str(HERE / "chat_app.py"), str(into), *other], pass_fds=(into,))
         os.close(into)
         try:
@@ -119,6 +121,8 @@ class Chat:
             time.sleep(0.15)
 
     def _report(self) -> dict:
+        if not select.select([self._reports], [], [], PATIENCE)[0]:
+            raise RuntimeError(f"the application has reported nothing for {PATIENCE:.0f} seconds")
         line = self._reports.readline()
         report = json.loads(line) if line else {"failed": "the application ended"}
         if "failed" in report:

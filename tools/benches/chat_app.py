@@ -18,9 +18,8 @@ from benches.headless import MODEL
 from engines.report import encoding
 from engines.report.events import Failed, Finished, Prefilled, Ready, Round
 from engines.report.metrics import measure
-from engines.request import Request
 from engines.wire import Event
-from spec_tui.session.engine_commands import LoadRequest
+from spec_tui.session.engine_commands import Command, LoadRequest, Run
 from spec_tui.session.loader import LOADER
 from spec_tui.session.process import ProcessClient
 
@@ -32,15 +31,16 @@ class Witness(ProcessClient):
         self._pipe = pipe
         super().__init__(factory)
 
-    def run(self, request: Request) -> None:
-        self._request, self._run = request, []
-        super().run(request)
+    def submit(self, command: Command) -> int:
+        if isinstance(command, Run):
+            self._request, self._run = command.request, []
+        return super().submit(command)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[tuple[int, Event]]:
         arrived = super().events()
-        if any(isinstance(event, Prefilled | Round) for event in arrived):
+        if any(isinstance(event, Prefilled | Round) for _, event in arrived):
             self._last = self._clocks()
-        for event in arrived:
+        for _, event in arrived:
             self._note(event)
         return arrived
 

@@ -12,7 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from engines.hub.known_models import KNOWN
 from spec_tui.session.environment import prepare_this_process
 
-MODEL = "smollm2" if KNOWN["smollm2"].present else "sample"  # that writes slower than a screen is told of it
+# smollm2 writes tokens more slowly than the screen looks for events
+MODEL = "smollm2" if KNOWN["smollm2"].present else "sample"
 
 
 def main() -> None:

@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from benches.chat import PROMPTS, Chat
 from benches.peers import measured, ratios, timed
 from benches.rows import Row, shuffled
+from engines.hub.known_models import KNOWN
 from engines.servers.llama_cpp_start import LlamaCppServer, Settings
 
 MODEL, THREADS, NEW_TOKENS = "smollm2", 2, 120
@@ -24,6 +26,18 @@ THEIRS = (
 )
 
 
+def lacking(*models: str) -> bool:
+    """Say which of these models is not on this machine, and whether llama.cpp is not. Returns whether anything is
+    lacking."""
+    said = [f"{name} is not on this machine: spec-tui model get {name} fetches it"
+            for name in models if not KNOWN[name].present]
+    if find_spec("xllamacpp") is None:
+        said.append("llama.cpp is not installed: pip install 'spec-tui[llamacpp]'")
+    for sentence in said:
+        print(sentence, file=sys.stderr)
+    return bool(said)
+
+
 def bench_llama_cpp(repeats: int, most: int | None = None) -> list[Row]:
     """Tokens a second after the first, weights as the file stores them; all lossless, in one
     interleaved run. And the time to the first token of a prompt of some 512 tokens, with nothing kept."""
@@ -32,6 +46,8 @@ def bench_llama_cpp(repeats: int, most: int | None = None) -> list[Row]:
     from engines.race.lanes import parse_lane
     from engines.race.peers import Peers
 
+    if lacking(MODEL):
+        return []
     runtime = load(MODEL, threads=THREADS)
     with Peers(runtime) as runner:
         contenders = {name: timed(runner, parse_lane(name), NEW_TOKENS) for name in (*OURS, *THEIRS)}
@@ -73,6 +89,8 @@ def bench_served(repeats: int) -> list[Row]:
     """Tokens a second that the chat shows of llama.cpp, started by it, over those that such a server gives a client
     that reads its stream and does nothing else, on as many threads; by turns. By the server's own times, which is what
     the screen shows, and by the clock, from the first token to the last."""
+    if lacking(MODEL):
+        return []
     chat = Chat("llama.cpp", MODEL)
     try:
         with _server(chat.about["threads"]) as server:
