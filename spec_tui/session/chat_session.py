@@ -325,7 +325,7 @@ class ChatSession:
         return job is not None
 
     def restart(self) -> None:
-        """A fresh engine; the conversation stays."""
+        """Load the models, in a fresh engine where this one is dead or stuck; the conversation stays."""
         if self.stuck:
             self.jobs.fail(NO_ANSWER)
             self.client.restart()
@@ -340,7 +340,7 @@ class ChatSession:
             self.kept = None
         self._before, self.load_request = self.load_request, with_head(load)
         self.ready = self.layers = None
-        self.start()
+        self.restart()
 
     def new(self) -> str:
         """An empty conversation."""

@@ -117,6 +117,19 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_way_back(session, here):
         assert client.loaded[-1] == LoadRequest()
 
 
+async def test_after_the_engine_died_another_model_is_loaded_in_a_fresh_one(session, here):
+    async with session() as s:
+        s.client.die()
+        await s.settle()
+        await s.pilot.press("ctrl+l")
+        await until(s, lambda: isinstance(s.app.screen, ModelsScreen) and ids(s.app.screen, "mine"))
+        go_to(s.app.screen, ids(s.app.screen, "mine")["target"])
+        await s.pilot.press("enter")
+        await s.settle()
+        assert (s.client.restarts, s.client.loaded[-1].model) == (1, str(here / "mine"))
+        assert s.chat.session.phase == "ready" and s.notice == ""
+
+
 async def test_draft_models_are_judged_by_their_tokens(session, here):
     async with session(client=FakeClient()) as s:
         screen = await opened(s)
