@@ -507,9 +507,20 @@ class ChatSession:
         left = tuple(name for name in self.settings.datastores if name in fitting)
         self.settings = replace(self.settings, datastores=left)
 
+    def _drop_foreign_engine(self) -> None:
+        """Drop a chosen engine of another program than the one that runs the model, and say so."""
+        chosen = self.settings.engine
+        if not chosen or methods.find(chosen).host == self.ready.host:
+            return
+        self.settings = replace(self.settings, engine="")
+        now = methods.find(self.settings.resolved(self.ready)).title
+        said = f"{methods.find(chosen).title} does not run where this model does: the next answers use {now}"
+        self.ready = replace(self.ready, warnings=(*self.ready.warnings, said))
+
     def _became_ready(self, event: Ready) -> SessionChange:
         keep_head(self.load_request)
         self.phase, self.ready, self.problem = "ready", event, None
+        self._drop_foreign_engine()
         if self._before is not None:
             self._before = None
             choose(known_name(self.load_request.model or ""))  # it also answers the next time
