@@ -540,16 +540,25 @@ class ChatSession:
         if methods.drafts_nothing(turn.request.engine) and rate and run.baseline_key and whole:
             self.baselines[run.baseline_key] = run
         if turn.purpose is not None:
-            if turn.purpose != "baseline":
-                return "layers" if turn.purpose == "layers" else "text"
-            if run.finished.reason != "cancelled" and self.last is not None:
-                self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
-            return "baseline"
+            return self._measured(turn)
         if (recorded := self.baseline(run)) is not None and self.client.capabilities.clock and recorded is not run:
             self.same_text[len(self.turns) - 1] = first_difference(run, recorded)
         if not run.text and run.finished.reason == "cancelled" and self.client.capabilities.ask:
             self._give_back(turn)
         return "finished"
+
+    def _measured(self, turn: Turn) -> SessionChange:
+        """A run beside the conversation has ended."""
+        run = turn.run
+        if turn.purpose == "layers":
+            return "layers" if run.prefilled is not None else "unmeasured"
+        if turn.purpose != "baseline":
+            return "text"
+        if run.finished.reason == "cancelled":
+            return "unmeasured"
+        if self.last is not None:
+            self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
+        return "baseline"
 
     def _disturbance(self) -> Disturbance | None:
         """What other programs took meanwhile; of a server on this machine nothing is known, as it is one itself."""
@@ -564,7 +573,7 @@ class ChatSession:
         self.problem = event
         if turn.purpose is None:
             self._give_back(turn)
-        return turn.purpose if turn.purpose in ("layers", "baseline") else "broke"
+        return "unmeasured" if turn.purpose in ("layers", "baseline") else "broke"
 
     def _died(self) -> set[SessionChange]:
         if self.problem is None:  # it did not say why

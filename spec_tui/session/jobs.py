@@ -15,7 +15,7 @@ from spec_tui.session.engine_commands import AT_ONCE, Command, Load, StartAdvice
 
 SessionChange = Literal[
     "progress", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline", "audited", "unaudited",
-    "priced", "stocked", "layers"]
+    "unmeasured", "priced", "stocked", "layers"]
 """What an event changed in a session, for the screen that draws it."""
 _SILENCE = 5.0  # seconds without a word from a job that was stopped until it is said to be stuck
 _LOOKS = 0.02  # seconds between two looks for what has arrived

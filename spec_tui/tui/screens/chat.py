@@ -247,12 +247,11 @@ class ChatScreen(HasActions, Backdrop):
                 self.transcript.select((self.session.audited, run.audited.at))
         if "stocked" in happened:
             self._message = words.stocked(self.session.datastore_jobs.news(), self.session) or self._message
-        if "layers" in happened:
-            found = None if self.session.problem else self.session.layers
-            self._message = (found and (
-                f"measured the cosines over {found.positions} tokens; nothing was added to the conversation")) or ""
-        if "unaudited" in happened:
-            self._message = "" if self.session.problem else "the audit was stopped"
+        if "layers" in happened and (found := self.session.layers) is not None:
+            self._message = f"measured the cosines over {found.positions} tokens; nothing was added to the conversation"
+        for ended, said in (("unaudited", "the audit was stopped"), ("unmeasured", "the measurement was stopped")):
+            if ended in happened:
+                self._message = "" if self.session.problem else said  # a problem has a line of its own
         self.draw_all()
 
     def _close(self, number: int) -> None:
