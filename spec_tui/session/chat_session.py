@@ -100,7 +100,7 @@ class ChatSession:
         restored: a prompt given back because its run could not answer it.
         queued: a prompt sent while the models load.
         datastore_jobs: datastores being built, and what was asked of them.
-        kept: the settings that it began with, where those kept for the loaded model were taken; else None.
+        kept: what is kept for the loaded model, used or, with ``gone``, left out; None where nothing is.
         store: where conversations are kept, None for nowhere; ``entry`` is this one, once something was answered, and
             ``unsaved`` says why it could not be written; if it is ``forgotten``, it was deleted, and is not kept again.
     """

@@ -165,7 +165,8 @@ def _playback(client: ReplayClient) -> Row:
     if client.over:
         state, speed = [("   ", "muted"), ("at the end", "text")], ""
     else:
-        state = [(" ▶ ", "good"), ("playing", "text")] if client.clock.playing else [(" ‖ ", "warn"), ("held", "text")]
+        playing = client.clock.playing
+        state = [(" ▶ ", "good"), ("playing", "text")] if playing else [(" ‖ ", "warn"), ("paused", "text")]
         speed = f" {speed_words(client.clock.speed)}"
     reading = None if client.over else client.reading
     does = f" · {preparing_words(reading)}" if reading is not None else ""

@@ -51,6 +51,7 @@ async def test_options_change_between_turns(session):
         ("/forget foo", "it takes nothing, or all"), ("/seed 99999999999999999999999", "is above 9223372036854775807"),
         ("/set temperature=1", "/temp 1 sets it"),
         ("/view sideways", "views are: outcome"),
+        ("/view ", "write /view NAME"), ("/engine ", "write /engine NAME"),
     ],
 )
 async def test_a_bad_command_says_what_there_is_and_is_kept(session, command, words):
