@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -23,6 +24,7 @@ from spec_tui.present.audit_text import STRICT
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.session import kept_settings, model_choices, settings
 from spec_tui.session.engine_commands import LoadRequest
+from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.models import ANOTHER, JUDGING, ModelsScreen
 from spec_tui.tui.widgets.path_input import completed
 from tests.tui.fakes import READY, FakeClient
@@ -296,6 +298,22 @@ async def test_while_it_looks_it_says_so_and_a_path_can_be_typed(session, here, 
         await s.pilot.press("enter")  # once: it is on this machine
         await until(s, lambda: s.app.screen is s.chat)
         assert s.chat.session.client.loaded[-1] == LoadRequest(draft_model="./mine/")
+
+
+def test_leaving_does_not_wait_for_what_is_looked_up(here, monkeypatch):
+    go, found = threading.Event(), []
+    monkeypatch.setattr(model_choices, "targets", lambda load: found.append(go.wait(20)) or ())
+
+    async def leave() -> None:
+        app = SpecTui(FakeClient(), LoadRequest())
+        async with app.run_test() as pilot:
+            await pilot.press("ctrl+l")
+            await pilot.pause()
+            assert isinstance(app.screen, ModelsScreen)
+
+    asyncio.run(leave())  # it waits for the threads of its own
+    assert not found
+    go.set()
 
 
 def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):
