@@ -208,9 +208,8 @@ class ChatScreen(HasActions, Backdrop):
         while len(transcript.blocks) < len(session.turns):
             turn = session.turns[len(transcript.blocks)]
             transcript.begin(Block(turn.prompt, words.head(turn, several), turn.run))
-            if turn.run.finished is not None:  # of a conversation that was kept
-                transcript.update_run(turn.run, *words.foot(turn))
-                self._close(len(transcript.blocks) - 1)
+            transcript.update_run(turn.run, *words.foot(turn))  # a conversation that was kept is there at once
+            self._close(len(transcript.blocks) - 1)
         if session.turns and session.measuring is None and not transcript.blocks[-1].closed:
             turn = session.turns[-1]
             foot, bad = words.foot(turn)
