@@ -117,6 +117,8 @@ async def test_an_answer_that_lacks_rounds_is_shown_so_and_the_model_sees_all_of
         await s.pilot.press("enter")
         await s.settle()
         assert "[…]" in s.shown
+        await s.pilot.press("escape", "y")
+        assert s.app.clipboard == whole
         await s.pilot.press("f6")
         assert "Rounds of this answer are missing" in s.status
         await s.ask("two")

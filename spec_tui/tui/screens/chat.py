@@ -627,10 +627,10 @@ class ChatScreen(HasActions, Backdrop):
         from spec_tui.present.token_facts import marked_text
 
         turn = self.turn
-        if turn is None or not turn.run.text:
+        if turn is None or not turn.answer:
             self.say("Nothing to copy yet.")
             return
-        self.app.copy_to_clipboard(marked_text(turn.run) if marked else turn.run.text)
+        self.app.copy_to_clipboard(marked_text(turn.run) if marked else turn.answer)
         self.say("copied the answer" + (" with corrections marked" if marked else ""))
 
     def action_copy_text(self) -> None:
