@@ -811,7 +811,7 @@ class ChatScreen(HasActions, Backdrop):
     def action_showcase(self) -> None:
         from spec_tui.tui.screens.showcase import ShowcaseScreen
 
-        self.app.push_screen(ShowcaseScreen(), self._showcase_chosen)
+        self.app.push_screen(ShowcaseScreen("asks in a new conversation"), self._showcase_chosen)
 
     def _showcase_chosen(self, choice) -> None:
         if choice is None:
