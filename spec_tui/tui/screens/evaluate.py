@@ -48,8 +48,7 @@ without one it uses our own. You cannot ask anything else meanwhile, and other p
 
 
 class EvaluateScreen(HasActions, Screen[None]):
-    """Looks for the best engine and settings over a session's engine; the chat below takes in what that says. It ends
-    with the screen.
+    """Looks for the best engine and settings over a session's engine; the chat below takes in what that says.
 
     Args:
         session: that of the chat.
@@ -139,11 +138,6 @@ class EvaluateScreen(HasActions, Screen[None]):
     def _look(self) -> None:
         self.look()
         self._next_look()
-
-    def on_unmount(self) -> None:
-        if self.running:
-            self.session.jobs.drop(self.job)
-            self.state.over = True
 
     def _take_event(self, state: AdviceState, event: Event) -> None:
         state.add(event)
@@ -249,7 +243,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         turns = tuple(turn for turn in request.conversation if turn[0] == "system")
         if asked.system and not turns:
             turns = (("system", asked.system),)
-        request = session.settings.measured(request, turns)
+        request = replace(request, conversation=turns, engine="", options={}, keeps=False)
         self.state, self.message = AdviceState(asked.suite, request, self.minutes * 60.0), " ".join(asked.notes)
         self.job = session.jobs.submit(
             StartAdvice(asked.suite, request, self.minutes * 60.0), partial(self._take_event, self.state), "evaluating")
