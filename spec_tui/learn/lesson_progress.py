@@ -93,6 +93,11 @@ class LessonProgress:
         """Pages."""
         return len(self.pages)
 
+    @property
+    def at_end(self) -> bool:
+        """Whether the last page is there, and what it asks is answered."""
+        return self.at + 1 == self.length and not self.view().asks
+
     def forward(self) -> bool:
         """The next page. False at the end, and at a question without an answer."""
         if self.at + 1 >= self.length or self.view().asks:

@@ -100,7 +100,7 @@ class ChatSession:
         restored: a prompt given back because its run could not answer it.
         queued: a prompt sent while the models load.
         datastore_jobs: datastores being built, and what was asked of them.
-        kept: the settings that it began with, where those kept for the loaded model were taken; else None.
+        kept: what is kept for the loaded model, used or, with ``gone``, left out; None where nothing is.
         store: where conversations are kept, None for nowhere; ``entry`` is this one, once something was answered, and
             ``unsaved`` says why it could not be written; if it is ``forgotten``, it was deleted, and is not kept again.
     """
@@ -325,7 +325,7 @@ class ChatSession:
         return job is not None
 
     def restart(self) -> None:
-        """A fresh engine; the conversation stays."""
+        """Load the models, in a fresh engine where this one is dead or stuck; the conversation stays."""
         if self.stuck:
             self.jobs.fail(NO_ANSWER)
             self.client.restart()
@@ -340,7 +340,7 @@ class ChatSession:
             self.kept = None
         self._before, self.load_request = self.load_request, with_head(load)
         self.ready = self.layers = None
-        self.start()
+        self.restart()
 
     def new(self) -> str:
         """An empty conversation."""
@@ -507,9 +507,20 @@ class ChatSession:
         left = tuple(name for name in self.settings.datastores if name in fitting)
         self.settings = replace(self.settings, datastores=left)
 
+    def _drop_foreign_engine(self) -> None:
+        """Drop a chosen engine of another program than the one that runs the model, and say so."""
+        chosen = self.settings.engine
+        if not chosen or methods.find(chosen).host == self.ready.host:
+            return
+        self.settings = replace(self.settings, engine="")
+        now = methods.find(self.settings.resolved(self.ready)).title
+        said = f"{methods.find(chosen).title} does not run where this model does: the next answers use {now}"
+        self.ready = replace(self.ready, warnings=(*self.ready.warnings, said))
+
     def _became_ready(self, event: Ready) -> SessionChange:
         keep_head(self.load_request)
         self.phase, self.ready, self.problem = "ready", event, None
+        self._drop_foreign_engine()
         if self._before is not None:
             self._before = None
             choose(known_name(self.load_request.model or ""))  # it also answers the next time
@@ -529,16 +540,25 @@ class ChatSession:
         if methods.drafts_nothing(turn.request.engine) and rate and run.baseline_key and whole:
             self.baselines[run.baseline_key] = run
         if turn.purpose is not None:
-            if turn.purpose != "baseline":
-                return "layers" if turn.purpose == "layers" else "text"
-            if run.finished.reason != "cancelled" and self.last is not None:
-                self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
-            return "baseline"
+            return self._measured(turn)
         if (recorded := self.baseline(run)) is not None and self.client.capabilities.clock and recorded is not run:
             self.same_text[len(self.turns) - 1] = first_difference(run, recorded)
         if not run.text and run.finished.reason == "cancelled" and self.client.capabilities.ask:
             self._give_back(turn)
         return "finished"
+
+    def _measured(self, turn: Turn) -> SessionChange:
+        """A run beside the conversation has ended."""
+        run = turn.run
+        if turn.purpose == "layers":
+            return "layers" if run.prefilled is not None else "unmeasured"
+        if turn.purpose != "baseline":
+            return "text"
+        if run.finished.reason == "cancelled":
+            return "unmeasured"
+        if self.last is not None:
+            self.same_text[len(self.turns) - 1] = first_difference(self.last.run, run)
+        return "baseline"
 
     def _disturbance(self) -> Disturbance | None:
         """What other programs took meanwhile; of a server on this machine nothing is known, as it is one itself."""
@@ -553,7 +573,7 @@ class ChatSession:
         self.problem = event
         if turn.purpose is None:
             self._give_back(turn)
-        return turn.purpose if turn.purpose in ("layers", "baseline") else "broke"
+        return "unmeasured" if turn.purpose in ("layers", "baseline") else "broke"
 
     def _died(self) -> set[SessionChange]:
         if self.problem is None:  # it did not say why

@@ -19,7 +19,7 @@ NO_ANSWER = Failed("the engine does not answer", AGAIN, "crashed")
 
 
 class EngineClient(Protocol):
-    """What a screen needs of an engine. No call blocks; everything that happens comes back as events."""
+    """What a screen needs of an engine. No call waits for an answer: everything that happens comes back as events."""
 
     def submit(self, command: Command) -> int:
         """Ask for this, after all that was asked before. Returns the job's id, which its events carry; the command says

@@ -36,7 +36,7 @@ class Decoder(Racer, Protocol):
 
 
 Loader = Callable[[commands.LoadRequest, Callable[[Loading], None]], Decoder]
-"""Makes a decoder of what is asked for, and tells of its progress."""
+"""Makes a decoder of what is asked for, and tells of its progress, also where the decoder loads something later."""
 
 
 class _JobStopped(BaseException):
@@ -70,6 +70,7 @@ class Service:
         self._access = HostAccess.here()
         self._decoder: Decoder | None = None
         self._request = commands.LoadRequest()  # that it was loaded by
+        self._loading: _Job | None = None  # the job that loads something, or did last
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._pending: list[_Job] = []  # waiting or under way; guarded by the lock
         self._lock = threading.Lock()
@@ -124,6 +125,7 @@ class Service:
                 for event in advice(decoder, suite, request, seconds, stopped, emit):
                     emit(event)
             case commands.Audit(answer):
+                self._loading = job  # the first audit of a served model loads one here
                 found = self._loaded().audit(answer, stopped, lambda done: emit(Auditing(done)))
                 emit(found or _stopped(job.command))
             case commands.MeasurePrice():
@@ -133,19 +135,21 @@ class Service:
                 self._execute_on_datastores(command, job)
 
     def _load(self, request: commands.LoadRequest, job: _Job) -> None:
-        def progress(event: Loading) -> None:
-            job.check()
-            job.emit(event)
-
+        self._loading = job
         before, self._decoder = self._decoder, None  # before the next one: two large models rarely fit side by side
         if hasattr(before, "with_draft_model") and _other_draft(self._request, request):
-            decoder = before.with_draft_model(request.draft_model, progress)
+            decoder = before.with_draft_model(request.draft_model, self._progress)
         else:
             before = None
             gc.collect()
-            decoder = self._load_models(request, progress)
+            decoder = self._load_models(request, self._progress)
         self._decoder, self._request = decoder, request
         job.emit(decoder.ready)
+
+    def _progress(self, event: Loading) -> None:
+        """Tell the job that loads how far that is, unless it was stopped."""
+        self._loading.check()
+        self._loading.emit(event)
 
     def _execute_on_datastores(self, command: commands.DatastoreCommand, job: _Job) -> None:
         datastores = self._loaded().datastore_service

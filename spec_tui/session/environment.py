@@ -42,6 +42,7 @@ def working_folder() -> str:
 
 
 def child_environment() -> dict[str, str]:
-    """The same for a process of its own, which finds modules where this one does. Started with ``-P``, nowhere else."""
+    """The environment of a child process. It finds modules where this process does and, if started with ``-P``, nowhere
+    else."""
     path = os.pathsep.join(entry or working_folder() for entry in sys.path)
     return {**_UNLESS_SET, **os.environ, **_ALWAYS, "PYTHONPATH": path}

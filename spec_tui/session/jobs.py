@@ -15,7 +15,7 @@ from spec_tui.session.engine_commands import AT_ONCE, Command, Load, StartAdvice
 
 SessionChange = Literal[
     "progress", "ready", "failed", "dead", "began", "text", "finished", "broke", "baseline", "audited", "unaudited",
-    "priced", "stocked", "layers"]
+    "unmeasured", "priced", "stocked", "layers"]
 """What an event changed in a session, for the screen that draws it."""
 _SILENCE = 5.0  # seconds without a word from a job that was stopped until it is said to be stuck
 _LOOKS = 0.02  # seconds between two looks for what has arrived
@@ -57,7 +57,7 @@ class Job:
 
 
 class Jobs:
-    """Sends commands, and gives each event to the job that asked for it; those of a job that was dropped go nowhere.
+    """Sends commands, and gives each event to the job that asked for it; those of a job that is over go nowhere.
     ``unasked``: gets what no job asked for: ``ENGINE`` or ``PLAYED``, and the event."""
 
     def __init__(self, client: EngineClient, unasked: Callable[[int, Any], set[SessionChange | None]]) -> None:
@@ -86,11 +86,6 @@ class Jobs:
         if not job.stopping:
             job.stopping, job.heard = True, monotonic()
         self._client.cancel(job.id, at_once=isinstance(job.command, Load))
-
-    def drop(self, job: Job) -> None:
-        """Stop a job that nobody waits for any more."""
-        if self._jobs.pop(job.id, None) is not None:
-            self._client.cancel(job.id)
 
     def end(self, job: Job, seconds: float) -> None:
         """Stop a job, and hand out what comes until it ends, at most so long: what it has done so far is not lost."""

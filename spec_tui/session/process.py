@@ -33,8 +33,8 @@ _MUCH, _MOST = 1 << 14, 1 << 20  # bytes: with so many read, more is waiting; th
 
 
 class ProcessClient(QueuedClient):
-    """An ``EngineClient`` whose engine is a child process. The process starts with the client; no call but
-    ``close`` and ``restart`` waits for it, and those at most ``patience`` seconds.
+    """An ``EngineClient`` whose engine is a child process. The process starts with the client. Only ``close``,
+    ``restart`` and a ``cancel`` at once wait until it has ended, and only ``patience`` seconds before it is killed.
 
     Args:
         factory: "module:function" that loads a model, quickly imported; another one is for tests.

@@ -126,15 +126,10 @@ class ChatSettings:
         sampling = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}
         return Request((*system, *conversation), engine=engine, options=self.options(engine), **sampling)
 
-    def measured(self, request: Request, system: Turns) -> Request:
-        """A request as prompts of a measurement are asked: sampling and datastores of these settings, no engine, and
-        only a system prompt of its own."""
-        return replace(request, conversation=system, engine="", options={}, keeps=False)
-
     def summary(self, ready: Ready | None) -> str:
         """One line: engine, what differs from its defaults, sampling; a lossy law first, so that no cut hides it."""
         engine = self.resolved(ready)
-        parts = [methods.find(engine).title, *changed(engine, self.options(engine)), self.heat()]
+        parts = [methods.find(engine).title, *changed(engine, self.options(engine)), sampling_words(self)]
         parts.insert(-1 if LAWS[self.law].lossless else 0, LAWS[self.law].label)
         if self.temperature:
             parts.append(f"seed {self.seed}")
@@ -149,10 +144,6 @@ class ChatSettings:
         """Whether the next answer searches datastores."""
         engine = self.resolved(ready)
         return methods.find(engine).retrieves(self.options(engine))
-
-    def heat(self) -> str:
-        """Sampling in words."""
-        return sampling_words(self)
 
 
 def stores(ready: Ready | None) -> dict[str, str]:

@@ -32,6 +32,11 @@ from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.terminal_input import decode_input_of
 from spec_tui.tui.terminal_restore import leave_on_signals
 
+with suppress(ImportError):  # Windows has another one
+    from textual.drivers import linux_driver
+
+    decode_input_of(linux_driver)
+
 
 def _theme(name: str, colours: dict[str, str], dark: bool = True) -> Theme:
     """A theme of ours; colours that Textual's themes don't have are variables."""
@@ -237,10 +242,6 @@ def run_app(
 
     gc.disable()  # until the first screen is painted (``_settle_memory``)
     check_theme(theme)
-    with suppress(ImportError):  # Windows has another one
-        from textual.drivers import linux_driver
-
-        decode_input_of(linux_driver)
     client = ProcessClient()
     app = SpecTui(
         client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter,

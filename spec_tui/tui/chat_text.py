@@ -165,7 +165,8 @@ def _playback(client: ReplayClient) -> Row:
     if client.over:
         state, speed = [("   ", "muted"), ("at the end", "text")], ""
     else:
-        state = [(" ▶ ", "good"), ("playing", "text")] if client.clock.playing else [(" ‖ ", "warn"), ("held", "text")]
+        playing = client.clock.playing
+        state = [(" ▶ ", "good"), ("playing", "text")] if playing else [(" ‖ ", "warn"), ("paused", "text")]
         speed = f" {speed_words(client.clock.speed)}"
     reading = None if client.over else client.reading
     does = f" · {preparing_words(reading)}" if reading is not None else ""
@@ -291,16 +292,13 @@ def problem(session: ChatSession) -> str:
 
 
 def same_text(session: ChatSession) -> str:
-    """What the baseline says about the last answer."""
+    """What the baseline that was measured says about the last answer."""
     turn = session.last
-    number = len(session.turns) - 1
-    if turn is None or number not in session.same_text:
-        return "the baseline was stopped"
     if not LAWS[turn.request.law].lossless:
         return f"baseline measured; the {turn.request.law} law is {LOSSY}: it keeps neither text nor distribution"
     if LAWS[turn.request.law].text_depends_on_draft:
         return f"baseline measured; the {turn.request.law} law keeps the distribution, not the text"
-    at = session.same_text[number]
+    at = session.same_text[len(session.turns) - 1]
     if at is None and turn.run.finished.reason == "cancelled":
         made = len(turn.run.tokens)
         return f"✓ its {counted(made, 'token')} {'is that' if made == 1 else 'are those'} of autoregressive decoding"

@@ -18,7 +18,7 @@ from spec_tui.present.race_text import failure_sentences, pair_badge, pair_sente
 from spec_tui.present.rows import rows_beside
 from spec_tui.present.text import one_line, visible
 from spec_tui.session.race_state import RaceState, timeline
-from spec_tui.session.settings import ChatSettings, changed
+from spec_tui.session.settings import ChatSettings, changed, sampling_words
 from spec_tui.tui import chat_text as words
 from spec_tui.tui.race_controller import RaceController, missing
 from spec_tui.tui.widgets.race_lanes import LaneView
@@ -156,7 +156,7 @@ def top(controller: RaceController) -> tuple[Row, Row]:
         asked, settings = race.asked, ChatSettings.from_request(race.asked.request)
         most = settings.max_new_tokens
     mode = "LIVE, not comparable" if asked.live else "fair"
-    sampling = [settings.heat(), *([f"seed {settings.seed}"] if settings.temperature else [])]
+    sampling = [sampling_words(settings), *([f"seed {settings.seed}"] if settings.temperature else [])]
     parts = [mode, counted(asked.repeats, "repeat"), *sampling, f"max {most}"]
     lossless = LAWS[settings.law].lossless
     kept = race is not None and race.origin

@@ -130,8 +130,8 @@ def _action_string(action: Action, argument: str) -> str:
     if argument in action.choices:
         return f"{action.run}('{argument}')"
     if action.choices and action.command not in _ALONE:
-        raise UsageProblem(f"there is no {action.command} {argument!r}",
-                           f"{action.command}s are: " + ", ".join(action.choices))
+        said = f"there is no {action.command} {argument!r}" if argument else f"write /{action.command} NAME"
+        raise UsageProblem(said, f"{action.command}s are: " + ", ".join(action.choices))
     if action.choices and argument:
         raise UsageProblem(f"/{action.command} does not take {argument!r}",
                            "it takes nothing, or " + " or ".join(action.choices))
@@ -141,6 +141,9 @@ def _action_string(action: Action, argument: str) -> str:
 
 
 def _engine(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandResult:
+    if not argument:
+        offered = methods.specs(ready.host if ready is not None else "")
+        raise UsageProblem("write /engine NAME", "engines are: " + ", ".join(spec.id for spec in offered))
     new = settings.with_engine(argument, ready)
     missing = on_screen(unavailable(methods.find(argument), ready, new.options(argument), new.datastores))
     return CommandResult(new, "engine: " + new.summary(ready) + (f"; {missing}" if missing else ""))

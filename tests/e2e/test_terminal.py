@@ -204,6 +204,15 @@ def test_bytes_that_are_no_text_end_nothing():
         assert b"Traceback" not in terminal.raw and b"UnicodeDecodeError" not in terminal.raw
 
 
+def test_nor_a_replay():
+    with Terminal([*APPLICATION, "replay", "pld"], columns=80, rows=24) as terminal:
+        terminal.wait_for("replay of pld")
+        terminal.type(b"\xe9P")  # the letter is a key
+        terminal.wait_for("P ends presenting")
+        terminal.type("\x11")
+        assert terminal.exit_code() == 0
+
+
 def test_the_terminal_is_restored_after_a_stop_from_outside():
     with Terminal(WITHOUT_A_MODEL, columns=80, rows=24) as terminal:
         terminal.wait_for("ready")

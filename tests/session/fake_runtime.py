@@ -54,8 +54,8 @@ class FakeWorkshop:
 class FakeRuntime:
     default_engine = "pld"
 
-    def __init__(self, ready: Ready) -> None:
-        self.ready, self.datastore_service = ready, FakeWorkshop()
+    def __init__(self, ready: Ready, progress=print) -> None:
+        self.ready, self.datastore_service, self.progress = ready, FakeWorkshop(), progress
 
     def run(self, request, cancelled=lambda: False, progress=lambda event: None):
         prompt = request.conversation[-1][1]
@@ -104,6 +104,9 @@ class FakeRuntime:
         """A look that takes its time; the name of the model says what it finds, at its last token."""
         if "broken" in answer.model:
             raise RunFailed("the audit broke", "try another")
+        while answer.model == "unloaded":
+            time.sleep(0.001)
+            self.progress(Loading("reading the fake"))
         steps = 10**9 if "endless" in answer.model else 3
         for step in range(steps):
             if cancelled():
@@ -160,4 +163,4 @@ def load(asked: LoadOptions = LoadOptions(), progress=print) -> FakeRuntime:
         time.sleep(0.01)
         progress(Loading("still reading", None))
     return FakeRuntime(Ready(model or "fake", "float32", "cpu", 10, 100, 512, True, threads=asked.threads,
-                             datastores=(DatastoreInfo("a", sparse=True),)))
+                             datastores=(DatastoreInfo("a", sparse=True),)), progress)

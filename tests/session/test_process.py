@@ -182,6 +182,19 @@ def test_cancel_stops_an_audit_and_the_engine_stays(either):
     assert until(either, Audited)[-1].verdict == "identical"
 
 
+def test_an_audit_that_loads_a_model_first_tells_how_far_it_is_and_can_be_stopped(either):
+    load(either, LoadRequest())
+    until(either, Ready)
+    job = audit(either, written(1, model="unloaded"))
+    while not (told := either.events()):
+        time.sleep(0.002)
+    assert (told[0][0], type(told[0][1])) == (job, Loading)
+    either.cancel(job)
+    assert until(either, Failed)[-1].kind == "cancelled"
+    audit(either, written(1))
+    assert until(either, Audited)[-1].verdict == "identical"
+
+
 def test_another_draft_model_does_not_load_the_target_again(either):
     load(either, LoadRequest(model="fake"))
     until(either, Ready)

@@ -225,6 +225,28 @@ async def test_baseline_can_be_stopped(session):
         assert len(s.chat.session.turns) == 1
 
 
+@pytest.mark.parametrize("how", ["stop", "fail"])
+async def test_a_baseline_that_does_not_end_says_nothing_of_the_text(session, how):
+    async with session() as s:
+        await s.ask("one")
+        await s.pilot.press("escape", "b")
+        s.client.feed()
+        await s.settle()
+        assert "same text" in s.status
+        await s.pilot.press("b")
+        s.client.feed(4)
+        await s.settle()
+        if how == "stop":
+            await s.pilot.press("escape")
+        else:
+            s.client.pending.clear()
+            s.client.say(Failed("the model failed", "try again"))
+        await s.settle()
+        assert "same text" not in s.status
+        assert ("the measurement was stopped" in s.status) == (how == "stop")
+        assert ("The model failed" in s.notice) == (how == "fail")
+
+
 async def test_again_asks_the_same_with_the_same_seed(session):
     async with session() as s:
         await s.ask("one")

@@ -369,6 +369,28 @@ async def test_a_build_goes_on_behind_the_chat(session):
         assert len(client.requests) == 1
 
 
+async def test_an_estimate_that_does_not_stop_is_left(session, texts):
+    async with session() as s:
+        await s.pilot.press("escape", "d", "n")
+        fill(s.app.screen, name="notes", **{"from": texts})
+        await s.pilot.press("enter", "escape")
+        s.chat.session.jobs.at_work.heard -= 6
+        await s.pilot.pause(0.15)
+        assert "The engine does not answer: in the chat ctrl+r restarts it" in said(s, "#takes")
+        await s.pilot.press("escape", "escape")
+        assert s.app.screen is s.chat
+
+
+async def test_an_estimate_after_the_engine_died_says_so(session, engine, texts):
+    async with session(client=engine) as s:
+        await opened(s)
+        await s.pilot.press("n")
+        fill(s.app.screen, name="notes", **{"from": texts})
+        engine.close()
+        await s.pilot.press("enter")
+        await until(s, lambda: "the engine process ended unexpectedly" in said(s, "#takes"))
+
+
 async def test_a_build_is_stopped_from_the_chat_too_and_one_that_breaks_says_why(session):
     client = FakeClient()
     async with session(client=client) as s:

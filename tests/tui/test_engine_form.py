@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from textual.events import Key, Paste
 
+from engines.errors import UsageProblem
 from engines.methods import specs
 from engines.request import Request
 from spec_tui.session.engine_commands import LoadRequest
@@ -21,6 +22,12 @@ def test_a_system_prompt_may_have_several_lines():
     assert slash.is_command("/system You are a poet.\nAnswer in rhymes.") and not slash.is_command("/engine\npld")
     settings = slash.execute("/system You are a poet.\nAnswer in rhymes.", ChatSettings(), READY).settings
     assert settings.system == "You are a poet.\nAnswer in rhymes."
+
+
+@pytest.mark.parametrize("command", ["view", "engine"])
+def test_a_command_without_its_name_says_what_to_write(command):
+    with pytest.raises(UsageProblem, match=f"^write /{command} NAME"):
+        slash.execute(f"/{command} ", ChatSettings(), READY)
 
 
 async def test_options_change_between_turns(session):

@@ -160,18 +160,17 @@ async def test_the_palette_does_not_end_one_that_runs(session, over):
         assert screen.advised
 
 
-async def test_one_that_is_left_is_stopped_and_what_still_comes_of_it_is_nothing_to_the_chat(session):
+async def test_an_engine_that_does_not_stop_is_restarted_here(session):
     client = AdvisedClient()
     async with session(client=client) as s:
         screen = await opened(s)
         await s.pilot.press("enter")
         client.go_on(LaneFinished)
         text(screen)
-        screen.dismiss(None)
-        await s.pilot.pause()
-        assert client.stop and not s.chat.session.busy
-        client.go_on()
-        await s.settle()
-        assert not s.chat.session.turns and s.chat.session.problem is None
-        await s.ask("hello")
-        assert s.chat.session.last.run.finished is not None
+        await s.pilot.press("escape")
+        screen.job.heard -= 6
+        assert "the engine does not answer  ctrl+r restarts it" in text(screen, "said")
+        await s.pilot.press("ctrl+r")
+        assert client.restarts == 1 and not screen.running and "restarts it" not in text(screen) + text(screen, "said")
+        await s.pilot.press("escape")
+        assert s.app.screen is s.chat and s.chat.session.phase == "ready"

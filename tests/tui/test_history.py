@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from engines.report.events import Failed
 from spec_tui.session.history import History
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.history_list import HistoryScreen, when
@@ -68,6 +69,22 @@ async def test_an_answer_that_the_engines_death_cut_off_is_kept_but_not_built_up
         assert s.client.requests[-1].conversation == (("user", "two"),)
 
 
+async def test_an_answer_that_broke_is_shown_before_later_ones(session, store):
+    async with session(store=store) as s:
+        await s.ask("first", feed=6)
+        s.client.pending.clear()
+        s.client.say(Failed("the model failed", "try again"))
+        await s.settle()
+        said = s.chat.session.turns[0].run.text
+        await s.ask("second")
+    async with session(store=store) as s:
+        await s.ask("/history", feed=0)
+        await s.pilot.press("enter")
+        await s.settle()
+        broken = s.shown.partition("second")[0]
+        assert said.splitlines()[0] in broken and "! the model failed" in broken
+
+
 async def test_a_conversation_with_a_damaged_answer_goes_on_as_another_one(session, store):
     async with session(store=store) as s:
         for word in ("one", "two", "three"):
@@ -100,6 +117,8 @@ async def test_an_answer_that_lacks_rounds_is_shown_so_and_the_model_sees_all_of
         await s.pilot.press("enter")
         await s.settle()
         assert "[…]" in s.shown
+        await s.pilot.press("escape", "y")
+        assert s.app.clipboard == whole
         await s.pilot.press("f6")
         assert "Rounds of this answer are missing" in s.status
         await s.ask("two")

@@ -18,6 +18,7 @@ from spec_tui.tui.recorded import lessons
 from spec_tui.tui.screens.lesson_sources import DocumentScreen, SourcesScreen
 from spec_tui.tui.screens.lessons import FigurePanel, LessonScreen, LessonsScreen, LessonText, _fitted
 from spec_tui.tui.screens.papers import PapersScreen
+from spec_tui.tui.screens.race import RaceScreen
 from spec_tui.tui.widgets.footer import Footer
 from tests.tiers import SIZES
 from tests.tui.test_hostile import screen_text
@@ -121,6 +122,16 @@ async def test_a_lesson_that_is_left_at_its_end_has_its_mark(answered):
         await pilot.pause()
         assert isinstance(app.screen, LessonsScreen) and finished_lessons() == ({"greedy"} if answered else set())
         assert app.screen.query_one("#list").highlighted == 0, "where it was"
+
+
+async def test_a_lesson_that_another_screen_replaces_in_the_middle_has_no_mark(session):
+    async with session() as s:
+        await s.ask("/learn", feed=0)
+        await s.pilot.press("enter", "right")
+        offered = {command.title: command for command in s.app.get_system_commands(s.app.screen)}
+        await offered["Race"].callback()
+        await s.pilot.pause()
+        assert isinstance(s.app.screen, RaceScreen) and finished_lessons() == set()
 
 
 async def test_a_choice_answers_at_once_and_nothing_is_told_before():

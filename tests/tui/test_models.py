@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -23,6 +24,7 @@ from spec_tui.present.audit_text import STRICT
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.session import kept_settings, model_choices, settings
 from spec_tui.session.engine_commands import LoadRequest
+from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.models import ANOTHER, JUDGING, ModelsScreen
 from spec_tui.tui.widgets.path_input import completed
 from tests.tui.fakes import READY, FakeClient
@@ -115,6 +117,19 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_way_back(session, here):
         await s.pilot.press("ctrl+r")
         await until(s, lambda: s.chat.session.phase == "ready")
         assert client.loaded[-1] == LoadRequest()
+
+
+async def test_after_the_engine_died_another_model_is_loaded_in_a_fresh_one(session, here):
+    async with session() as s:
+        s.client.die()
+        await s.settle()
+        await s.pilot.press("ctrl+l")
+        await until(s, lambda: isinstance(s.app.screen, ModelsScreen) and ids(s.app.screen, "mine"))
+        go_to(s.app.screen, ids(s.app.screen, "mine")["target"])
+        await s.pilot.press("enter")
+        await s.settle()
+        assert (s.client.restarts, s.client.loaded[-1].model) == (1, str(here / "mine"))
+        assert s.chat.session.phase == "ready" and s.notice == ""
 
 
 async def test_draft_models_are_judged_by_their_tokens(session, here):
@@ -283,6 +298,22 @@ async def test_while_it_looks_it_says_so_and_a_path_can_be_typed(session, here, 
         await s.pilot.press("enter")  # once: it is on this machine
         await until(s, lambda: s.app.screen is s.chat)
         assert s.chat.session.client.loaded[-1] == LoadRequest(draft_model="./mine/")
+
+
+def test_leaving_does_not_wait_for_what_is_looked_up(here, monkeypatch):
+    go, found = threading.Event(), []
+    monkeypatch.setattr(model_choices, "targets", lambda load: found.append(go.wait(20)) or ())
+
+    async def leave() -> None:
+        app = SpecTui(FakeClient(), LoadRequest())
+        async with app.run_test() as pilot:
+            await pilot.press("ctrl+l")
+            await pilot.pause()
+            assert isinstance(app.screen, ModelsScreen)
+
+    asyncio.run(leave())  # it waits for the threads of its own
+    assert not found
+    go.set()
 
 
 def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):

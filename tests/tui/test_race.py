@@ -92,6 +92,30 @@ async def test_a_prompt_that_a_running_race_cannot_take_is_answered():
         assert box.text == "/lanes pld,draft"
 
 
+async def test_a_command_that_was_typed_is_done_and_not_raced():
+    async with racing() as r:
+        await r.press("i", "ctrl+u", *"/lanes pld,draft")
+        r.screen.set_focus(None)
+        await r.press("enter")
+        assert not r.controller.running and r.controller.setup.labels == ("pld", "draft") and "enter starts" in r.said
+
+
+async def test_the_last_lane_is_removed_after_a_model_took_others_away():
+    async with racing() as r:
+        session = r.controller.session
+        await r.press("left")
+        session.ready = replace(session.ready, draft_model=None, no_draft_model="none is loaded")
+        await r.settle()
+        await r.press("minus")
+        assert "rest is out of the race" in r.said and r.controller.setup.labels == ("autoregressive", "pld")
+
+
+async def test_an_example_says_that_it_is_raced():
+    async with racing() as r:
+        await r.press("ctrl+o")
+        assert "enter starts the race" in screen_text(r.app)
+
+
 async def test_nothing_is_drawn_while_a_lane_is_timed(monkeypatch):
     drawn: list[str] = []
     async with racing(repeats=2) as r:

@@ -137,14 +137,14 @@ async def test_keys_of_the_clock():
         before = s.shown
         clock.now += 100
         await s.settle()
-        assert "held" in s.status and s.shown == before
+        assert "paused" in s.status and s.shown == before
         await s.pilot.press("N", "N", "N")
         await s.settle()
-        assert len(s.app.session.last.run.rounds) == 2 and "held" in s.status
+        assert len(s.app.session.last.run.rounds) == 2 and "paused" in s.status
         await s.pilot.press(">", ">", "<")
         assert "×2" in s.status
         await s.pilot.press("<", "<", "<")
-        assert "×1/4" in s.status and "held" in s.status
+        assert "×1/4" in s.status and "paused" in s.status
         await s.pilot.press("space", "0")
         await s.settle()
         assert s.app.session.last.run.finished and "at the end" in s.status and "lists once" in s.shown

@@ -25,7 +25,7 @@ from spec_tui.present.speed_explained import explanation
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.phases import StepPosition
 from spec_tui.present.token_facts import facts, fate, marked_text
-from spec_tui.session.engine_commands import Command, MeasurePrice
+from spec_tui.session.engine_commands import Command, LoadRequest, MeasurePrice
 from spec_tui.tui.screens.price import PriceScreen
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
 from tests.tui.fakes import READY, FakeClient, script
@@ -50,6 +50,22 @@ async def test_only_the_server_s_own_way_is_offered(session):
         offered = s.app.screen.query_one("#engines")
         assert [option.id for option in offered.options] == [spec.id for spec in specs("server")]
         await s.pilot.press("escape")
+
+
+async def test_an_engine_that_does_not_run_where_the_model_does_is_dropped(session):
+    async with session(client=FakeClient(ready=SERVED), request=Request((), engine="pld")) as s:
+        server = specs("server")[0]
+        assert f"the next answers use {server.title}" in s.status + s.notice
+        await s.pilot.press("ctrl+e", "enter")
+        assert s.chat.session.settings.engine == server.id
+        s.client.ready, s.client.auto = READY, False
+        s.chat._models_chosen(LoadRequest(model="another"))
+        await s.pilot.press("ctrl+e", "escape")  # nothing is known of the next model yet
+        s.client.say(READY)
+        await s.settle()
+        await s.pilot.press("ctrl+e")
+        engines = s.app.screen.query_one("#engines")
+        assert engines.highlighted_option.id == s.chat.session.settings.resolved(READY) == "hybrid"
 
 
 async def test_the_address_is_shown_at_any_size_before_anything_is_asked(session):

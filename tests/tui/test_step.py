@@ -370,6 +370,19 @@ async def test_a_branch_is_stopped_before_it_is_closed(session):
         assert isinstance(s.app.screen, StepScreen)
 
 
+async def test_a_branch_that_does_not_stop_is_left(session):
+    async with session() as s:
+        screen = await branched(s, feed=4)
+        s.client.cancel = lambda *job, **how: None  # its drafter does not return
+        await s.pilot.press("escape")
+        s.chat.session.jobs.at_work.heard -= 6
+        await s.pilot.pause(0.3)
+        assert "The engine does not answer: in the chat ctrl+r restarts it" in shown(screen)
+        await s.pilot.press("escape", "escape", "ctrl+r")
+        await s.settle()
+        assert s.app.screen is s.chat and s.client.restarts == 1 and not s.chat.session.busy
+
+
 async def test_no_branch_while_the_engine_is_busy_or_before_the_first_round(session):
     async with session() as s:
         screen = await stepping(s, "home", "B")

@@ -111,8 +111,13 @@ class BranchScreen(HasActions, Backdrop):
         self.set_interval(EVERY, self._tick)
 
     def _tick(self) -> None:
-        if self.branch.run is not self._drawn:
+        if self.branch.run is not self._drawn or self._stuck:
             self.draw()
+
+    @property
+    def _stuck(self) -> bool:
+        """Whether the engine does not stop the branch."""
+        return self.branch is self.session.measuring and self.session.stuck
 
     def draw(self) -> None:
         self._drawn = self.branch.run
@@ -137,6 +142,8 @@ class BranchScreen(HasActions, Backdrop):
         if run.failed is not None:
             hint = one_line(on_screen(run.failed.hint))
             return [(f" {FAILED} ", "bad"), (one_line(run.failed.message), "text"), (f"  {hint}", "muted")]
+        if self._stuck:
+            return [(f" {FAILED} ", "bad"), (self.session.still, "text"), ("  esc closes", "muted")]
         if run.finished is None:
             return [(f" {BUSY} ", "good"), ("the branch is being written", "text"), ("  esc stops it", "muted")]
         ended = "stopped; what is there stays" if run.finished.reason == "cancelled" else "both have ended"
@@ -145,7 +152,7 @@ class BranchScreen(HasActions, Backdrop):
         return [("   ", "text"), (ended, "muted")]
 
     def action_leave(self) -> None:
-        if self.branch is self.session.measuring:
+        if self.branch is self.session.measuring and not self._stuck:
             self.session.cancel()
         else:
             self.dismiss(None)

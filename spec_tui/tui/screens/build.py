@@ -63,7 +63,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         self.session, self.datastore_jobs, self._offered = session, session.datastore_jobs, offered
         self._spec: BuildSpec | None = None  # that the estimate is of
         self._fresh = False
-        self._drawn = -1
+        self._drawn: tuple = ()
 
     def compose(self) -> ComposeResult:
         with Box("build a datastore", ""):
@@ -136,8 +136,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         if self._spec is not None and self.datastore_jobs.estimated is not None:
             self.dismiss((self._spec, self._fresh))
             return
-        if not self.session.busy and self.session.phase == "ready":
-            self._estimate()
+        self._estimate()
 
     def _estimate(self) -> None:
         try:
@@ -151,13 +150,16 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
         self._draw()
 
     def _update(self) -> None:
-        if self._drawn != self.datastore_jobs.changes:
+        if self._drawn != (self.datastore_jobs.changes, self.session.stuck):
             self._draw()
 
     def _draw(self) -> None:
-        self._drawn, work, ended = self.datastore_jobs.changes, self.datastore_jobs.work, self.datastore_jobs.ended
+        self._drawn = self.datastore_jobs.changes, self.session.stuck
+        work, ended = self.datastore_jobs.work, self.datastore_jobs.ended
         keys = "enter estimates · tab next field · ctrl+y copy command · esc closes"
-        if work is not None:
+        if self.session.stuck:
+            lines, keys = [Content.styled(self.session.still, "bold $error")], "esc closes"
+        elif work is not None:
             step = self.datastore_jobs.step
             lines = [Content(progress_line(step) if step else "reading the sources")]
             keys = "esc stops"
@@ -187,7 +189,7 @@ class BuildScreen(SpecModal["tuple[BuildSpec, bool]"]):
 
     # -- leaving ----------------------------------------------------------------------------------
     def action_close(self) -> None:
-        if self.datastore_jobs.work:
+        if self.datastore_jobs.work and not self.session.stuck:
             self.session.cancel()
         else:
             self.dismiss(None)

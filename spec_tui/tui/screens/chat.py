@@ -208,9 +208,8 @@ class ChatScreen(HasActions, Backdrop):
         while len(transcript.blocks) < len(session.turns):
             turn = session.turns[len(transcript.blocks)]
             transcript.begin(Block(turn.prompt, words.head(turn, several), turn.run))
-            if turn.run.finished is not None:  # of a conversation that was kept
-                transcript.update_run(turn.run, *words.foot(turn))
-                self._close(len(transcript.blocks) - 1)
+            transcript.update_run(turn.run, *words.foot(turn))  # a conversation that was kept is there at once
+            self._close(len(transcript.blocks) - 1)
         if session.turns and session.measuring is None and not transcript.blocks[-1].closed:
             turn = session.turns[-1]
             foot, bad = words.foot(turn)
@@ -247,12 +246,11 @@ class ChatScreen(HasActions, Backdrop):
                 self.transcript.select((self.session.audited, run.audited.at))
         if "stocked" in happened:
             self._message = words.stocked(self.session.datastore_jobs.news(), self.session) or self._message
-        if "layers" in happened:
-            found = None if self.session.problem else self.session.layers
-            self._message = (found and (
-                f"measured the cosines over {found.positions} tokens; nothing was added to the conversation")) or ""
-        if "unaudited" in happened:
-            self._message = "" if self.session.problem else "the audit was stopped"
+        if "layers" in happened and (found := self.session.layers) is not None:
+            self._message = f"measured the cosines over {found.positions} tokens; nothing was added to the conversation"
+        for ended, said in (("unaudited", "the audit was stopped"), ("unmeasured", "the measurement was stopped")):
+            if ended in happened:
+                self._message = "" if self.session.problem else said  # a problem has a line of its own
         self.draw_all()
 
     def _close(self, number: int) -> None:
@@ -629,10 +627,10 @@ class ChatScreen(HasActions, Backdrop):
         from spec_tui.present.token_facts import marked_text
 
         turn = self.turn
-        if turn is None or not turn.run.text:
+        if turn is None or not turn.answer:
             self.say("Nothing to copy yet.")
             return
-        self.app.copy_to_clipboard(marked_text(turn.run) if marked else turn.run.text)
+        self.app.copy_to_clipboard(marked_text(turn.run) if marked else turn.answer)
         self.say("copied the answer" + (" with corrections marked" if marked else ""))
 
     def action_copy_text(self) -> None:
@@ -813,7 +811,7 @@ class ChatScreen(HasActions, Backdrop):
     def action_showcase(self) -> None:
         from spec_tui.tui.screens.showcase import ShowcaseScreen
 
-        self.app.push_screen(ShowcaseScreen(), self._showcase_chosen)
+        self.app.push_screen(ShowcaseScreen("asks in a new conversation"), self._showcase_chosen)
 
     def _showcase_chosen(self, choice) -> None:
         if choice is None:

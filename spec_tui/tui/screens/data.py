@@ -121,8 +121,10 @@ def _share(jobs: DatastoreJobs) -> str:
 
 def row_keys(row: DatastoreRow | None, session: ChatSession) -> str:
     """What can be done with a row."""
+    if session.datastore_jobs.work and session.stuck:
+        return "no answer: ctrl+r in the chat restarts the engine · esc closes"
     if session.datastore_jobs.work:
-        return "esc stops the build and keeps what is done · d chat; it goes on"
+        return "esc stops, progress is kept · d goes back; the build continues"
     if row is None:
         return "n build · esc closes"
     if row.unfinished:
@@ -271,7 +273,7 @@ class DataScreen(DescribedModal[ChatSettings]):
     def _update(self) -> None:
         """Draw what has changed. The disk is read when a job has ended, not at every step."""
         work, ended = self.datastore_jobs.work, self.datastore_jobs.ended
-        seen = (self.session.ready, work, id(ended))
+        seen = (self.session.ready, work, id(ended), self.session.stuck)
         if seen != self._seen:
             if self._seen and seen[0] is not self._seen[0]:
                 if not self._to_remove:  # else what removes it must stay in sight
@@ -377,7 +379,7 @@ class DataScreen(DescribedModal[ChatSettings]):
             self._draw_chosen()
 
     def action_leave(self) -> None:
-        if self.datastore_jobs.work:
+        if self.datastore_jobs.work and not self.session.stuck:
             self._stop()
         else:
             self.dismiss(None)

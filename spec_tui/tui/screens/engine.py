@@ -87,7 +87,8 @@ class EngineScreen(SpecModal[ChatSettings]):
 
     async def on_mount(self) -> None:
         engines = self.query_one("#engines", OptionList)
-        engines.highlighted = [spec.id for spec in self._offered].index(self.chosen)
+        ids = [spec.id for spec in self._offered]
+        engines.highlighted = ids.index(self.chosen) if self.chosen in ids else None  # None for one of another program
         engines.focus()
 
     @property

@@ -48,8 +48,7 @@ without one it uses our own. You cannot ask anything else meanwhile, and other p
 
 
 class EvaluateScreen(HasActions, Screen[None]):
-    """Looks for the best engine and settings over a session's engine; the chat below takes in what that says. It ends
-    with the screen.
+    """Looks for the best engine and settings over a session's engine; the chat below takes in what that says.
 
     Args:
         session: that of the chat.
@@ -63,6 +62,9 @@ class EvaluateScreen(HasActions, Screen[None]):
     ACTIONS = (
         Action(id="evaluate.stop", run="stop", keys="escape", label="Stop", footer=True, when=_RUNNING,
                help="Stop, and report what is known so far"),
+        Action(id="evaluate.restart", run="restart", keys="ctrl+r,f4", label="Restart", footer=True,
+               palette="Restart the engine", help="Start an engine again that is dead or does not stop",
+               when=attrgetter("session.restartable")),
         Action(id="evaluate.leave", run="leave", keys="escape", label="Back", footer=True, when=_IDLE,
                help="Leave the file's name; then go back to the chat"),
         Action(id="evaluate.go", run="go", keys="enter", label="Start", footer=True, when=_IDLE,
@@ -140,11 +142,6 @@ class EvaluateScreen(HasActions, Screen[None]):
         self.look()
         self._next_look()
 
-    def on_unmount(self) -> None:
-        if self.running:
-            self.session.jobs.drop(self.job)
-            self.state.over = True
-
     def _take_event(self, state: AdviceState, event: Event) -> None:
         state.add(event)
         self._arrived = True
@@ -154,7 +151,7 @@ class EvaluateScreen(HasActions, Screen[None]):
     def look(self) -> None:
         """Draw what has come and what goes on by itself; nothing while a lane is timed."""
         phase = self.session.phase
-        seen, arrived = (self.running, self.session.ready, phase), self._arrived
+        seen, arrived = (self.running, self.session.ready, self.session.stuck, phase), self._arrived
         self._arrived = False
         if self._seen and self._seen[-1] != phase:
             self.message = ""
@@ -175,7 +172,8 @@ class EvaluateScreen(HasActions, Screen[None]):
 
     def _said(self) -> str:
         state = self.state
-        if not self.running and not self.message and self.session.phase != "ready":
+        waits = not self.running and not self.message and self.session.phase != "ready"
+        if waits or self.session.stuck:
             return "".join(text for text, _ in words.status(self.session, "", self.size.width))
         if not self.running:
             asked = self.query_one(Input).value.strip() or "our own prompts"
@@ -249,7 +247,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         turns = tuple(turn for turn in request.conversation if turn[0] == "system")
         if asked.system and not turns:
             turns = (("system", asked.system),)
-        request = session.settings.measured(request, turns)
+        request = replace(request, conversation=turns, engine="", options={}, keeps=False)
         self.state, self.message = AdviceState(asked.suite, request, self.minutes * 60.0), " ".join(asked.notes)
         self.job = session.jobs.submit(
             StartAdvice(asked.suite, request, self.minutes * 60.0), partial(self._take_event, self.state), "evaluating")
@@ -272,6 +270,13 @@ class EvaluateScreen(HasActions, Screen[None]):
         if self.running and not self.job.stopping:
             self.session.jobs.stop(self.job)
             self.draw()
+
+    def action_restart(self) -> None:
+        """A fresh engine; an evaluation that the old one did not stop goes no further."""
+        self.session.restart()
+        if self.state is not None and self.state.problem is not None:
+            self.state.problem = replace(self.state.problem, hint="")  # it is done
+        self._say("")
 
     def action_leave(self) -> None:
         if self.query_one(Input).has_focus:

@@ -69,10 +69,11 @@ class LessonsScreen(ListScreen[None]):
         self.app.show_papers(self.lessons[self.listed.highlighted or 0].tables[:1])
 
     def _open(self, progress: LessonProgress) -> None:
-        self.app.push_screen(LessonScreen(progress), lambda went_on: self._done(progress.lesson.name, went_on))
+        self.app.push_screen(LessonScreen(progress), lambda went_on: self._done(progress, went_on))
 
-    def _done(self, name: str, went_on: bool | None) -> None:
-        if went_on is False or name not in names():
+    def _done(self, progress: LessonProgress, went_on: bool | None) -> None:
+        name = progress.lesson.name
+        if not progress.at_end or name not in names():
             return
         kept_settings.finish_lesson(name)
         number = names().index(name)
@@ -261,8 +262,8 @@ def _draws(lesson: LessonScreen) -> bool:
 
 
 class LessonScreen(StepScreen, inherit_bindings=False):
-    """Goes through a lesson. Gives back True to go on after its end, None where it was left there, False before.
-    ``progress``: the lesson and its runs."""
+    """Goes through a lesson. Gives back True to go on after its end, None where it was left. ``progress``: the lesson
+    and its runs."""
 
     CSS_PATH: ClassVar = ["step.tcss", "lessons.tcss"]
     TIMELINE: ClassVar = LessonTimeline
@@ -353,10 +354,6 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         self.query_one("#step-top", SplitLine).show(left, [(f"{view.name}{here} ", "muted")])
 
     @property
-    def _at_end(self) -> bool:
-        return self.progress.at + 1 == self.progress.length and not self.progress.view().asks
-
-    @property
     def _ending(self) -> str:
         name = self.progress.lesson.name
         return "The end." if name not in names() else _LAST if name == names()[-1] else _END
@@ -365,7 +362,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         """Another page, or an answer: the step view goes where it points; what a question asks for is hidden."""
         view, text = self.progress.view(), self.query_one(LessonText)
         self.player.run, self.player.place = view.run, view.place
-        self.message = self._ending if self._at_end else ""
+        self.message = self._ending if self.progress.at_end else ""
         text.scrolled, text.shows = 0, "text"
         self.query_one(LessonExplaining).scrolled = self.query_one(Doing).scrolled = 0
         self.refresh_bindings()
@@ -442,7 +439,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         elif self.has_class("presenting") and not self.begins_presenting:
             self.action_present()
         else:
-            self.dismiss(None if self._at_end else False)
+            self.dismiss(None)
 
     def _how_to_answer(self) -> str:
         return f"Press {between(1, len(self.progress.view().options))}; a guess is enough."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from threading import Thread
 from typing import Any, ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -12,7 +13,6 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
-from textual.worker import Worker, WorkerState
 
 from engines.errors import SpecError
 from engines.folders import same_place
@@ -23,6 +23,7 @@ from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import ABSENT, PRESENT
 from spec_tui.session import model_choices
 from spec_tui.session.chat_session import ChatSession
+from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.model_choices import ModelChoice
 from spec_tui.tui.actions import Action
 from spec_tui.tui.chat_text import count
@@ -30,6 +31,8 @@ from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Descr
 from spec_tui.tui.widgets.path_input import PathInput
 
 Role = Literal["target", "draft", "head"]
+Fitting = tuple[tuple[ModelChoice, ...], tuple[ModelChoice, ...]]
+"""The draft models and the heads of a target."""
 TITLES: dict[Role, str] = {"target": "target model", "draft": "draft model", "head": "draft head"}
 DATASTORES = "datastores"
 ANOTHER: dict[Role, str] = {
@@ -81,46 +84,45 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
     def on_mount(self) -> None:
         self.listed.focus()
         self._say("the conversation is kept; the next answer uses the models loaded then")
-        self._in_thread(self._look)
+        self._look_up(lambda: model_choices.targets(self.session.load_request), self._show_targets)
 
     @property
     def word_here(self) -> str:
         return "datastore" if self.here == DATASTORES else TITLES[self._role]
 
-    def _in_thread(self, work: Callable[[], None]) -> None:
-        self.run_worker(work, thread=True, exclusive=True, exit_on_error=False)
+    def _look_up(self, look: Callable[[], Any], show: Callable[[Any], None]) -> None:
+        """Look something up in a thread, and show it. When the application ends it does not wait for the thread, as it
+        would for a worker of Textual's."""
+        def work() -> None:
+            try:
+                found = look()
+            except Exception as error:
+                self.call_later(_raise, error)
+            else:
+                self.call_later(show, found)
 
-    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """An exception in a thread: raised here, the application's border takes it."""
-        if event.state is WorkerState.ERROR:
-            raise event.worker.error
-
-    def _look(self) -> None:
-        """In a thread: read what is available."""
-        targets = model_choices.targets(self.session.load_request)
-        self.app.call_from_thread(self._show_targets, targets)
-        self._judge(self.target)
-
-    def _begin_judging(self) -> None:
-        self._judging, self._drafts, self._heads = True, (), ()
-        self._in_thread(partial(self._judge, self.target))
-
-    def _judge(self, target: ModelChoice | None) -> None:
-        """In a thread: read which draft models and heads fit a target."""
-        drafts, heads = (), ()
-        if target is not None and target.folder is not None:
-            drafts, heads = model_choices.drafts(target, self._targets), model_choices.heads(target)
-        self.app.call_from_thread(self._show_drafts, target, drafts, heads)
+        Thread(target=work, daemon=True).start()
 
     def _show_targets(self, targets: tuple[ModelChoice, ...]) -> None:
         self._targets = targets
         self._list()
+        self._judge()
 
-    def _show_drafts(
-        self, target: ModelChoice | None, drafts: tuple[ModelChoice, ...], heads: tuple[ModelChoice, ...]
-    ) -> None:
+    def _judge(self) -> None:
+        """Read which draft models and heads fit the target."""
+        self._judging, self._drafts, self._heads = True, (), ()
+        target, targets = self.target, self._targets
+
+        def fitting() -> Fitting:
+            if target is None or target.folder is None:
+                return (), ()
+            return model_choices.drafts(target, targets), model_choices.heads(target)
+
+        self._look_up(fitting, partial(self._show_drafts, target))
+
+    def _show_drafts(self, target: ModelChoice | None, found: Fitting) -> None:
         if target is self.target:  # no other one was marked meanwhile
-            self._drafts, self._heads, self._judging = drafts, heads, False
+            (self._drafts, self._heads), self._judging = found, False
             self._list()
 
     @property
@@ -226,7 +228,7 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
         elif not self._marked(role, choice):
             self.load = replace(self.load, model=choice.name, revision=None, draft_model=None, draft_revision=None,
                                 head=None, fetch=choice.to_fetch is not None)
-            self._begin_judging()
+            self._judge()
         return True
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -266,19 +268,10 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
                 self._load()
         else:
             self._say(f"looking for {name} …")
-            self._in_thread(partial(self._look_for, name, role))
+            self._look_up(partial(_to_download, name, self.load), partial(self._found, name, role))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._asked = None
-
-    def _look_for(self, name: str, role: Role) -> None:
-        """In a thread: ask the hub."""
-        try:
-            size = model_choices.to_download(name, self.load)
-        except SpecError as error:
-            self.app.call_from_thread(self._found, name, role, error)
-        else:
-            self.app.call_from_thread(self._found, name, role, size)
 
     def _found(self, name: str, role: Role, size: int | SpecError) -> None:
         if self.query_one(Input).value.strip() != name:  # another one was typed meanwhile
@@ -291,6 +284,19 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
             self._say(f"{name}: {in_bytes(size)} to download; enter again loads it")
         elif self._mark(role, self._asked):
             self._load()
+
+
+def _raise(error: Exception) -> None:
+    """What went wrong in a thread: raised in the application, its border takes it."""
+    raise error
+
+
+def _to_download(name: str, load: LoadRequest) -> int | SpecError:
+    """How many bytes a model of the hub is, or why it cannot be had."""
+    try:
+        return model_choices.to_download(name, load)
+    except SpecError as error:
+        return error
 
 
 def _heading(words: str) -> Option:

@@ -131,14 +131,12 @@ class ProbeScreen(SpecModal[None]):
         self.query_one("#hint", Static).update(one_line(words))
 
     def _update(self) -> None:
-        if self._wanted is not None and not self.session.busy:
+        if self._wanted is not None:
             wanted, self._wanted = self._wanted, None
             if wanted[1] or wanted[2]:
                 self.jobs.probe(wanted)
             else:
                 self.panel.show(None)
-        elif self._wanted is not None:
-            self._hint(self.session.still)
         if self.jobs.probed is not self._shown:
             self._shown = self.jobs.probed
             self._draw()

@@ -174,6 +174,7 @@ class RaceScreen(HasActions, Backdrop):
             kept = self.message if not self._seen or self._seen[-1] == session.phase else ""
             self._seen = seen
             controller.follow_model()
+            self._keep_lane()
             self.changed(controller.unsaved if ended else kept)
         elif arrived or (replay is not None and self.app.screen is self and replay.clock.tick(passed)):
             self.draw()
@@ -236,9 +237,13 @@ class RaceScreen(HasActions, Backdrop):
             controller.can_race or self.has_class("numbers") or controller.differing is not None)
 
     def action_go(self) -> None:
-        box = self.query_one(PromptBox)
-        if box.text.strip():
-            self.controller.change(prompt=slash.sent(box.text))
+        self._enter(self.query_one(PromptBox).text)
+
+    action_again = action_go  # an action of its own, under other conditions
+
+    def _race(self, typed: str) -> None:
+        if typed.strip():
+            self.controller.change(prompt=slash.sent(typed))
         refused = self.controller.start()
         if not refused:
             self.set_focus(None)  # no cursor blinks while lanes are timed
@@ -246,8 +251,6 @@ class RaceScreen(HasActions, Backdrop):
             self.back = 0
             self.draw_race()  # once, before the first lane begins
         self.changed(refused)
-
-    action_again = action_go  # an action of its own, under other conditions
 
     def action_stop(self) -> None:
         self.controller.cancel()
@@ -275,8 +278,12 @@ class RaceScreen(HasActions, Backdrop):
             self.controller.change(**changes)
         except SpecError as error:
             message = failure(error)
-        self.lane = min(self.lane, len(self.controller.setup.lanes) - 1)
+        self._keep_lane()
         self.changed(message)
+
+    def _keep_lane(self) -> None:
+        """There may be fewer lanes than before."""
+        self.lane = max(0, min(self.lane, len(self.controller.setup.lanes) - 1))
 
     def action_add(self) -> None:
         from spec_tui.tui.screens.lane import LaneScreen
@@ -314,12 +321,17 @@ class RaceScreen(HasActions, Backdrop):
         self.set_focus(box)  # at once: what is typed next is for it
 
     def on_prompt_box_sent(self, event: PromptBox.Sent) -> None:
-        text = event.text.strip()
         if self.controller.running:
             self.query_one(PromptBox).taken(event.text)
             self._show_prompt()  # what is raced
             self.say("The race is still running: esc stops it. ↑ in the prompt brings back what you typed.")
-        elif (command := text.partition(" ")[0]) in ("/lanes", "/max"):
+        else:
+            self._enter(event.text)
+
+    def _enter(self, typed: str) -> None:
+        """Do what the prompt says: a command, or race it."""
+        text = typed.strip()
+        if (command := text.partition(" ")[0]) in ("/lanes", "/max"):
             given = text.removeprefix(command).strip()
             try:
                 if command == "/lanes":
@@ -337,7 +349,7 @@ class RaceScreen(HasActions, Backdrop):
             self.say("The commands here are /lanes and /max: /lanes autoregressive,pld,draft:shape=tree sets the "
                      "lanes, /max 64 the length of answers.")
         else:
-            self.action_go()
+            self._race(typed)
 
     def _show_prompt(self) -> None:
         """Put what is raced into the box."""
@@ -357,7 +369,7 @@ class RaceScreen(HasActions, Backdrop):
     def action_showcase(self) -> None:
         from spec_tui.tui.screens.showcase import ShowcaseScreen
 
-        self.app.push_screen(ShowcaseScreen(), self._showcase_chosen)
+        self.app.push_screen(ShowcaseScreen("starts the race"), self._showcase_chosen)
 
     def _showcase_chosen(self, choice: tuple[str, bool] | None) -> None:
         if choice is None:

@@ -10,7 +10,7 @@ from spec_tui.tui.screens.modal import ListScreen
 
 
 class ShowcaseScreen(ListScreen[tuple[str, bool]]):
-    """Gives back (prompt, whether to send it at once), None if closed."""
+    """Gives back (prompt, whether to send it at once), None if closed. ``does``: what enter does."""
 
     word_here = "example prompts"
 
@@ -19,9 +19,9 @@ class ShowcaseScreen(ListScreen[tuple[str, bool]]):
                help="Put it in the prompt without sending it"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, does: str) -> None:
         super().__init__(
-            "examples", "enter asks in a new conversation · space: only type it · esc closes",
+            "examples", f"enter {does} · space: only type it · esc closes",
             [Content.assemble((f"{item.kind:<12}", "$tok-prompt"), item.name) for item in SHOWCASES],
             [Content.assemble((item.shows, "bold"), "\n\n", (item.prompt, "$tok-prompt")) for item in SHOWCASES])
 
