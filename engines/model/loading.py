@@ -481,6 +481,8 @@ def _guarded(source: ModelSource, what: str, call: Callable):
     """Run a transformers loader; its many failures become one sentence each."""
     try:
         return call()
+    except SpecError:
+        raise
     except Exception as error:  # transformers, the hub and safetensors raise some twenty kinds
         raise _translated(source, what, error) from None
 
