@@ -181,6 +181,17 @@ def test_factors_that_are_no_positive_float32_are_refused(tmp_path):
     assert "not positive numbers" in refused(tmp_path, lambda w: w.add_tensor("rope_freqs.weight", zeros))
 
 
+def test_sizes_that_make_no_sense_are_refused_and_listed_as_a_problem(tmp_path):
+    said = refused(tmp_path, lambda w: (
+        w.add_uint32("llama.attention.key_length", 0), w.add_uint32("llama.embedding_length", 2)))
+    assert said == "its embedding_length 2 is less than its attention.head_count 4"
+    assert local_models.look_at(tmp_path / "bad.gguf")["problem"] == said
+    assert "it rotates 512 numbers of heads that have 64" in refused(
+        tmp_path, lambda w: w.add_uint32("phi3.rope.dimension_count", 512), "phi3")
+    many = np.ones(99, np.float32)
+    assert "by 99 factors" in refused(tmp_path, lambda w: w.add_tensor("rope_freqs.weight", many))
+
+
 def test_another_architecture_is_named_with_those_that_are_read(tmp_path):
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "mamba")
     writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
