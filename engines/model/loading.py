@@ -425,8 +425,9 @@ def _quantised_words(name: str, kinds: Counter[str]) -> tuple[str, tuple[str, ..
 @torch.no_grad()
 def weights_fingerprint(model: PreTrainedModel, stored: StoredWeights | None = None) -> str:
     """32 hexadecimal digits over names, shapes and some numbers of all weights, as transformers loads them. The numbers
-    are rounded to bfloat16, so that the digits are the same in every dtype that the model is loaded in. Those that were
-    not read are ``stored``. Raises ModelUnavailable: they are nan, which products of integers would hide."""
+    are rounded to bfloat16, so that the digits are the same in float32 and in bfloat16; in float16, which rounds
+    otherwise, they may be others. Those that were not read are ``stored``. Raises ModelUnavailable: they are nan, which
+    products of integers would hide."""
     digest = hashlib.sha256(model.config.model_type.encode())
     for name, weight in sorted(model.named_parameters()):
         digest.update(f"{name} {tuple(weight.shape)}".encode())

@@ -397,16 +397,17 @@ def test_a_large_draft_model_is_read_in_3_bits_and_its_target_as_stored(tmp_path
     assert not torch.equal(*logits) and torch.cosine_similarity(*logits, dim=0) > 0.7  # of random weights
 
 
-def test_a_large_draft_model_that_has_4_bits_stays_as_stored_and_is_kept_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["Q4_0", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS"])
+def test_a_large_draft_model_that_has_4_bits_or_fewer_stays_as_stored_and_is_kept_once(kind, tmp_path, monkeypatch):
     """What is shown says so; the target, the draft model, and one asked for as stored share what is kept."""
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
     (tmp_path / "native").symlink_to(os.environ["SPEC_TUI_TESTS_NATIVE"])
     monkeypatch.setattr(kept_weights, "WORTH", 0)
     monkeypatch.setattr(loading, "_LARGE", 1000)
-    path = str(Tiny("qwen2", "Q4_0").write(tmp_path / "m.gguf"))
+    path = str(Tiny("qwen2", kind).write(tmp_path / "m.gguf"))
     stored = replace(ONE, quantize="stored")
     models = [load_model(path, ONE), load_model(path, ONE, drafts=True), load_model(path, stored, drafts=True)]
-    assert all("Q4_0" in one.quantised and "3-bit" not in one.quantised + one.weights for one in models)
+    assert all(kind in one.quantised and "3-bit" not in one.quantised + one.weights for one in models)
     assert len({one.weights for one in models}) == 1 and len(list((tmp_path / "weights").glob("*.bin"))) == 1
 
 

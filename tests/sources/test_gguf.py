@@ -103,6 +103,14 @@ def test_runs_of_spaces_are_the_longest_symbols_of_the_vocabulary(tmp_path):
     assert tokenizer("a▁▁ the").input_ids == tokenizer("a   the").input_ids, "where llama.cpp has three tokens"
 
 
+def test_norms_that_are_stored_with_an_offset_are_rounded_once(tmp_path):
+    source = locate(str(Tiny("gemma3", "BF16", pre=PIECES).write(tmp_path / "m.gguf")))
+    full, half = (loading.read_model(source, dtype, torch.device("cpu")) for dtype in (torch.float32, torch.bfloat16))
+    for (name, weight), rounded in zip(full.named_parameters(), half.parameters()):
+        assert torch.equal(weight.bfloat16(), rounded), name
+    assert loading.weights_fingerprint(full) == loading.weights_fingerprint(half)
+
+
 def test_what_the_file_says_of_answers_is_kept(tmp_path):
     path = Tiny("qwen2").write(tmp_path / "m.gguf")
     file = gguf_file.read(path)
