@@ -227,6 +227,19 @@ def test_an_empty_name_of_a_draft_model_names_none(tmp_path):
     assert draft is None and "no draft model here fits" in warnings[0]
 
 
+def test_a_draft_model_that_nobody_named_and_that_fails_is_left_out(tmp_path):
+    class Damaged(Tiny):
+        def _norm(self, writer, name, size):
+            writer.add_tensor(name, np.full(size, np.nan, np.float32))
+
+    target = str(Tiny("llama", "Q8_0", head=256).write(tmp_path / "large.gguf"))
+    beside = str(Damaged("llama", "Q8_0").write(tmp_path / "small.gguf"))
+    *_, draft, warnings = loading.load_models(LoadOptions(target, device="cpu"))
+    assert draft is None and warnings[0].startswith("no draft model is used: the weight ")
+    with pytest.raises(ModelUnavailable, match="is damaged: some of its numbers are nan"):
+        loading.load_models(LoadOptions(target, beside, device="cpu"))
+
+
 def test_a_file_is_a_model_like_any_other(tmp_path):
     path = Tiny("llama", "Q8_0").write(tmp_path / "m.gguf", lambda writer: writer.add_license("mit"))
     target, tokenizer, draft, _ = loading.load_models(
