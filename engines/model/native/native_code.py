@@ -223,14 +223,23 @@ def _opened(file: Path) -> ctypes.CDLL:
     code.native_forward.argtypes = [_ANY, _ANY, _COUNT]
     code.native_move.argtypes = [_ANY, *[_COUNT] * 4, _ANY, *[_COUNT] * 2]
     code.native_summaries.argtypes = [_ANY, _COUNT, _COUNT, *[_ANY] * 3]
-    for name in ("product", "unpack", "rows", "repack", "forward", "move", "summaries"):
-        getattr(code, f"native_{name}").restype = None
+    code.native_unpack.restype = code.native_rows.restype = None
     code.lookup_longest.argtypes, code.lookup_longest.restype = [_ANY, _ANY, _COUNT, _COUNT, _ANY], _COUNT
     code.lookup_rows.argtypes, code.lookup_rows.restype = [_ANY, *[_COUNT] * 5, _ANY, _ANY], None
-    code.lookup_near.argtypes, code.lookup_near.restype = [*[_ANY] * 4, *[_COUNT] * 6, *[_ANY] * 6], _COUNT
-    code.lookup_trie.argtypes, code.lookup_trie.restype = [_ANY, _COUNT, *[_ANY] * 6], _COUNT
+    code.lookup_near.argtypes = [*[_ANY] * 4, *[_COUNT] * 6, *[_ANY] * 6]
+    code.lookup_trie.argtypes = [_ANY, _COUNT, *[_ANY] * 6]
+    for allocates in (code.native_product, code.native_repack, code.native_forward, code.native_move,
+                      code.native_summaries, code.lookup_near, code.lookup_trie):
+        allocates.restype, allocates.errcheck = _COUNT, _in_memory
     _lend_threads(code)
     return code
+
+
+def _in_memory(found: int, *_: Any) -> int:
+    """What a function of the library returns that allocates memory. Raises MemoryError: there is too little."""
+    if found < 0:
+        raise MemoryError("native code has too little memory")
+    return found
 
 
 def _lend_threads(code: ctypes.CDLL) -> None:
