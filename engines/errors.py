@@ -35,7 +35,8 @@ class RunFailed(SpecError):
 
 
 class StartCancelled(RunFailed):
-    """A run was cancelled before it began: another program was being started or asked, or a datastore built."""
+    """A run was cancelled before it began: another program was being started or asked, a draft model loaded or a
+    datastore built."""
 
     exit_code = 130
     kind = "cancelled"

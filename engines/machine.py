@@ -65,7 +65,9 @@ def measured_file(kind: str, facts: list[Any]) -> Path:
     """
     import torch
 
-    facts = [processor(), os.cpu_count(), platform.node(), torch.__version__, *facts]
+    # one processor can do less in some virtual machines than in others
+    here = [processor(), sorted(processor_flags()), os.cpu_count(), platform.node()]
+    facts = [*here, torch.__version__, *facts]
     key = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
     return folders.cache() / kind / f"{key}.json"
 

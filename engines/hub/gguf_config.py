@@ -92,10 +92,17 @@ class Keys:
         return struct.unpack(f"<{tensor.count}f", stored.tobytes())
 
     @property
+    def per_head(self) -> int:
+        """The width of the residual stream over the number of heads. Raises Unsupported where that is below 1."""
+        width, heads = self.need("embedding_length"), self.need("attention.head_count")
+        if width < heads:
+            raise Unsupported(f"its embedding_length {width} is less than its attention.head_count {heads}")
+        return width // heads
+
+    @property
     def head_dim(self) -> int:
-        """Numbers in a head."""
-        return self.number("attention.key_length", kind=int) or (
-            self.need("embedding_length") // self.need("attention.head_count"))
+        """Numbers in a head. Raises Unsupported where the file states no sizes that give it."""
+        return self.number("attention.key_length", kind=int) or self.per_head
 
 
 def _llama(keys: Keys) -> Config:
@@ -111,6 +118,8 @@ def _phi3(keys: Keys) -> Config:
     if any(name.startswith("rope_factors") for name in keys.tensors):
         raise Unsupported("its positions are scaled by factors for long and short contexts")
     rotated = keys.number("rope.dimension_count", keys.head_dim, int)
+    if rotated > keys.head_dim:
+        raise Unsupported(f"it rotates {rotated} numbers of heads that have {keys.head_dim}")
     return {
         "sliding_window": keys.number("attention.sliding_window", kind=int),
         "partial_rotary_factor": rotated / keys.head_dim,
@@ -128,11 +137,10 @@ def _granite(keys: Keys) -> Config:
 
 def _gemma(keys: Keys, largest: int) -> Config:
     """``largest``: the layers of the one size whose attention is not scaled by the head's size."""
-    per_head = keys.need("embedding_length") // keys.need("attention.head_count")
     return {
         "hidden_activation": "gelu_pytorch_tanh",
         "sliding_window": keys.need("attention.sliding_window"),
-        "query_pre_attn_scalar": per_head if keys.need("block_count") == largest else keys.head_dim,
+        "query_pre_attn_scalar": keys.per_head if keys.need("block_count") == largest else keys.head_dim,
         "attn_logit_softcapping": keys.number("attn_logit_softcapping"),
         "final_logit_softcapping": keys.number("final_logit_softcapping"),
     }
@@ -239,6 +247,8 @@ def _llama3_rope(theta: float, keys: Keys) -> Config:
     largest factor, the other three numbers are the same in all of these models; held against the file's factors."""
     stored = keys.numbers(keys.tensor("rope_freqs.weight"))
     factor, low, high, original = max(stored), 1.0, 4.0, 8192
+    if len(stored) != keys.head_dim // 2:
+        raise Unsupported(f"its positions are scaled by {len(stored)} factors, for heads of {keys.head_dim}")
     if not (theta >= 1 and all(0 < one < math.inf for one in stored)):
         raise Unsupported("the factors that its positions are scaled by are not positive numbers")
     for i, wanted in enumerate(stored):

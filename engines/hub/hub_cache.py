@@ -76,10 +76,11 @@ def link(blob: Path, place: Path) -> None:
         partial.replace(place)
 
 
-def drop(file: Path) -> None:
-    """Delete a file of a snapshot, its content, and folders that this leaves empty; what cannot be deleted stays."""
-    blob = file.resolve()
+def drop(file: Path, digest: str) -> None:
+    """Delete a file of a snapshot, its content of this digest, and folders that this leaves empty; what cannot be
+    deleted stays."""
     home = file.parent.parent.parent
+    blob = home / "blobs" / digest
     for path in (file, blob, file.parent, file.parent.parent, blob.parent, home):
         with suppress(OSError):
             path.rmdir() if os.path.isdir(path) else path.unlink()

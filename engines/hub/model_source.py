@@ -18,6 +18,7 @@ from engines.hub import gguf_file, gguf_folder
 from engines.hub import hub_api as hub
 from engines.hub import hub_cache as cache
 from engines.hub.download import Download, Progress
+from engines.hub.download_progress import in_bytes
 from engines.hub.gguf_config import Unsupported
 from engines.hub.gguf_file import GgufFile
 from engines.hub.known_models import meant, resolve
@@ -37,7 +38,7 @@ _TOKENIZER = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
     "*.model", "*.tiktoken", "tekken.json",
 )
-_GGUF_ON_HUB = re.compile(r"[\w.\-]+/[\w.\-]+:[\w.\-]+(/[\w.\-]+)*\.gguf")
+_IN_A_MODEL = re.compile(r"[\w.\-]+/[\w.\-]+:[\w.\-]+(/[\w.\-]+)*")  # a file of one of the hub's
 _SHOWN = 80  # characters of a name in a message
 
 
@@ -125,7 +126,7 @@ class ModelSource:
 
 def locate(
     name: str, revision: str | None = None, terms: TrustPolicy | None = None, role: Role = "target",
-    progress: Progress = _quiet, announce: bool = True, beside: ModelSource | None = None,
+    progress: Progress = _quiet, to_load: bool = True, beside: ModelSource | None = None,
 ) -> ModelSource:
     """Find a model; of one that is on the hub only, fetch configuration and tokenizer.
 
@@ -137,7 +138,8 @@ def locate(
         role: what the model is for, for messages.
         progress: told of the download; to stop, it raises a BaseException that is not an Exception. What was fetched
             stays.
-        announce: say the size of the whole download first, and refuse it where the disk has no room.
+        to_load: the size of the whole download is said first, and refused where the disk has no room. Else a GGUF file
+            of the hub is refused unless it is here: what it is stands in the file itself.
         beside: a model whose weights will be fetched before this one's: what both have is counted there.
 
     Raises:
@@ -151,7 +153,8 @@ def locate(
         if revision is not None:
             raise UsageProblem(f"{name} is a file here: it has no revisions", f"{_FLAGS[role]} is for hub ids")
         return _in_gguf(name, path, terms)
-    name, _, file = place.partition(":") if _GGUF_ON_HUB.fullmatch(place) else (place, "", "")
+    of_hub = _IN_A_MODEL.fullmatch(place) and not os.path.exists(place)
+    name, _, file = place.partition(":") if of_hub else (place, "", "")
     folder = _folder(name)
     if folder is not None:
         if revision is not None:
@@ -170,8 +173,11 @@ def locate(
     choice = FileChoice((), _listed(file, listing), False) if file else choose_files(name, listing.files.keys(), terms)
     ahead = beside.download if beside is not None else None
     download = Download(listing, (*choice.small, *choice.weights), _WORDS[role], ahead)
-    if announce:
+    if to_load:
         download.announce(progress)
+    elif file and download.bytes:
+        raise ModelUnavailable(f"{place} is not here, and only its file ({in_bytes(download.bytes)}) says what it is",
+                               f"load it once, which downloads it: spec-tui --model {place}")
     if file:  # its configuration is in it
         return _in_gguf(place, download.fetch(choice.weights, progress) / file, terms)
     folder = download.fetch(choice.small, progress)
@@ -217,8 +223,11 @@ def _in_gguf(name: str, path: Path, terms: TrustPolicy) -> ModelSource:
 def _listed(file: str, listing: hub.Listing) -> tuple[str, ...]:
     """A file that the hub has, and the others of its model. Raises ModelUnavailable."""
     if file not in listing.files:
-        others = [n for n in sorted(listing.files) if n.endswith(".gguf")]
+        alike = file.lower()
+        others = sorted((n for n in listing.files if n.endswith(".gguf")), key=lambda n: (alike not in n.lower(), n))
         hint = f"it has {', '.join(others[:8])}" if others else "it has no GGUF files"
+        if not alike.endswith(".gguf"):  # a type of weights, by which Ollama and llama.cpp choose a file
+            raise ModelUnavailable(f"{listing.name}:{file} names no file", f"name one, {listing.name}:FILE; {hint}")
         raise ModelUnavailable(f"{listing.name} has no file {file}", hint)
     needed = gguf_file.parts_by_name(file)
     if needed[0] != file:

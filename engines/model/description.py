@@ -122,13 +122,13 @@ class ModelDescription:
 def describe(name: str, options: LoadOptions = LoadOptions(), progress: Progress = lambda _: None) -> ModelDescription:
     """Describe a model, of whose options revision, draft model and trust count; of one that is on the hub only,
     configuration and tokenizer are downloaded, no weights. Raises ModelUnavailable, UsageProblem: as
-    ``engines.hub.model_source.locate``, also for the draft model."""
+    ``engines.hub.model_source.locate`` where nothing is to be loaded, also for the draft model."""
     terms = options.terms
     looser = replace(terms, allow_pickle=True)  # what would be refused is described, too
-    source = locate(name, options.revision, looser, "target", progress, announce=False)
+    source = locate(name, options.revision, looser, "target", progress, to_load=False)
     draft = None
     if options.draft_model is not None:
-        draft = locate(options.draft_model, options.draft_revision, looser, "draft model", progress, announce=False)
+        draft = locate(options.draft_model, options.draft_revision, looser, "draft model", progress, to_load=False)
     progress(Loading("reading the configuration"))
     config, problem, hint = _config(source, terms)
     try:

@@ -51,7 +51,7 @@ class StoredWeights:
         return tensor.kind if tensor is not None else ""
 
     def bits(self, name: str) -> int | None:
-        """Of how many bits the numbers of a layer of this name are, at most, 4 or 8; None where they are no grid."""
+        """Of how many bits the numbers of a layer of this name are; None where they are no grid."""
         return _BITS.get(self.kind(name))
 
     def rows(self, name: str) -> StoredRows:
@@ -106,9 +106,9 @@ class StoredWeights:
         """Write a tensor's numbers, as transformers counts and orders them, into ``weight``, of the same shape."""
         stored = self._content[tensor.begin : tensor.begin + tensor.size].reshape(*tensor.shape[:-1], -1)
         numbers, turned = _dequantised(stored, tensor.kind).view(tensor.shape), self._turned_heads(tensor)
-        weight.copy_(halves_apart(numbers, turned) if turned else numbers)
         if tensor.name.endswith("norm.weight") and self._family.norm_offset:
-            weight -= self._family.norm_offset
+            numbers = numbers - self._family.norm_offset  # before they are rounded
+        weight.copy_(halves_apart(numbers, turned) if turned else numbers)
 
     def _turned_heads(self, tensor: GgufTensor) -> int:
         """How many heads a tensor has whose rows are stored in another order; 0: it is stored as it is used."""
@@ -123,8 +123,8 @@ def halves_apart(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return weight.reshape(heads, rows // heads // 2, 2, -1).transpose(1, 2).reshape(weight.shape)
 
 
-_BITS = dict.fromkeys(("Q4_0", "Q4_1", "Q4_K"), 4) | dict.fromkeys(
-    ("Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"), 8)
+_BITS = {"Q2_K": 2, "Q3_K": 3, "Q6_K": 6, "Q8_0": 8, **dict.fromkeys(("Q5_0", "Q5_1", "Q5_K"), 5),
+         **dict.fromkeys(("Q4_0", "Q4_1", "Q4_K", "IQ4_NL", "IQ4_XS"), 4)}
 GRID_KINDS = frozenset(_BITS)
 
 

@@ -84,11 +84,12 @@ class KVBuffer(Cache):
         """Make room for ``rows`` in all; grows geometrically and keeps what is there."""
         if rows <= self.capacity:
             return
-        self.capacity = -(-max(rows, self.capacity * 3 // 2) // _STEP) * _STEP
-        for i, old in enumerate(self._stores):  # slots that no layer took (keys or values of other shapes) go
-            new = old.new_zeros(self._used[i], *old.shape[1:3], self.capacity, old.shape[4])
-            new[..., : old.shape[3], :] = old[: self._used[i]]
-            self._stores[i] = new
+        capacity = -(-max(rows, self.capacity * 3 // 2) // _STEP) * _STEP
+        stores = []
+        for old, used in zip(self._stores, self._used):  # slots that no layer took (of other shapes) go
+            stores.append(old.new_zeros(used, *old.shape[1:3], capacity, old.shape[4]))
+            stores[-1][..., : old.shape[3], :] = old[:used]
+        self.capacity, self._stores = capacity, stores  # only now: an allocation may fail
         for layer in self.layers:
             if layer.is_initialized:
                 self._point(layer)

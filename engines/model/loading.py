@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -102,7 +103,8 @@ def load_models(
     options: LoadOptions, progress: Progress = lambda _: None
 ) -> tuple[CausalModel, Tokenizer, LoadedDraft | None, tuple[str, ...]]:
     """Find, download and load target, tokenizer and draft model. The target is strict or not: of drafts nothing depends
-    on the last bit. The last value that is returned is what the user should know of how the draft model was found.
+    on the last bit. A draft model that is not named and fails is left out. The last value that is returned is what the
+    user should know of the draft model.
 
     Raises:
         ModelUnavailable: a model is missing or unusable.
@@ -116,7 +118,9 @@ def load_models(
     progress(Loading("loading the tokenizer", _COMPILED))
     load_config(source)
     tokenizer = load_tokenizer(source)
-    found, warnings = _find_draft(options.draft_model or None, options.draft_revision, source, tokenizer, progress)
+    found, warnings, failed = None, (), []
+    with _optional(options.draft_model, failed):
+        found, warnings = _find_draft(options.draft_model or None, options.draft_revision, source, tokenizer, progress)
     draft_source = found.source if found is not None else None
     check_room(source, draft_source)
     source.fetch_weights(progress)
@@ -125,8 +129,21 @@ def load_models(
     target = load_model(source, options, _part(progress, 0.2, 0.65))
     draft = None
     if found is not None:
-        draft = _read_draft(found, options, _part(progress, 0.65, 0.8, "draft model: "))
-    return target, tokenizer, draft, warnings
+        with _optional(options.draft_model, failed):
+            draft = _read_draft(found, options, _part(progress, 0.65, 0.8, "draft model: "))
+    return target, tokenizer, draft, (*warnings, *failed)
+
+
+@contextmanager
+def _optional(draft_model: str | None, failed: list[str]) -> Iterator[None]:
+    """Within, a draft model is found or read. Where none was named, ``failed`` gets the sentence for what fails. Raises
+    ModelUnavailable where one was."""
+    try:
+        yield
+    except ModelUnavailable as error:
+        if draft_model:
+            raise
+        failed.append(f"no draft model is used: {error.message}")
 
 
 def _resolved(options: LoadOptions) -> tuple[torch.device, torch.dtype]:
@@ -425,8 +442,9 @@ def _quantised_words(name: str, kinds: Counter[str]) -> tuple[str, tuple[str, ..
 @torch.no_grad()
 def weights_fingerprint(model: PreTrainedModel, stored: StoredWeights | None = None) -> str:
     """32 hexadecimal digits over names, shapes and some numbers of all weights, as transformers loads them. The numbers
-    are rounded to bfloat16, so that the digits are the same in every dtype that the model is loaded in. Those that were
-    not read are ``stored``. Raises ModelUnavailable: they are nan, which products of integers would hide."""
+    are rounded to bfloat16, so that the digits are the same in float32 and in bfloat16; in float16, which rounds
+    otherwise, they may be others. Those that were not read are ``stored``. Raises ModelUnavailable: they are nan, which
+    products of integers would hide."""
     digest = hashlib.sha256(model.config.model_type.encode())
     for name, weight in sorted(model.named_parameters()):
         digest.update(f"{name} {tuple(weight.shape)}".encode())
@@ -481,6 +499,8 @@ def _guarded(source: ModelSource, what: str, call: Callable):
     """Run a transformers loader; its many failures become one sentence each."""
     try:
         return call()
+    except SpecError:
+        raise
     except Exception as error:  # transformers, the hub and safetensors raise some twenty kinds
         raise _translated(source, what, error) from None
 

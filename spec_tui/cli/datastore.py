@@ -345,7 +345,6 @@ def datastore_facts(store: Store) -> dict[str, Any]:
         "name": store.name, "kind": facts.kind, "tokens": facts.tokens, "documents": facts.documents,
         "keys": facts.keys, "bytes": facts.size, "created": facts.created, "vocab_size": facts.vocab_size,
         "tokenizer": facts.tokenizer, "model": model.name if model else None,
-        "revision": model.revision if model else None,
     }
 
 
@@ -368,8 +367,7 @@ def _facts(store: Store) -> list[tuple[str, str]]:
         ("sources", json.dumps(facts.parameters.get("sources"))),
     ]
     if facts.model is not None:
-        revision = f", revision {facts.model.revision}" if facts.model.revision else ""
-        rows.append(("model", f"{facts.model.name}{revision}, layer {facts.model.layer}, width {facts.model.width}"))
+        rows.append(("model", f"{facts.model.name}, width {facts.model.width}"))
     if isinstance(dense, dict):
         rows += [("keys", f"{facts.keys:,}"), ("dense", json.dumps(dense))]
     return rows

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import math
 import os
 import random
 import subprocess
+import sys
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
@@ -22,15 +24,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from engines import Request, load
+from engines import Request, load, machine
 from engines.core.lossless_laws import Exact
 from engines.core.sampling import Sampling, noted
 from engines.core.tree import DraftTree
-from engines.errors import RunFailed, UsageProblem
+from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.hub import gguf_file, kept_weights
 from engines.hub.model_source import locate
 from engines.libraries.hf import ForwardCall
-from engines.machine import processor_flags
+from engines.machine import CallFailed, limited, processor_flags
 from engines.model import gguf_weights, loading
 from engines.model.favourites import note
 from engines.model.loading import load_model, read_model, wrap
@@ -38,6 +40,7 @@ from engines.model.native import compiling, native_check, native_code
 from engines.model.native.native_check import unavailable
 from engines.model.native.native_forward import NativeForward
 from engines.model.native.native_linear import NativeEmbedding, NativeLinear, StoredRows, stored_bytes
+from engines.model.native.weight_grid import quantised
 from engines.model.quantise import quantise
 from engines.report.answer import Answer
 from engines.runtime import Runtime
@@ -397,16 +400,17 @@ def test_a_large_draft_model_is_read_in_3_bits_and_its_target_as_stored(tmp_path
     assert not torch.equal(*logits) and torch.cosine_similarity(*logits, dim=0) > 0.7  # of random weights
 
 
-def test_a_large_draft_model_that_has_4_bits_stays_as_stored_and_is_kept_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["Q4_0", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS"])
+def test_a_large_draft_model_that_has_4_bits_or_fewer_stays_as_stored_and_is_kept_once(kind, tmp_path, monkeypatch):
     """What is shown says so; the target, the draft model, and one asked for as stored share what is kept."""
     monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
     (tmp_path / "native").symlink_to(os.environ["SPEC_TUI_TESTS_NATIVE"])
     monkeypatch.setattr(kept_weights, "WORTH", 0)
     monkeypatch.setattr(loading, "_LARGE", 1000)
-    path = str(Tiny("qwen2", "Q4_0").write(tmp_path / "m.gguf"))
+    path = str(Tiny("qwen2", kind).write(tmp_path / "m.gguf"))
     stored = replace(ONE, quantize="stored")
     models = [load_model(path, ONE), load_model(path, ONE, drafts=True), load_model(path, stored, drafts=True)]
-    assert all("Q4_0" in one.quantised and "3-bit" not in one.quantised + one.weights for one in models)
+    assert all(kind in one.quantised and "3-bit" not in one.quantised + one.weights for one in models)
     assert len({one.weights for one in models}) == 1 and len(list((tmp_path / "weights").glob("*.bin"))) == 1
 
 
@@ -504,6 +508,24 @@ def test_strict_costs_nothing_here():
 def test_sizes_that_it_does_not_take_run_as_they_did():
     ours = wrap(make_llama(1, head_dim=8), "heads of 8", ONE)
     assert ours.backend == "generic, native linear layers" and not ours.remarks
+
+
+@pytest.mark.parametrize("changes", [
+    {"num_attention_heads": 2, "num_key_value_heads": 4},
+    {"num_attention_heads": 6, "num_key_value_heads": 4, "hidden_size": 96},
+    {"rope_parameters": {"rope_type": "linear", "factor": 1.0, "rope_theta": 1e4, "partial_rotary_factor": 2.0}},
+], ids=["more heads of keys", "heads that share no keys evenly", "more numbers rotated than there are"])  # fmt: skip
+def test_sizes_that_would_lead_beyond_its_memory_are_left_to_the_module_which_refuses_them(changes):
+    with pytest.raises(ModelUnavailable, match="cannot be decoded with here"):
+        wrap(make_llama(1, **changes), "odd", ONE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
+def test_memory_that_lacks_is_said_and_does_not_end_the_process():
+    linear = nn.Linear(4096, 32, bias=False)
+    layer, x = NativeLinear(linear, [quantised(linear.weight, 8)], rounds=True), torch.empty(1 << 14, 4096)
+    with pytest.raises(CallFailed, match=r"more than 8 MiB of memory$"):
+        limited(lambda: float(layer(x)[0, 0]), memory=8 << 20)
 
 
 @pytest.fixture
@@ -673,6 +695,29 @@ def test_it_is_compiled_once_and_anew_where_it_is_damaged(empty, monkeypatch):
     native_code.loaded.code = None
     native_code.library(told.append)
     assert len(compiled) == 1 and told == [0.0, 1.0], "kept"
+
+
+def test_another_process_that_compiles_need_not_be_waited_for(empty):
+    place = native_code.measured_file("native", [native_code.digest()]).with_suffix(".lock")
+    place.parent.mkdir()
+    told = []
+
+    def stop(share: float) -> None:
+        told.append(share)
+        if len(told) > 2:
+            raise KeyboardInterrupt
+
+    with place.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(KeyboardInterrupt):
+            native_code.library(stop)
+    assert told == [0.0] * 3
+
+
+def test_what_was_compiled_is_kept_by_what_the_processor_can_do(monkeypatch):
+    here = machine.measured_file("native", [])
+    monkeypatch.setattr(machine, "processor_flags", lambda: frozenset({"avx2"}))
+    assert machine.measured_file("native", []) != here
 
 
 HASWELL = frozenset({"fma", "f16c", "avx", "avx2", "bmi1", "bmi2"})

@@ -139,6 +139,20 @@ def test_a_long_prompt_is_fed_in_pieces(plain):
     assert model.length == 512, "cancelled between pieces; what was fed stays"
 
 
+def test_a_buffer_that_could_not_grow_is_as_it_was(monkeypatch):
+    def no_memory(*_):
+        raise RuntimeError("can't allocate memory")
+
+    model, tokens = CausalModel(make_llama(3, context=2048), "long"), [(i * 37) % 260 for i in range(600)]
+    model.extend(PROMPT)
+    with monkeypatch.context() as full, pytest.raises(RuntimeError, match="allocate"):
+        full.setattr(torch.Tensor, "new_zeros", no_memory)
+        model.extend(tokens)
+    logits = model.extend(tokens)
+    expected = reference(make_llama(3, context=2048), [*PROMPT, *tokens])[-1]
+    torch.testing.assert_close(logits, expected, atol=1e-3, rtol=1e-3)
+
+
 def test_the_buffer_grows_and_keeps_its_rows(model, plain):
     model.truncate(0)
     model.cache.__init__(len(model.cache.layers))

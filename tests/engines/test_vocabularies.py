@@ -12,8 +12,10 @@ from engines.core.lossless_laws import Exact, Rejection
 from engines.core.outcome import DraftLimits
 from engines.core.sampling import Sampling
 from engines.cost.curve import CostCurve
+from engines.errors import StartCancelled
 from engines.methods.drafter import Resources
 from engines.model.loading import LoadedDraft
+from engines.progress import Loading
 from engines.race.lanes import Race, parse_lane
 from engines.race.result import RaceResult
 from engines.race.runner import race
@@ -84,7 +86,8 @@ def test_what_is_drafted_follows_the_shared_tokens():
 
 def loading(tiny, loaded: list[str]) -> Runtime:
     """The same models, and its draft model by any other name."""
-    def load_draft(name):
+    def load_draft(name, progress):
+        progress(Loading("reading", 0.5))
         loaded.append(name)
         return LoadedDraft(tiny.draft), ("a remark",)
 
@@ -101,6 +104,16 @@ def test_the_price_of_a_model_of_a_lane_is_measured_anew_too(tiny, monkeypatch):
     decoder.measure_price()
     after, *_ = decoder.run(asked)
     assert (before.draft_price, after.draft_price) == (old.points, new.points) and loaded == ["other"]
+
+
+def test_the_loading_of_a_model_of_a_lane_is_told_and_can_be_stopped(tiny):
+    told, loaded = [], []
+    decoder, asked = loading(tiny, loaded), Request(TURN, "draft", draft_model="other", max_new_tokens=2)
+    with pytest.raises(StartCancelled, match="the loading of draft model other was stopped"):
+        next(decoder.run(asked, lambda: True, told.append))
+    assert not told and not loaded
+    assert list(decoder.run(asked, progress=told.append)) and loaded == ["other"]
+    assert told == [Loading("draft model: reading", 0.5)]
 
 
 def test_a_draft_model_is_not_loaded_and_measured_beside_a_run(tiny):

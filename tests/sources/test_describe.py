@@ -15,6 +15,7 @@ from transformers import AutoTokenizer, DynamicCache
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import sample_model
 from engines.hub.local_models import difference, look_at, usual_draft, vocabulary
+from engines.hub.model_source import locate
 from engines.model import description
 from engines.model.description import ModelSizes, describe, memory, sizes_of
 from engines.model.load_options import LoadOptions
@@ -106,9 +107,16 @@ def test_a_hub_id_is_described_without_its_weights(hub, crowded, saved, counted)
     assert again.shape == found.shape
 
 
-def test_a_cached_model_is_described_offline(hub, crowded):
-    from engines.hub.model_source import locate
+def test_a_gguf_file_of_the_hub_is_not_downloaded_to_be_described(hub, tmp_path):
+    hub.publish("someone/files", {"a.gguf": Tiny("llama").write(tmp_path / "m.gguf").read_bytes()})
+    with pytest.raises(ModelUnavailable, match=r"a\.gguf is not here, and only its file \(\d") as caught:
+        describe("someone/files:a.gguf")
+    assert "spec-tui --model someone/files:a.gguf" in caught.value.hint and not hub.fetched()
+    locate("someone/files:a.gguf")
+    assert describe("someone/files:a.gguf").where == "file"
 
+
+def test_a_cached_model_is_described_offline(hub, crowded):
     hub.publish(NAME, crowded, "v1")
     locate(NAME, "v1").fetch_weights()
     hub.asked.clear()

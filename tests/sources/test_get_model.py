@@ -269,7 +269,9 @@ def test_parts_in_no_order_are_refused_soon(pair, tmp_path):
         get_model.get(replace(both, draft=None), lambda _: None, given)
 
 
-def test_both_files_come_from_the_hub_and_stay_on_the_disk_once(pair, hub):
+@pytest.mark.parametrize("linkless", [False, True])
+def test_both_files_come_from_the_hub_and_stay_on_the_disk_once(pair, hub, monkeypatch, linkless):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_SYMLINKS", linkless, raising=False)
     both, own, draft = pair
     hub.publish("someone/tiny", {"tiny.gguf": own})
     hub.publish("someone/draft", {"tiny-draft.gguf": draft})

@@ -103,6 +103,14 @@ def test_runs_of_spaces_are_the_longest_symbols_of_the_vocabulary(tmp_path):
     assert tokenizer("a▁▁ the").input_ids == tokenizer("a   the").input_ids, "where llama.cpp has three tokens"
 
 
+def test_norms_that_are_stored_with_an_offset_are_rounded_once(tmp_path):
+    source = locate(str(Tiny("gemma3", "BF16", pre=PIECES).write(tmp_path / "m.gguf")))
+    full, half = (loading.read_model(source, dtype, torch.device("cpu")) for dtype in (torch.float32, torch.bfloat16))
+    for (name, weight), rounded in zip(full.named_parameters(), half.parameters()):
+        assert torch.equal(weight.bfloat16(), rounded), name
+    assert loading.weights_fingerprint(full) == loading.weights_fingerprint(half)
+
+
 def test_what_the_file_says_of_answers_is_kept(tmp_path):
     path = Tiny("qwen2").write(tmp_path / "m.gguf")
     file = gguf_file.read(path)
@@ -181,6 +189,17 @@ def test_factors_that_are_no_positive_float32_are_refused(tmp_path):
     assert "not positive numbers" in refused(tmp_path, lambda w: w.add_tensor("rope_freqs.weight", zeros))
 
 
+def test_sizes_that_make_no_sense_are_refused_and_listed_as_a_problem(tmp_path):
+    said = refused(tmp_path, lambda w: (
+        w.add_uint32("llama.attention.key_length", 0), w.add_uint32("llama.embedding_length", 2)))
+    assert said == "its embedding_length 2 is less than its attention.head_count 4"
+    assert local_models.look_at(tmp_path / "bad.gguf")["problem"] == said
+    assert "it rotates 512 numbers of heads that have 64" in refused(
+        tmp_path, lambda w: w.add_uint32("phi3.rope.dimension_count", 512), "phi3")
+    many = np.ones(99, np.float32)
+    assert "by 99 factors" in refused(tmp_path, lambda w: w.add_tensor("rope_freqs.weight", many))
+
+
 def test_another_architecture_is_named_with_those_that_are_read(tmp_path):
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "mamba")
     writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
@@ -206,6 +225,19 @@ def test_an_empty_name_of_a_draft_model_names_none(tmp_path):
     path = str(Tiny("llama", "F32").write(tmp_path / "m.gguf"))
     *_, draft, warnings = loading.load_models(LoadOptions(path, "", device="cpu"))
     assert draft is None and "no draft model here fits" in warnings[0]
+
+
+def test_a_draft_model_that_nobody_named_and_that_fails_is_left_out(tmp_path):
+    class Damaged(Tiny):
+        def _norm(self, writer, name, size):
+            writer.add_tensor(name, np.full(size, np.nan, np.float32))
+
+    target = str(Tiny("llama", "Q8_0", head=256).write(tmp_path / "large.gguf"))
+    beside = str(Damaged("llama", "Q8_0").write(tmp_path / "small.gguf"))
+    *_, draft, warnings = loading.load_models(LoadOptions(target, device="cpu"))
+    assert draft is None and warnings[0].startswith("no draft model is used: the weight ")
+    with pytest.raises(ModelUnavailable, match="is damaged: some of its numbers are nan"):
+        loading.load_models(LoadOptions(target, beside, device="cpu"))
 
 
 def test_a_file_is_a_model_like_any_other(tmp_path):

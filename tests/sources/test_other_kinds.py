@@ -235,6 +235,14 @@ def test_a_pasted_link_finds_the_model(tmp_path, hub):
     assert "someone/files:FILE: a.gguf" in refused("hf.co/someone/files")
 
 
+def test_a_type_of_weights_in_place_of_a_file_says_which_files_there_are(hub):
+    """As Ollama and llama.cpp name them."""
+    hub.publish("someone/files", {f"m-{kind}.gguf": b"-" for kind in ("IQ4_XS", "Q4_K_M", "Q8_0")})
+    said = refused("hf.co/someone/files:q4_k_m")
+    assert "someone/files:q4_k_m names no file" in said
+    assert "someone/files:FILE; it has m-Q4_K_M.gguf, m-IQ4_XS.gguf, m-Q8_0.gguf" in said
+
+
 @pytest.mark.parametrize("name, words", [
     ("ollama:llama3", "ollama"), ("https://example.org/m.gguf", "a link, which is not followed"),
     ("s3://bucket/model", "s3"), ("file:///x/m.gguf", "without file://"), ("modelscope:a/b", "modelscope"),

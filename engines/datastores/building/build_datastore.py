@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def build_datastore(
     name: str, corpus: Corpus, tokenizer: Any, reader: HiddenStates | None = None, *, kind: str = "",
     recipe: Recipe | None = None, index: str = "auto", limit: int | None = None, document_limit: int | None = None,
-    sample: int = SAMPLE, seed: int = 0, before: Before = lambda document: (), progress: Progress = no_progress,
+    sample: int = SAMPLE, before: Before = lambda document: (), progress: Progress = no_progress,
     fresh: bool = False, replace: bool = False, spec: dict[str, Any] | None = None,
 ) -> Store:
     """Build a datastore; an interrupted build of the same continues.
@@ -29,7 +29,7 @@ def build_datastore(
         tokenizer: of transformers.
         reader: reads hidden states with the model; None for a sparse datastore.
         kind: sparse, dense or both; by itself dense where there is a reader, else sparse.
-        recipe, index, sample, seed, before: of the dense part; see ``DensePart``.
+        recipe, index, sample, before: of the dense part; see ``DensePart``.
         limit: most tokens, None for all; ``document_limit``: of each document, its first ones.
         progress: gets each step; what it raises interrupts the build and leaves this function.
         fresh, replace, spec: see ``build_journal.build_journal``.
@@ -38,7 +38,7 @@ def build_datastore(
         UsageProblem, DatastoreProblem, RunFailed: see ``build_journal.build_journal`` and the stages.
     """
     encoder, kind = Encoder(tokenizer), kind or ("sparse" if reader is None else "dense")
-    dense = None if reader is None else DensePart(reader, recipe or Recipe(), index, sample, seed, before)
+    dense = None if reader is None else DensePart(reader, recipe or Recipe(), index, sample, before)
     shared = {"limit": limit} | ({} if document_limit is None else {"document_limit": document_limit})
     shared["sources"] = corpus.identity
     identity = {"format": FORMAT, "kind": kind, **shared, "tokenizer": encoder.fingerprint}

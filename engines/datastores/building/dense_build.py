@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from engines.datastores.building.hidden_states import HiddenStates
 
 SAMPLE = 1_000_000  # hidden states that the statistics are taken from, as in the paper
+_SEED = 0  # of the sample, and of the keys that are held out
 _HELD_OUT = 500  # most keys that are left out, to measure recall with
 _HELD_OUT_SHARE = 100  # at most one key of so many is left out
 _OVERLAP = 4  # a window repeats one of so many parts of the context, from the window before
@@ -49,7 +50,6 @@ class DensePart:
         recipe: what is done to them.
         index: one of ``ann.BACKENDS``.
         sample: most hidden states to fit mean, deviation and PCA on.
-        seed: of the sample, and of the keys that are held out.
         before: see ``Before``.
     """
 
@@ -57,7 +57,6 @@ class DensePart:
     recipe: Recipe
     index: str
     sample: int
-    seed: int
     before: Before
 
     def identity(self) -> dict[str, Any]:
@@ -71,9 +70,9 @@ class DensePart:
             raise UsageProblem(f"{dims} principal components cannot be kept of {width} dimensions",
                                f"--dims is at most {width} with this model, and 0 for no PCA")
         return {
-            "model": {**asdict(reader.identity), "name": "", "revision": ""}, "context": reader.context,
+            "model": {**asdict(reader.identity), "name": ""}, "context": reader.context,
             "index": self.index, "recipe": asdict(self.recipe), "reduction": None, "sample": self.sample,
-            "seed": self.seed,
+            "seed": _SEED,
         }
 
     def write(
@@ -83,8 +82,8 @@ class DensePart:
         parameters for the manifest."""
         rows = write_hidden(journal, counts, vocab_size, self.reader, progress, self.before)
         hidden = np.memmap(journal.folder / "hidden.raw", "<f2", "r", shape=(rows, self.reader.identity.width))
-        reduction = write_statistics(journal, hidden, self.recipe, self.sample, self.seed, progress)
-        held = _held_out(rows, self.seed)
+        reduction = write_statistics(journal, hidden, self.recipe, self.sample, progress)
+        held = _held_out(rows)
         write_keys(journal, hidden, reduction, held, progress)
         keys = (rows - len(held), reduction.width)
         description = write_index(journal, keys, self.index, progress)
@@ -92,7 +91,7 @@ class DensePart:
                  "key_positions.bin": ("<i4", keys[:1])}
         files |= {f"{name}.bin": ("<f4", array.shape) for name, array in reduction.arrays().items()}
         files |= {f"{FOLDER}/{p.name}": None for p in sorted((journal.folder / FOLDER).iterdir())}
-        made = {"index": encoding.plain(description), "sample": self.sample, "seed": self.seed}
+        made = {"index": encoding.plain(description), "sample": self.sample, "seed": _SEED}
         return files, keys[0], asdict(self.recipe) | made
 
 
@@ -205,7 +204,7 @@ def _batches(all_windows: Iterator[Window], most: int) -> Iterator[list[Window]]
 
 
 def write_statistics(
-    journal: BuildJournal, hidden: np.ndarray, recipe: Recipe, sample: int, seed: int, progress: Progress
+    journal: BuildJournal, hidden: np.ndarray, recipe: Recipe, sample: int, progress: Progress
 ) -> Reduction:
     """Stage: the map from hidden states [n, H] to keys, fitted on a random sample of them; from the disk if it is
     there."""
@@ -218,7 +217,7 @@ def write_statistics(
     chosen, reporter = None, ProgressReporter("statistics", "keys", progress)
     count = min(len(hidden), sample)
     if count < len(hidden):
-        chosen = np.sort(np.random.default_rng(seed).choice(len(hidden), count, replace=False))
+        chosen = np.sort(np.random.default_rng(_SEED).choice(len(hidden), count, replace=False))
 
     def sampled() -> Iterator[np.ndarray]:
         done = 0
@@ -235,10 +234,10 @@ def write_statistics(
     return reduction
 
 
-def _held_out(rows: int, seed: int) -> np.ndarray:
+def _held_out(rows: int) -> np.ndarray:
     """Rows that do not become keys, ascending."""
     count = min(_HELD_OUT, rows // _HELD_OUT_SHARE)
-    return np.sort(np.random.default_rng([seed, 1]).choice(rows, count, replace=False))
+    return np.sort(np.random.default_rng([_SEED, 1]).choice(rows, count, replace=False))
 
 
 def write_keys(

@@ -50,15 +50,14 @@ class Store:
                                    "choose a datastore of this tokenizer, or build one: spec-tui datastore build")
 
     def check_model(self, model: ModelIdentity) -> None:
-        """Raises DatastoreProblem if there is no dense part, or its keys are of another model or layer."""
+        """Raises DatastoreProblem if there is no dense part, or its keys are of another model."""
         own = self.manifest.model
         if own is None:
             raise DatastoreProblem(f"datastore {self.name} has no dense part",
                                    "build one with: spec-tui datastore build --kind dense")
-        if (own.fingerprint, own.layer, own.width) != (model.fingerprint, model.layer, model.width):
+        if (own.fingerprint, own.width) != (model.fingerprint, model.width):
             raise DatastoreProblem(
-                f"the keys of datastore {self.name} are hidden states of {own.name}, layer {own.layer}, "
-                f"not of {model.name}, layer {model.layer}",
+                f"the keys of datastore {self.name} are hidden states of {own.name}, not of {model.name}",
                 "choose a datastore of this model, or build one: spec-tui datastore build --kind dense",
             )
 

@@ -71,17 +71,14 @@ class ModelIdentity:
     """The model whose hidden states are the keys of a dense datastore.
 
     Attributes:
-        name, revision: as the user named it, for people; no path of a machine.
+        name: as the user named it, for people; no path of a machine.
         fingerprint: equal for two models with the same hidden states.
-        layer: whose output the keys are made of, -1 for the last (after the final norm).
-        width: dimensions of a hidden state.
+        width: dimensions of a hidden state, which is the last layer's output after the final norm.
     """
 
     name: str
     fingerprint: str
     width: int
-    revision: str | None = None
-    layer: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def compile_library(
 
 
 def _run(*commands: list[str], progress: Progress = lambda share: None) -> None:
-    """Run commands of the compiler's at the same time. Raises RuntimeError: one failed; OSError: one was ended, lacked
+    """Run several compiler commands at the same time. Raises RuntimeError: one failed; OSError: one was ended, lacked
     something, or cannot be started."""
     progress(0.0)
     running, said = [], []
@@ -105,7 +105,7 @@ def _run(*commands: list[str], progress: Progress = lambda share: None) -> None:
 
 
 def _started(command: list[str]) -> subprocess.Popen:
-    """A process of the compiler's, in a group of its own, which says in English what is wrong. Raises OSError."""
+    """Start a compiler in a process group of its own; its messages are in English. Raises OSError."""
     try:
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                 text=True, errors="replace", env={**os.environ, "LC_ALL": "C"},

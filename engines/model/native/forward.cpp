@@ -4,6 +4,7 @@
 // same order.
 
 #include <cmath>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -367,13 +368,14 @@ class ForwardPass {
 }  // namespace
 
 #pragma GCC visibility push(default)
+// No exception may leave a function of C. Those that allocate memory return 0, or -1 where there is too little.
 extern "C" {
 
 // Sets the OpenMP functions that threads come from (``team.h``).
 void native_threads(decltype(OpenMP::parallel) run, decltype(OpenMP::num_threads) threads) { openmp = {run, threads}; }
 
 // y [count][out] = x [count][in] times the weight.
-void native_product(const Weight* weight, int64_t count, const float* x, float* y, int64_t threads) {
+int64_t native_product(const Weight* weight, int64_t count, const float* x, float* y, int64_t threads) try {
   const int64_t panels = all_panels(*weight), outputs = all_outputs(*weight);
   QuantisedRows quantised;
   quantised.reserve(*weight, count);
@@ -381,6 +383,9 @@ void native_product(const Weight* weight, int64_t count, const float* x, float* 
     quantised.fill(*weight, count, x, thread);
     product(count, *weight, {x, quantised}, thread.begin(panels), thread.end(panels), {y, outputs, false});
   });
+  return 0;
+} catch (const std::exception&) {
+  return -1;
 }
 
 // Unpacks this part of a weight to float32 [out][in].
@@ -404,31 +409,38 @@ int64_t native_size(const Weight* weight) { return own_panels(*weight) * panel_b
 
 // Repacks rows of a GGUF file into the panels of this part of a weight. `order` gives the file's row for each output;
 // null: they are in order. If the types differ, the weight's is three_bits, to which the rows are requantised.
-void native_repack(
-    const Weight* weight, int64_t file_type, const uint8_t* file, const int64_t* order, int64_t threads) {
+int64_t native_repack(
+    const Weight* weight, int64_t file_type, const uint8_t* file, const int64_t* order, int64_t threads) try {
   const int64_t panels = own_panels(*weight), size = panel_bytes(*weight);
   const bool requantises = file_type != weight->type;
+  const Weight unplaced{nullptr, nullptr, weight->in, panel, file_type, 0, nullptr};
+  const int64_t repacked_bytes = requantises ? panel_bytes(unplaced) : 0;
+  const int64_t rows_bytes = requantises ? panel * weight->in / group * layout_of(three_bits).file_bytes : 0;
+  std::vector<uint8_t> room(threads * (repacked_bytes + rows_bytes));
   parallel(std::min(threads, panels), [&](Thread& thread) {
-    Weight one{nullptr, nullptr, weight->in, panel, file_type, 0, nullptr};
-    std::vector<uint8_t> repacked(requantises ? panel_bytes(one) : 0);
-    std::vector<uint8_t> rows(requantises ? panel * one.in / group * layout_of(three_bits).file_bytes : 0);
-    one.panels = repacked.data();
+    Weight one = unplaced;
+    uint8_t* repacked = room.data() + thread.number * (repacked_bytes + rows_bytes);
+    uint8_t* rows = repacked + repacked_bytes;
+    one.panels = repacked;
     dispatch_quantised(file_type, [&](auto type) {
       for (int64_t i = thread.begin(panels); i < thread.end(panels); i++) {
         uint8_t* to = (uint8_t*)weight->panels + i * size;
-        repack_panel<type>(file, one.in, weight->out, order, i, requantises ? repacked.data() : to);
+        repack_panel<type>(file, one.in, weight->out, order, i, requantises ? repacked : to);
         if (!requantises) continue;
-        requantise_panel(one, 0, rows.data());
-        repack_panel<three_bits>(rows.data(), one.in, panel, nullptr, 0, to);
+        requantise_panel(one, 0, rows);
+        repack_panel<three_bits>(rows, one.in, panel, nullptr, 0, to);
       }
     });
   });
+  return 0;
+} catch (const std::exception&) {
+  return -1;
 }
 
 // Summaries of rows of logits [size], and token_probabilities [count]: those of the given tokens. Runs on one thread:
 // while another program uses a core, waiting for a second thread takes longer.
-void native_summaries(const float* const* rows, int64_t count, int64_t size, const int64_t* tokens,
-                      void* place, double* token_probabilities) {
+int64_t native_summaries(const float* const* rows, int64_t count, int64_t size, const int64_t* tokens, void* place,
+                         double* token_probabilities) try {
   const Summary summary(place, count);
   Summariser summariser(1, size);
   for (int64_t i = 0; i < count; i++) {
@@ -438,12 +450,15 @@ void native_summaries(const float* const* rows, int64_t count, int64_t size, con
     const double relative = best < 0 ? NAN : rows[i][tokens[i]] - rows[i][best];
     token_probabilities[i] = std::exp(relative) * summary.probs[i * favourites];
   }
+  return 0;
+} catch (const std::exception&) {
+  return -1;
 }
 
 // Copies the keys and values of columns, in rising order, to `start` and on, to keep the accepted rows of a draft tree.
 // cache [slots][heads][capacity][dim]: slots of keys, in tiles, and slots of values alternate.
-void native_move(float* cache, int64_t slots, int64_t heads, int64_t capacity, int64_t dim, const int64_t* columns,
-                 int64_t count, int64_t start) {
+int64_t native_move(float* cache, int64_t slots, int64_t heads, int64_t capacity, int64_t dim, const int64_t* columns,
+                    int64_t count, int64_t start) try {
   std::vector<float> one(dim);
   for (int64_t i = 0; i < slots * heads; i++)
     for (int64_t n = 0; n < count; n++) {
@@ -452,12 +467,18 @@ void native_move(float* cache, int64_t slots, int64_t heads, int64_t capacity, i
       read_column(all, dim, keys, columns[n], one.data());
       write_column(one.data(), dim, keys, start + n, all);
     }
+  return 0;
+} catch (const std::exception&) {
+  return -1;
 }
 
 // A forward pass, from token ids to logits.
-void native_forward(const Model* model, const Rows* rows, int64_t threads) {
+int64_t native_forward(const Model* model, const Rows* rows, int64_t threads) try {
   Buffers buffers(*model, *rows, threads);
   parallel(threads, [&](Thread& thread) { ForwardPass(*model, *rows, buffers, thread).run(); });
+  return 0;
+} catch (const std::exception&) {
+  return -1;
 }
 
 }

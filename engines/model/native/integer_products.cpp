@@ -5,6 +5,7 @@
 namespace {
 
 constexpr int slice = 256;  // inputs of a panel that are multiplied by all rows before the next ones
+constexpr int64_t most_tiles = 64;  // of rows that are multiplied by a panel before the next ones
 
 // Vectors of outputs that are multiplied together, so that each loaded activation serves all of them.
 constexpr int tile_vectors = registers == 32 && vectors == 2 ? 2 : 1;
@@ -245,25 +246,32 @@ void multiply_panels(int64_t count, const Weight& w, const QuantisedRows& x, int
     QuantisedTile x;
     Floats accumulators[vectors * tile_rows];
   };
+  TileWork work[most_tiles];  // on the stack: a thread must not fail to allocate it
   const int64_t tiles = RowTile::tiles(count), size = block_bytes(type);
-  std::vector<TileWork> work(tiles);
-  for (int64_t i = 0; i < tiles; i++) work[i].rows = RowTile::at(count, i), work[i].x = x.tile(w, i);
-  // How often the prefetcher advances in a block.
-  const int64_t steps = (tiles * passes * Traits::advances + (unpacked_first(type) ? 8 : 0)) * (Traits::block / group);
   Slice<Traits> prepared;
-  for (; from < end; from++) {
-    const uint8_t* at = w.panels + from * panel_bytes(w);
-    for (TileWork& tile : work) std::fill_n(tile.accumulators, vectors * tile.rows.width, Floats{});
-    for (int64_t input = 0; input < w.in; input += slice, at += prepared.blocks * size) {
-      Prefetcher prefetcher{at, (size + steps - 1) / steps};
-      prepare<type>(at, std::min<int64_t>(slice, w.in - input) / Traits::block, prefetcher, prepared);
-      for (TileWork& tile : work) kernels[tile.rows.width](prepared, tile.x, input, prefetcher, tile.accumulators);
+  for (int64_t first = 0; first < tiles; first += most_tiles) {
+    TileWork* const last = work + std::min(most_tiles, tiles - first);
+    for (TileWork* tile = work; tile < last; tile++)
+      tile->rows = RowTile::at(count, first + (tile - work)), tile->x = x.tile(w, first + (tile - work));
+    // How often the prefetcher advances in a block.
+    const int64_t steps =
+        ((last - work) * passes * Traits::advances + (unpacked_first(type) ? 8 : 0)) * (Traits::block / group);
+    for (int64_t index = from; index < end; index++) {
+      const uint8_t* at = w.panels + index * panel_bytes(w);
+      for (TileWork* tile = work; tile < last; tile++)
+        std::fill_n(tile->accumulators, vectors * tile->rows.width, Floats{});
+      for (int64_t input = 0; input < w.in; input += slice, at += prepared.blocks * size) {
+        Prefetcher prefetcher{at, (size + steps - 1) / steps};
+        prepare<type>(at, std::min<int64_t>(slice, w.in - input) / Traits::block, prefetcher, prepared);
+        for (TileWork* tile = work; tile < last; tile++)
+          kernels[tile->rows.width](prepared, tile->x, input, prefetcher, tile->accumulators);
+      }
+      for (const TileWork* tile = work; tile < last; tile++)
+        for (int r = 0; r < tile->rows.rows; r++)
+          for (int vector = 0; vector < vectors; vector++)
+            store_outputs(w, to, tile->rows.first + r, index * panel + vector * lanes,
+                          tile->accumulators[vector * tile->rows.width + r]);
     }
-    for (const TileWork& tile : work)
-      for (int r = 0; r < tile.rows.rows; r++)
-        for (int vector = 0; vector < vectors; vector++)
-          store_outputs(w, to, tile.rows.first + r, from * panel + vector * lanes,
-                        tile.accumulators[vector * tile.rows.width + r]);
   }
 }
 

@@ -1,4 +1,5 @@
-"""The native code, where a model has loaded it: what can do without looks here, and imports no torch for it."""
+"""The native code, where a model has loaded it: code that also works without native code looks here, so that it need
+not import torch."""
 
 from __future__ import annotations
 

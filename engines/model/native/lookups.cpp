@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <numeric>
 #include <vector>
 
@@ -183,11 +184,12 @@ PUBLIC void lookup_rows(const Text* text, int64_t begin, int64_t count, int64_t 
 
 // The continuations of the nearest candidate keys that are followed by the token ``emitted`` (-1: any), the nearest
 // first: ``tokens`` [rows, length]. ``distinct``: of equal continuations only the nearest, their number in ``counts``.
-// ``matching``: how many keys are followed by it; if fewer than ``enough``, nothing is searched. Returns how many rows.
+// ``matching``: how many keys are followed by it; if fewer than ``enough``, nothing is searched. Returns how many rows;
+// -1: there is too little memory.
 PUBLIC int64_t lookup_near(const Text* text, const Keys* keys, const float* query, const int64_t* candidates,
                            int64_t size, int64_t emitted, int64_t enough, int64_t rows, int64_t length,
                            int64_t distinct, int32_t* tokens, float* scores, int64_t* positions, int64_t* found_keys,
-                           int32_t* counts, int64_t* matching) {
+                           int32_t* counts, int64_t* matching) try {
     struct Neighbour {
         float score;
         int64_t key, position;
@@ -224,12 +226,15 @@ PUBLIC int64_t lookup_near(const Text* text, const Keys* keys, const float* quer
         }
     }
     return count;
+} catch (const std::exception&) {
+    return -1;
 }
 
 // The heaviest nodes of the trie of sorted rows, at most ``max_nodes``. Each has at least the share of the weight that
-// its depth requires, ``min_share`` [width], but the heaviest node is always included. Returns how many.
+// its depth requires, ``min_share`` [width], but the heaviest node is always included. Returns how many; -1: there is
+// too little memory.
 PUBLIC int64_t lookup_trie(const Rows* rows, int64_t max_nodes, const double* min_share, int32_t* tokens,
-                           int32_t* parents, double* counts, int32_t* best_rows, double* total) {
+                           int32_t* parents, double* counts, int32_t* best_rows, double* total) try {
     std::vector<double> sums;
     if (rows->weights) {
         sums.assign(rows->rows + 1, 0.0);
@@ -277,4 +282,6 @@ PUBLIC int64_t lookup_trie(const Rows* rows, int64_t max_nodes, const double* mi
     for (int64_t i = int64_t(order.size()) - 1; i > 0; i--)
         if (parents[i] == i - 1) best_rows[i - 1] = best_rows[i];  // its first child
     return order.size();
+} catch (const std::exception&) {
+    return -1;
 }

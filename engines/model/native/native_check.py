@@ -1,4 +1,4 @@
-"""Whether there is native code here that is right, and of use."""
+"""Whether native code is available here, computes the right results and is not slower than torch."""
 
 from __future__ import annotations
 

@@ -8,14 +8,14 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from engines import folders
 from engines.machine import content_check, keep, kept, measured_file, processor_flags
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _AGAIN_DAYS = 3  # after them a compiler that failed is tried again
+_TICK = 0.25  # seconds between two reports while another process compiles
 _ROOM = 20 << 20  # bytes on the disk, without which nothing is compiled
 _ANY = ctypes.c_void_p
 _COUNT = ctypes.c_int64
@@ -170,7 +171,7 @@ def _in_cache(file: Path, progress: Progress) -> Path:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         command, refused = _compiler_here()
         progress(0.0)
-        with FileLock(file.with_suffix(".lock")):  # another process may be compiling it
+        with _alone(file.with_suffix(".lock"), progress):
             if not _intact(file):
                 try:
                     compile_library(command, file, progress=progress)
@@ -179,6 +180,22 @@ def _in_cache(file: Path, progress: Progress) -> Path:
                     raise
                 keep(file.with_suffix(".check"), content_check(file.read_bytes()))
     return file
+
+
+@contextmanager
+def _alone(place: Path, progress: Progress) -> Iterator[None]:
+    """Within, no other process compiles the library; while one does, ``progress`` is told, which may leave."""
+    lock = FileLock(place)
+    while True:
+        try:
+            lock.acquire(timeout=_TICK)
+            break
+        except Timeout:
+            progress(0.0)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _intact(file: Path) -> bool:
@@ -206,14 +223,23 @@ def _opened(file: Path) -> ctypes.CDLL:
     code.native_forward.argtypes = [_ANY, _ANY, _COUNT]
     code.native_move.argtypes = [_ANY, *[_COUNT] * 4, _ANY, *[_COUNT] * 2]
     code.native_summaries.argtypes = [_ANY, _COUNT, _COUNT, *[_ANY] * 3]
-    for name in ("product", "unpack", "rows", "repack", "forward", "move", "summaries"):
-        getattr(code, f"native_{name}").restype = None
+    code.native_unpack.restype = code.native_rows.restype = None
     code.lookup_longest.argtypes, code.lookup_longest.restype = [_ANY, _ANY, _COUNT, _COUNT, _ANY], _COUNT
     code.lookup_rows.argtypes, code.lookup_rows.restype = [_ANY, *[_COUNT] * 5, _ANY, _ANY], None
-    code.lookup_near.argtypes, code.lookup_near.restype = [*[_ANY] * 4, *[_COUNT] * 6, *[_ANY] * 6], _COUNT
-    code.lookup_trie.argtypes, code.lookup_trie.restype = [_ANY, _COUNT, *[_ANY] * 6], _COUNT
+    code.lookup_near.argtypes = [*[_ANY] * 4, *[_COUNT] * 6, *[_ANY] * 6]
+    code.lookup_trie.argtypes = [_ANY, _COUNT, *[_ANY] * 6]
+    for allocates in (code.native_product, code.native_repack, code.native_forward, code.native_move,
+                      code.native_summaries, code.lookup_near, code.lookup_trie):
+        allocates.restype, allocates.errcheck = _COUNT, _in_memory
     _lend_threads(code)
     return code
+
+
+def _in_memory(found: int, *_: Any) -> int:
+    """What a function of the library returns that allocates memory. Raises MemoryError: there is too little."""
+    if found < 0:
+        raise MemoryError("native code has too little memory")
+    return found
 
 
 def _lend_threads(code: ctypes.CDLL) -> None:

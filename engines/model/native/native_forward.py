@@ -161,4 +161,6 @@ def takes(model: PreTrainedModel) -> bool:
     linears = [*(linear for layer in forward.layers for linear in layer.linears), model.lm_head]
     sizes = forward.head_dim, forward.width, *(layer.linears[3].in_features for layer in forward.layers)
     known = isinstance(embedding, NativeEmbedding) or hf.embedding_scale(embedding) is not None
-    return known and all(isinstance(one, NativeLinear) for one in linears) and all(size % LANES == 0 for size in sizes)
+    known = known and all(isinstance(one, NativeLinear) for one in linears)
+    whole = forward.heads % forward.kv_heads == 0 and all(size % LANES == 0 for size in sizes)
+    return known and whole and forward.rotations([0])[0].shape[-1] <= len(forward.tables) * forward.head_dim

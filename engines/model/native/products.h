@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
 #include "integer_products.h"
 
@@ -148,12 +147,20 @@ void multiply_panels(int64_t count, const Weight& w, const float* x, int64_t ind
   });
 }
 
+constexpr int64_t most_rows = 512;  // whose accumulators are on the stack: a thread must not fail to allocate them
+
 template <WeightType type>
 void multiply_panels(int64_t count, const Weight& w, const float* x, int64_t from, int64_t end, const Output& to) {
-  std::vector<float> accumulators(2 * count * panel);
-  if (count <= 4)  // two panels at once give more accumulators that do not depend on each other
-    for (; from + 2 <= end; from += 2) multiply_panels<type, 2>(count, w, x, from, accumulators.data(), to);
-  for (; from < end; from++) multiply_panels<type, 1>(count, w, x, from, accumulators.data(), to);
+  alignas(64) float accumulators[most_rows * panel];
+  for (int64_t first = 0; first < count; first += most_rows) {
+    const int64_t rows = std::min(most_rows, count - first);
+    const float* inputs = x + first * w.in;
+    const Output outputs{to.y + first * to.stride, to.stride, to.accumulate};
+    int64_t index = from;
+    if (rows <= 4)  // two panels at once give more accumulators that do not depend on each other
+      for (; index + 2 <= end; index += 2) multiply_panels<type, 2>(rows, w, inputs, index, accumulators, outputs);
+    for (; index < end; index++) multiply_panels<type, 1>(rows, w, inputs, index, accumulators, outputs);
+  }
 }
 
 // The outputs of panels `from` to `end` for x [count][in].

@@ -57,7 +57,7 @@ inline Floats in_register(Floats values) {
 
 inline Floats to_floats(Ints values) { return __builtin_convertvector(values, Floats); }
 
-// Converts float16 to float32. Infinities are not supported.
+// Converts float16 to float32. Without F16C or AVX-512 infinities are not converted.
 inline Floats load_float16(const uint8_t* from) {
 #ifdef __AVX512BW__
   return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)from));
