@@ -235,7 +235,7 @@ def test_a_training_goes_on_only_with_the_options_that_it_was_begun_with(target,
 def test_a_training_that_was_damaged_says_what_to_remove(target, texts, tmp_path, file, content):
     work, out, nothing = tmp_path / "work", tmp_path / "head", lambda *_: None
     spec = stopped_training(target, texts, work)
-    spec = replace(spec, recipe=replace(spec.recipe, minutes=1e-4))
+    spec = replace(spec, recipe=replace(spec.recipe, minutes=1e-6))
 
     def trained():
         return make_head(target, "tiny", texts, spec, work, out, nothing, nothing)

@@ -522,8 +522,9 @@ def test_sizes_that_would_lead_beyond_its_memory_are_left_to_the_module_which_re
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
 def test_memory_that_lacks_is_said_and_does_not_end_the_process():
-    linear = nn.Linear(4096, 32, bias=False)
-    layer, x = NativeLinear(linear, [quantised(linear.weight, 8)], rounds=True), torch.empty(1 << 14, 4096)
+    linear = nn.Linear(1 << 14, 32, bias=False)
+    layer = NativeLinear(linear, [quantised(linear.weight, 8)], rounds=True)
+    x = torch.empty(1 << 14, 1 << 14)  # 256 MB as bytes, more than this process has had and given back
     with pytest.raises(CallFailed, match=r"more than 8 MiB of memory$"):
         limited(lambda: float(layer(x)[0, 0]), memory=8 << 20)
 
