@@ -266,14 +266,16 @@ def test_whatever_stands_in_a_field_breaks_nothing(tmp_path, recorded, data):
     whole(read)
 
 
-def test_a_round_that_says_less_than_the_others_leaves_the_break_even_unknown(tmp_path):
+@pytest.mark.parametrize("known", ["accepted", "text"])
+def test_a_round_that_says_less_than_the_others_leaves_the_break_even_unknown(tmp_path, known):
     lines = trace_path("draft").read_bytes().splitlines()
     number = len(lines) // 2
-    lines[number] = json.dumps(json.loads(lines[number]) | {"known": "accepted"}).encode()
+    lines[number] = json.dumps(json.loads(lines[number]) | {"known": known}).encode()
     read = damaged(tmp_path, b"\n".join(lines) + b"\n")
     whole(read)
     stats = fold_all(read.runs[0]).metrics.stats()
-    assert stats["break_even_length"] is stats["drafted"] is None and stats["accepted"]
+    assert stats["break_even_length"] is stats["drafted"] is None
+    assert (stats["accepted"] is None) == (known == "text")
 
 
 def test_a_match_that_cannot_be_is_refused(tmp_path, recorded):

@@ -118,8 +118,8 @@ def _context(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     words = [f"The text has {tokens(event.position)} so far: {prompt_length(run)} of the prompt, {made} of the answer. "
              f"The last one{last} is the root: chosen, but not yet read by the target."]
     if deep:
-        before = run.until(number - 1).metrics
-        m = f"; so far {before.mean_generated_length:.2f} tokens per verify step (M)" if number > 1 else ""
+        before = run.until(number - 1).metrics.mean_generated_length if number > 1 else None
+        m = f"; so far {before:.2f} tokens per verify step (M)" if before is not None else ""
         words.append(f"The KV cache holds {_cached(rows_before(run, number))}, those of all tokens but the root"
                      f"{m}. A round is a draft, one forward pass of the target, and the choice of what stays.")
     return words
