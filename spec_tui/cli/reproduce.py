@@ -223,7 +223,7 @@ class EntryRun:
         try:
             self.done.measure()
         except SpecError as error:
-            narrate(f"spec-tui: {self.done.name}: {error.message}\n  {error.hint}")
+            tell_failure(f"{self.done.name}: {error.message}", error.hint)
             return error.exit_code
         except KeyboardInterrupt:
             narrate("\nspec-tui: interrupted; numbers that were not computed yet are missing")

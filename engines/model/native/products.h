@@ -1,6 +1,6 @@
-// Products of rows with weights in panels of 32 outputs. Either weights are unpacked to float32, a part of a panel at a
-// time in the L1 cache, or activations are quantised (``integer_products.h``). Each output of a row is summed in the
-// same order, independently of the number of rows.
+// Products of rows with weights in panels of 32 outputs. Weights of 16 or 32 bits are read where they are. Quantised
+// ones are unpacked to float32, a part of a panel at a time in the L1 cache, or multiplied by quantised activations
+// (``integer_products.h``). Each output of a row is summed in the same order, independently of the number of rows.
 #pragma once
 
 #include <algorithm>
