@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 AUTO, STORED, INT8, INT4, NONE, FLOAT32 = "auto", "stored", "int8", "int4", "none", "float32"
 CHOICES = (AUTO, STORED, INT8, INT4, NONE)
 """Of ``--quantize``; ``auto`` and ``stored`` differ for a large draft model: ``auto`` makes 3 bits of more than 4."""
-ARITHMETICS = (AUTO, FLOAT32, INT8)
+ARITHMETICS = (INT8, FLOAT32)
 """Of ``--arithmetic``."""
 KINDS = {str: "string", bool: "boolean", Integral: "whole number", Real: "number"}
 _TYPES = {str: str, bool: bool, int: Integral, float: Real}  # of fields, by the types of their defaults
@@ -85,9 +85,8 @@ class LoadOptions:
         True, "Run models on the CPU as native code, which comes compiled or which a C++ compiler makes here once, in "
               "seconds.")
     arithmetic: str = option(
-        AUTO, "How native code multiplies weights that are integers: float32, int8 (inputs rounded to 8 bits, as "
-              "llama.cpp does it: faster, most of all for several tokens), or auto: int8 for what a GGUF file stores "
-              "so.", metavar="A", choices=ARITHMETICS)
+        INT8, "How native code multiplies weights that are integers: int8 (inputs are rounded to 8 bits, as in "
+              "llama.cpp: faster, most of all for several tokens) or float32.", metavar="A", choices=ARITHMETICS)
     threads: int | None = option(
         None, "CPU threads of the models. Default: the fastest number, measured at loading.", metavar="N", min=1)
     allow_pickle: bool = option(False, "Read .bin weights (pickles) where there are no safetensors.")

@@ -287,8 +287,8 @@ def load_model(
     narrow = drafts and quantize == AUTO and model.num_parameters() >= _LARGE
     if quantize != NONE:
         stored = StoredWeights(source.gguf, model) if source.gguf is not None else None
-        rounds = options.arithmetic == INT8 or (options.arithmetic == AUTO and quantize in (AUTO, STORED))
-        quantising = partial(_quantise, source.gguf, choice=quantize, stored=stored, rounds=rounds, narrow=narrow)
+        quantising = partial(_quantise, source.gguf, choice=quantize, stored=stored, narrow=narrow,
+                             rounds=options.arithmetic == INT8)
     fingerprint = weights_fingerprint(model, stored)
     causal = wrap(model, source.name, options, progress, quantising, fingerprint)
     causal.remarks += source.remarks + ((said,) if said else ())

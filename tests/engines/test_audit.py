@@ -119,7 +119,7 @@ def second_choice(runtime: Runtime, answer: Answer, at: int) -> int:
 
 @pytest.fixture(scope="module")
 def sample_eight_bits():
-    return load("sample", quantize="int4", arithmetic="int8")
+    return load("sample", quantize="int4")
 
 
 @pytest.mark.parametrize("new", [1, 2, 8])

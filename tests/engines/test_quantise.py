@@ -93,13 +93,15 @@ def test_an_answer_of_other_weights_is_no_bug_of_these(tiny):
 
 def test_what_is_rounded_beside_quantised_layers_is_said_apart():
     half = load_model(str(sample_model("target")), replace(ONE, dtype="bfloat16", quantize="int4"))
-    assert half.precision == "float32, int4 weights, other weights in bfloat16"
+    assert half.precision == "float32, int4 weights, products of 8-bit inputs, other weights in bfloat16"
 
 
 @pytest.mark.parametrize("choice", some(["int4", "int8"], lambda choice: choice == "int4"))
 def test_the_sample_pair(choice):
     pair = load(quantize=choice, draft_quantize="int4", threads=1)
-    assert pair.draft.weights == "int4 weights" and pair.ready.dtype == f"float32, {choice} weights"
+    assert pair.draft.weights == "int4 weights, products of 8-bit inputs"
+    assert pair.ready.dtype == f"float32, {choice} weights, products of 8-bit inputs"
+    assert not load("sample", quantize=choice, arithmetic="float32", threads=1).target.rounds
     layers = [layer for layer in native_layers(pair.target.model) if layer.words.startswith("Q")]
     numbers = sum(layer.in_features * layer.out_features for layer in layers)
     held = sum(layer.nbytes for layer in layers)
