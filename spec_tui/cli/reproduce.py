@@ -32,6 +32,7 @@ from spec_tui.present.text import one_line
 if TYPE_CHECKING:
     from engines.bench.suite import Suite
     from engines.datastores.storage.datastore import Store
+    from engines.model.load_options import LoadOptions
     from engines.reproduce.entry import PaperEntry, Setting
     from engines.reproduce.reproduction import Reproduction
     from engines.runtime import Runtime
@@ -102,32 +103,48 @@ def reproduce(
         do_all(partial(print, WRITERS[format](found), end=end, flush=True),
                partial(_keep, folders.get(done.name), found, plot(done)))
 
-    runtime, loaded = None, None
+    decoders = Decoders()
     for name, entry in sorted(runnable, key=lambda found: (_model(found[1]), found[1].head)):
         asked = models.load
         load = replace(asked, model=asked.model or _model(entry) or None, head=asked.head or entry.head.lower() or None)
-        if runtime is None or load != loaded:
-            runtime = None  # before the next one is loaded
-            gc.unfreeze()
-            gc.collect()
-            runtime, loaded = load_decoder(load), load
-            gc.collect()
-            gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
         if len(runnable) > 1:
             narrate(f"{name}: {entry.title}")
         small = (entry.made_quick() if quick else entry).with_sizes(repeats, limit, max_new_tokens)
-        codes.append(_run_entry(EntryRun(runtime, name, small, quick), show, others=len(runnable) > 1))
+        codes.append(_run_entry(partial(decoders.load, load), name, small, quick, show, others=len(runnable) > 1))
         if codes[-1] == INTERRUPTED:
             break
     return worst(*codes)
 
 
-def _run_entry(run: EntryRun, show: Callable[[Reproduction], None], others: bool) -> int:
-    """Run an entry and show what comes of it. Returns the exit code; where there are ``others``, a failure is told, and
-    they continue. Raises SpecError where there are none. Nothing of the run outlives this call, so that its models make
-    room for the next ones."""
+class Decoders:
+    """The models of one entry after another: what is loaded last is kept, and gone before others are loaded."""
+
+    def __init__(self) -> None:
+        self._runtime: Runtime | None = None
+        self._asked: LoadOptions | None = None
+
+    def load(self, asked: LoadOptions) -> Runtime:
+        """What is asked for, loaded if it is not the one kept. Raises SpecError."""
+        if self._runtime is None or asked != self._asked:
+            self._runtime = None
+            gc.unfreeze()
+            gc.collect()
+            self._runtime, self._asked = load_decoder(asked), asked
+            gc.collect()
+            gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
+        return self._runtime
+
+
+def _run_entry(
+    load: Callable[[], Runtime], name: str, entry: PaperEntry, quick: bool, show: Callable[[Reproduction], None],
+    others: bool,
+) -> int:
+    """Load and run an entry, and show what comes of it. Returns the exit code; where there are ``others``, a failure is
+    told, and they continue. Raises SpecError where there are none. Nothing of the run outlives this call, so that its
+    models make room for the next ones."""
     code = 0
     try:
+        run = EntryRun(load(), name, entry, quick)
         code = run.run()
         if code != INTERRUPTED or any(setting.results.complete for setting in run.done.runs):
             code = worst(code, run.measure())
@@ -135,7 +152,7 @@ def _run_entry(run: EntryRun, show: Callable[[Reproduction], None], others: bool
     except SpecError as error:
         if not others:
             raise
-        tell_failure(f"{run.done.name}: {error.message}", error.hint)
+        tell_failure(f"{name}: {error.message}", error.hint)
         code = worst(code, error.exit_code)
     return code
 

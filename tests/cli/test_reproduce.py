@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from engines.errors import RunFailed, UsageProblem
+from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.reproduce.entry import shipped
 from spec_tui.cli.failures import worst
 from spec_tui.cli.reproduce import EntryRun
@@ -96,6 +96,25 @@ def test_what_one_entry_loaded_is_gone_before_the_next_one_loads(cli, monkeypatc
                              f'[[rows]]\nname = "pld"\nlane = "pld"\n{head}')
     done = cli("reproduce", *map(str, files), "--limit", "1", "--repeats", "1", "--max-new-tokens", "3")
     assert done.code == 0 and there == [0, 0], done.err
+
+
+def test_an_entry_whose_model_does_not_load_is_reported_and_the_next_one_runs(cli, monkeypatch, tmp_path):
+    def load(options, *args, **how):
+        if options.head:
+            raise ModelUnavailable("its head is not here", "train one")
+        return fake_runtime.load(options, *args, **how)
+
+    monkeypatch.setattr(loader, "load_here", load)
+    monkeypatch.setattr(FakeRuntime, "heads", {}, raising=False)
+    entry = 'title = "t"\npaper = "p"\ntables = ["Table 3"]\nshows = "s"\nmeasures = ["tokens/s"]\n'
+    for name, head in (("a", 'head = "EAGLE"\n'), ("b", ""), ("c", 'head = "Medusa"\n')):
+        (tmp_path / f"{name}.toml").write_text(f'{entry}[[rows]]\nname = "plain"\nlane = "pld"\n{head}')
+    files = [str(tmp_path / f"{name}.toml") for name in "abc"]
+    short = ("--limit", "1", "--repeats", "1", "--max-new-tokens", "3", "--format", "csv")
+    done = cli("reproduce", *files, *short)
+    assert done.code == ModelUnavailable.exit_code and done.out.count("plain") == 1
+    assert all(f"{name}: its head is not here" in done.err for name in "ac")
+    assert cli("reproduce", files[0], *short).code == ModelUnavailable.exit_code
 
 
 def test_an_entry_whose_model_cannot_be_measured_is_reported_and_the_next_one_runs(cli, monkeypatch, tmp_path):

@@ -98,6 +98,9 @@ async def test_a_command_that_was_typed_is_done_and_not_raced():
         r.screen.set_focus(None)
         await r.press("enter")
         assert not r.controller.running and r.controller.setup.labels == ("pld", "draft") and "enter starts" in r.said
+        await r.whole()
+        await r.press("i", "ctrl+u", *"/max 16", "enter")
+        assert r.controller.finished and "R races again" in r.said and "enter" not in r.said
 
 
 async def test_the_last_lane_is_removed_after_a_model_took_others_away():

@@ -344,7 +344,7 @@ class RaceScreen(HasActions, Backdrop):
                 return
             self._show_prompt()
             self.set_focus(None)
-            self.set_up("enter starts")
+            self.set_up("R races again" if self.controller.again else "enter starts")
         elif slash.is_command(text):
             self.say("The commands here are /lanes and /max: /lanes autoregressive,pld,draft:shape=tree sets the "
                      "lanes, /max 64 the length of answers.")
