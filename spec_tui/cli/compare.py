@@ -261,7 +261,9 @@ class RaceProgress(Status):
             self._said = perf_counter()
             rate = "" if event.tokens_per_second is None else f", {event.tokens_per_second:.1f} tokens/s"
             label = one_line(self._labels[event.lane])
-            narrate(f"{step} of {steps}: {label}: {counted(event.tokens, 'token')}{rate}{self._left(step)}")
+            runs = self._asked.runs  # steps are warm-ups too
+            narrate(f"{step - steps + runs} of {runs}: {label}: {counted(event.tokens, 'token')}{rate}"
+                    f"{self._left(step)}")
         elif isinstance(event, Auditing):
             self._show_audit(event)
 
