@@ -141,6 +141,12 @@ class Drafter:
         """Guesses for the tokens after ``context``, whose last token is the root."""
         return DraftTree()
 
+    def worth_verifying(self, tree: DraftTree, draft_seconds: float = 0.0) -> DraftTree:
+        """The part of a draft that can be written, and of that what the budget, where one decides, verifies.
+        ``draft_seconds``: as of ``Budget.prune``."""
+        tree = tree.ending_at(self.resources.end_tokens)
+        return tree if self.budget is None else self.budget.prune(tree, draft_seconds)
+
     def learn(self, outcome: Outcome) -> None:
         """The verdict on the last proposal."""
         if self.budget is not None:

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from engines import Request, measure, specs
+from engines.core.tree import depths
 from engines.cost.curve import CostCurve
 from engines.errors import UsageProblem
 from engines.report.events import Finished, Round
+from spec_tui.learn.showcase_prompts import SHOWCASES
 from tests.conftest import ONE
 from tests.tiers import first_of_each, some
 
@@ -180,3 +182,14 @@ def test_a_draft_identical_to_the_target_is_always_accepted(sample):
         request = Request(TURNS["code"], "draft", {"confidence": 0.0}, max_new_tokens=60, **kw)
         rounds = [e for e in runtime.run(request) if isinstance(e, Round)]
         assert all(len(r.path) == len(r.draft.tokens) for r in rounds[:-1]), kw  # the last is cut at the end token
+
+
+@pytest.mark.parametrize("engine", ["pld", "suffix", "hybrid", "rest", "dresd", "recycling", "rasd", "medusa"])
+def test_a_budget_counts_only_tokens_that_can_be_written(sample, engine):
+    """Not those behind the end of what is copied, nor those beyond the length of the answer."""
+    copying = next(s.prompt for s in SHOWCASES if s.kind == "copying")
+    for most in (12, 60):
+        events = sample.run(Request((("user", copying),), engine, max_new_tokens=most))
+        rounds = [event for event in events if isinstance(event, Round)]
+        assert rounds and all(e.budget.kept == len(e.draft.tokens) for e in rounds if e.budget)
+        assert all(e.budget.expected <= 1 + max(depths(e.draft.parents), default=0) for e in rounds if e.budget)

@@ -77,7 +77,7 @@ class DReSD(Drafter):
             dropped, keys = self._dropped(context[-1])
             keys = [one.key for one in found[: len(tree.retrieval.passages)]] + keys
             tree.retrieval = replace(tree.retrieval, dropped=dropped, map=self._map(keys))
-        return self.budget.prune(tree) if self.budget else tree
+        return self.worth_verifying(tree)
 
     def _neighbours(self, context: Sequence[int], length: int) -> list[_Found]:
         """The nearest neighbours of the state of the row that produced the last token, in all datastores, the best

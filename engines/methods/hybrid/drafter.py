@@ -94,7 +94,7 @@ class Hybrid(Drafter):
         self._taken = best
         tree.retrieval = _lookup(offered, offers.values()) if offers else None
         tree.note = _note(tree, best if len(tree) else None, scores)
-        return self.budget.prune(tree) if self.budget and not modelled else tree
+        return tree if modelled else self.worth_verifying(tree)
 
     def learn(self, outcome: Outcome) -> None:
         if self.budget is not None and not self.budget.resting:

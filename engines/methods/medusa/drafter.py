@@ -69,7 +69,7 @@ class Medusa(Drafter):
         found = best_first(0, below) if self.budget else of_ranks(PUBLISHED, 0, below)
         for token, parent, chance in islice(found, min(self.nodes, limits.nodes)):
             tree.add(token, parent, chance, 0)
-        return self.budget.prune(tree, seconds) if self.budget else tree
+        return self.worth_verifying(tree, seconds)
 
     def _pays(self, depth: int, seconds: float) -> bool:
         """Whether asking the heads is expected to pay: all of them cost one pass."""

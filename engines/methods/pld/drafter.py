@@ -48,7 +48,7 @@ class PromptLookup(Drafter):
                 tree.note = LookupNote(match=tree.origins[0].match, position=end)
             if len(tree.origins) >= self.num_candidates or len(tree) >= limits.nodes:
                 break
-        return self.budget.prune(tree) if self.budget else tree
+        return self.worth_verifying(tree)
 
     def _oldest(self, context: Sequence[int]) -> Iterator[tuple[int, int]]:
         """(matched length, end) of earlier occurrences of the context's suffix that have ``num_tokens`` tokens after

@@ -85,7 +85,7 @@ class Rasd(Drafter):
             **grown.tree.note.plain(), match=tree.retrieval.match, fused=both, pruned=sum(lost.values()),
             shared=shared or None, drafter=self.drafter.id,
         )
-        return self.budget.prune(tree, grown.seconds) if self.budget else tree
+        return self.worth_verifying(tree, grown.seconds)
 
     def _word(self, token: int) -> str:
         return self.resources.words.piece(token) if self.resources.words is not None else str(token)

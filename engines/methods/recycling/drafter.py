@@ -96,7 +96,7 @@ class Recycling(Drafter):
         found = best_first(root, below) if self.budget else of_ranks(PUBLISHED, root, below)
         for token, parent, chance in islice(found, nodes):
             tree.add(token, parent, chance, 0)
-        return self.budget.prune(tree) if self.budget else tree
+        return self.worth_verifying(tree)
 
 
 def successors(table: Mapping[int, Sequence[int]], rates: Sequence[float], depth: int) -> Below:

@@ -62,7 +62,7 @@ class Rest(Drafter):
                   drawn(found, nodes, (len(context), self.c), sequences=_DRAWN))
         tree = from_stores(found, chosen, self.stores, seconds)
         tree.note = RestNote(match=tree.retrieval.match, hits=found.total)
-        return self.budget.prune(tree) if self.budget else tree
+        return self.worth_verifying(tree)
 
     def _lookup(self, context: Sequence[int], length: int) -> Continuations | None:
         """What followed the longest match; where several datastores have it, all of them together."""

@@ -81,7 +81,7 @@ class PredictorDrafter(Drafter):
         drawn = self.draw != "top" and self.law.draws
         if self.shape == "tree" and not drawn:
             grown = self.grow(context, limits)
-            return self.budget.prune(grown.tree, grown.seconds) if self.budget and grown.seconds else grown.tree
+            return self.worth_verifying(grown.tree, grown.seconds) if grown.seconds else grown.tree
         depth = self._most(context, limits)
         if depth < 1:
             return DraftTree()

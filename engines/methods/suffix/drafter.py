@@ -89,10 +89,11 @@ class Suffix(Drafter):
             return DraftTree(note=SuffixNote(match=0, answers=answers))
         if len(found) > 1 and (surer := _surer(*(draft for draft, _ in found))) is not None:
             found = [found[surer]]
-        trees = [self._tree(draft, text, answers) for draft, text in found]
+        ends = self.resources.end_tokens
+        trees = [self._tree(draft, text, answers).ending_at(ends) for draft, text in found]
         tree = trees[0] if len(trees) == 1 else max(
             trees, key=self.budget.score if self.budget else lambda tree: tree.note.score)
-        return self.budget.prune(tree) if self.budget else tree
+        return self.worth_verifying(tree)
 
     def _best(
         self, text: CountedText, context: Sequence[int], most: int, rival: Continued | None = None
