@@ -360,7 +360,7 @@ class Runtime:
             remark = drafter.remark()
         if law.wants_chains and not (spec.baseline or drafter.draws_chains):
             raise UsageProblem(
-                f"the {law.name} law judges chains that were drawn at random, and {spec.id} as it is set drafts none",
+                f"the {law.name} law judges chains that were drawn at random; {spec.id} with these options drafts none",
                 "take an engine that draws a chain, shape=chain where it has that option, or another law")
         prompt, warnings = encode(self.tokenizer, request, self.target.vocab_size)
         remarks = tuple(filter(None, (remark, self._read_again(spec, drafter.features, prompt))))

@@ -48,7 +48,7 @@ def fitting(decoder: Runtime, suite: Suite, request: Request) -> tuple[Suite, li
     kept = suite.where(fits)
     if not kept.cases:
         raise UsageProblem(f"no question fits into the model's context of {limit} tokens",
-                           "give --max-new-tokens less, shorter questions, or another --model")
+                           "give a smaller --max-new-tokens, shorter questions or another --model")
     if kept == suite:
         return suite, []
     lost = {task: sum(c.task == task for c in suite.cases) - sum(c.task == task for c in kept.cases)

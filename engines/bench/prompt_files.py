@@ -84,7 +84,7 @@ def _with_system(suite: Suite, records: list[Any]) -> PromptFile:
     if any(log and said(log, "tool") for log in logs):
         notes.append("results of tools in the chat log are left out")
     if len(set(systems)) > 1:
-        notes.append("the conversations of the chat log do not share one system prompt: theirs are left out; --system "
-                     "gives one")
+        notes.append("the conversations of the chat log have different system prompts, which are left out; --system "
+                     "sets one")
         return PromptFile(suite, "", tuple(notes))
     return PromptFile(suite, systems[0], tuple(notes))

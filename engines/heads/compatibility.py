@@ -21,11 +21,11 @@ def check_compatible(file: HeadFile, target: CausalModel) -> None:
     """Raises UsageProblem: the head is of another target; the message says what differs."""
     config, found = file.config, None
     if config.vocabulary and config.vocabulary != target.vocab_size:
-        found = f"its vocabulary has {config.vocabulary:,} tokens, that of {target.name} {target.vocab_size:,}"
+        found = f"its vocabulary has {config.vocabulary:,} tokens, the target's {target.vocab_size:,}"
     elif file.embeddings is not None and tuple(file.embeddings.shape) != (target.vocab_size, config.width):
         found = f"its embeddings are {' x '.join(map(str, file.embeddings.shape))}"
     elif file.embeddings is None and config.width != config.target_width:
-        found = f"its width is {config.width}, that of {target.name} {config.target_width}, and it has no embeddings"
+        found = f"its hidden size is {config.width}, the target's {config.target_width}, and it has no embeddings"
     elif file.rows is None and config.family != EAGLE and target.model.get_output_embeddings() is None:
         found = f"{target.name} has no language modelling head"
     if found:

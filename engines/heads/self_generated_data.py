@@ -113,4 +113,4 @@ def _rows(file: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or another file"
         raise UsageProblem(f"{file} cannot be read as lines of JSON: {reason}", "check the file") from None
-    return [row for _, row in json_lines(text, file, "is no JSON object", "check the file", dict)]
+    return [row for _, row in json_lines(text, file, "is not a JSON object", "check the file", dict)]

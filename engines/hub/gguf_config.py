@@ -176,7 +176,7 @@ _OTHERS = {  # general.architecture of what writes no text by itself
     "eagle3": ("it is a draft head for llama.cpp, not a whole model",
                "give it to llama.cpp; a head for use here is a folder, given with --head"),
     **dict.fromkeys(("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "modern-bert"), (
-        "it makes vectors of texts (an embedding model) and writes none", "give a model that writes text")),
+        "it is an embedding model, which writes no text", "give a model that writes text")),
     **dict.fromkeys(("whisper", "flux", "sd1", "sd3", "sdxl", "wan", "qwen_image", "ltxv", "hidream"), (
         "it is for speech or pictures, not a language model", "give a language model")),
 }

@@ -177,8 +177,8 @@ def read(path: Path) -> GgufFile:
     if count <= 1:  # 0 where the files of a model were merged into one
         return found
     if len(names) != count:
-        raise ValueError(f"{path.name} is one of the {count} files of a model, which must be called as llama.cpp calls"
-                         f" them: NAME-00001-of-{count:05}.gguf")
+        raise ValueError(f"{path.name} is one of the {count} files of a model, whose names must have the"
+                         f" form NAME-00001-of-{count:05}.gguf")
     if number := _split(found, "no"):
         raise LaterPart(f"{path.name} is file {number + 1} of the {count} of a model",
                         f"name the first of them, {names[0]}")

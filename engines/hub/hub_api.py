@@ -101,7 +101,7 @@ def _opened(url: str, headers: dict[str, str], timeout: float) -> Iterator[Any]:
             hf_raise_for_status(type(response)(
                 response.status_code, headers=kept, content=said, request=response.request))
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise ModelUnavailable("the hub sends packed data, which it was not asked for", "check HF_ENDPOINT")
+            raise ModelUnavailable("the hub sends compressed data, which was not requested", "check HF_ENDPOINT")
         yield response
 
 

@@ -244,9 +244,9 @@ def default_label() -> str:
 def default_notice() -> str:
     """Which model answers where none is named, and how to get another; a sentence without a full stop."""
     if name := _answering():
-        return f"{name} answers, as no model is named: --model {SAMPLE} takes the sample pair"
+        return f"no model is named, so {name} answers; --model {SAMPLE} uses the sample pair"
     if (wanted := KNOWN.get(chosen())) is not None:
-        return (f"the sample pair answers, as {wanted.name} is not here: spec-tui model get {wanted.name} fetches it"
+        return (f"{wanted.name} is not here, so the sample pair answers; spec-tui model get {wanted.name} fetches it"
                 f" ({in_bytes(wanted.missing)})")
     here = [f"--model {model.name} takes another one" for model in KNOWN.values() if not model.missing][:1]
     lacking = " or ".join(f"{model.name} ({in_bytes(model.missing)})" for model in KNOWN.values() if model.missing)

@@ -280,13 +280,13 @@ def _fit(theirs: dict[str, int] | str | None, ours: dict[str, int] | str | None)
         shared = shared_tokens(theirs, ours)
         share = shared / max(1, len(ours))
         if shared == len(ours):
-            return Fit(False, share, f"{why}; all of the target's are among them, under other numbers")
-        known = f"of the target's {len(ours):,} tokens it has {shared:,} ({share:.0%}), and drafts no others"
+            return Fit(False, share, f"{why}; it has all tokens of the target, under other ids")
+        known = f"it has {shared:,} of the target's {len(ours):,} tokens ({share:.0%}) and drafts only these"
         return Fit(False, share, f"{why}; {known}" if shared else f"{why}; they share none")
     broken = next((v for v in (theirs, ours) if isinstance(v, str)), None)
     if broken:
         return Fit(False, None, broken)
-    return Fit(None, None, "its tokenizer is in no file that can be compared; loading compares")
+    return Fit(None, None, "no file of its tokenizer can be compared; it is compared at loading")
 
 
 def _readable(place: Path) -> dict[str, int] | str | None:

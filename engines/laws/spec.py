@@ -178,7 +178,7 @@ class RejectionSpec(TryingSpec):
                 "target's, but the text itself depends on the random draws and on the draft."]
 
     def own_token(self, last: Emitted) -> list[str]:
-        return [f"It was drawn from {'what was left of p after the rejections' if last.trials else 'p'}."]
+        return [f"It was drawn from {'the residual distribution' if last.trials else 'p'}."]
 
     def fate(self, token: TokenState, who: str) -> str:
         last, before = token.emitted.trials[-1], len(token.emitted.trials) - 1
@@ -186,7 +186,7 @@ class RejectionSpec(TryingSpec):
             turn = f", tried after {counted(before, 'other')}" if before else ""
             return (f"Proposed ({who}){turn}; the random draw, {p3(last.draw)}, fell below p/q, "
                     f"{p3(min(1.0, _ratio(last)))}: accepted.")
-        return ("The drafts were rejected here; this token was drawn from what the target's distribution has left, "
+        return ("The drafts were rejected here; this token was drawn from the residual distribution, "
                 "max(0, p - q).")
 
     def compared(self, trial: Trial) -> str:
@@ -203,7 +203,7 @@ class RejectionSpec(TryingSpec):
     def trials_note(self, trials: Sequence[Trial]) -> str:
         if all(trial.draft_prob == 1.0 for trial in trials):
             return "q is 1 where the draft comes without a distribution"
-        return "after a rejection p is what q leaves of it" if len(trials) > 1 else ""
+        return "after a rejection p is the residual" if len(trials) > 1 else ""
 
 
 class BlockSpec(RejectionSpec):
@@ -230,8 +230,8 @@ class BlockSpec(RejectionSpec):
     def more(self, event: Round) -> list[str]:
         if not _as_block(event):
             return super().more(event)
-        return ["The weight of a chain is min(1, weight before × p/q), token by token: a token that the target likes "
-                "better makes up for one before it that it likes less. The last token's bound is the chain's weight. "
+        return ["The weight of a chain is min(1, weight before × p/q), token by token: a token with p > q "
+                "makes up for one before it with p < q. The last token's bound is the chain's weight. "
                 "At a place before it, let r be the sum of max(0, weight × p − q) over the tokens that may follow: the "
                 "bound is r / (r + 1 − weight). More is accepted than token by token, and the distribution of the "
                 "text stays the target's."]
@@ -285,7 +285,7 @@ class LossySpec(TryingSpec):
 
     def more(self, event: Round) -> list[str]:
         return ["Neither the text nor its distribution is the target's. The bias is the total variation distance "
-                "between what this law makes of the token, given the draft, and the target's distribution; it is "
+                "between the token's distribution under this law, given the draft, and the target's; it is "
                 "computed exactly."]
 
 

@@ -95,7 +95,7 @@ class Option:
 
 FRACTION = Option(
     "fraction", 1.0,
-    "Share of each datastore's tokens that is searched, its first documents: a smaller share is in a larger one.",
+    "Share of each datastore's tokens that is searched, counted from its first document.",
     0.0001, 1, lane=True,
 )
 

@@ -106,7 +106,7 @@ class CausalModel:
         alike (``Forward.invariant``) runs as before; with any other each token has a forward of its own, those of the
         prompt too."""
         self.one_by_one = not self.compute.invariant
-        self.note = "strict: native code computes each token alike however it is fed, at no cost"
+        self.note = "strict: native code computes each token in the same way with and without drafts, at no cost"
         if self.one_by_one:
             self.note = "strict: each token has a forward pass of its own, the prompt's too; drafts cannot be faster"
 

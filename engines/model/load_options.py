@@ -63,14 +63,14 @@ class LoadOptions:
     draft_model: str | None = option(
         None, "Draft model, of any vocabulary. Default: one known for the target, or with its vocabulary.", **_MODEL)
     head: str | None = option(
-        None, "Draft head, remembered for the target; or eagle, eagle-3 or medusa: the best available one of that "
-              "family; or none; or auto, the default where none is remembered: of each kind the best one trained for "
-              "the target.", **_MODEL)
+        None, "Draft head, remembered for the target: a folder, a hub id or a name; eagle, eagle-3 or medusa: the best "
+              "available head of that family; none; or auto: of each kind, the best head trained for the target. "
+              "Default: the remembered head, else auto.", **_MODEL)
     revision: str | None = option(None, "Branch, tag or commit of the target on the hub. Default: main.", metavar="REV")
     draft_revision: str | None = option(None, "The same for the draft model.", metavar="REV")
     dtype: str = option(
-        AUTO, "float32, bfloat16, float16, or auto: float32 on a CPU. In native code that of the weights: sums are "
-              "float32.", metavar="D")
+        AUTO, "float32, bfloat16, float16, or auto: float32 on a CPU. Native code keeps the weights' type and adds "
+              "in float32.", metavar="D")
     device: str = option(AUTO, "cpu, cuda, mps, or auto.", metavar="D")
     strict: bool = option(
         False, "Compute each token in the same way with and without drafts, to the last bit, so that ties cannot "
@@ -80,9 +80,9 @@ class LoadOptions:
               "bits where its file has more than 4), stored, int8 or int4 (any model), none (unpacked to the dtype).",
         metavar="Q", choices=CHOICES)
     draft_quantize: str = option(
-        AUTO, "The same for the draft model; the text is the same.", metavar="Q", choices=CHOICES)
+        AUTO, "The same for the draft model; it does not change the text.", metavar="Q", choices=CHOICES)
     native: bool = option(
-        True, "Run models on the CPU as native code, which comes compiled or which a C++ compiler makes here once, in "
+        True, "Run models on the CPU as native code, which is included in compiled form or is compiled here once, in "
               "seconds.")
     arithmetic: str = option(
         INT8, "How native code multiplies weights that are integers: int8 (inputs are rounded to 8 bits, as in "

@@ -82,7 +82,7 @@ def resolve_quantisation(source: ModelSource, choice: str, native: bool) -> tupl
     if choice == NONE or (choice in (AUTO, STORED) and 2 * held <= sum(stored.values())):
         return NONE, ""
     if not native:
-        said = f"{source.name}: weights are not quantised, native code on the CPU is needed for that"
+        said = f"{source.name}: weights are not quantised; that needs native code on the CPU"
         return NONE, said if choice not in (AUTO, STORED) else ""
     return choice, ""
 
@@ -231,8 +231,8 @@ def _find_draft(
             f"the vocabulary of draft model {source.name} ({len(theirs)} tokens) shares no token with that of"
             f" {target.name} ({len(tokenizer)} tokens)", "give another draft model")
     return _FoundDraft(source, translation), (
-        f"draft model {source.name}: of the target's {len(tokenizer):,} tokens it has {len(translation.shared):,}"
-        f" ({translation.share:.0%}), and drafts no others; the text is translated for it",)
+        f"draft model {source.name} has {len(translation.shared):,} of the target's {len(tokenizer):,} tokens"
+        f" ({translation.share:.0%}) and drafts only these; the text is translated for it",)
 
 
 def load_tokenizer(source: ModelSource | str) -> Tokenizer:

@@ -281,7 +281,7 @@ def _inconsistencies(events: list[RunEvent], unsealed: int) -> list[str]:
     if not events or not isinstance(events[-1], _LAST):
         found.append("the end of the run is missing: it was cut off, or is still being written")
     elif unsealed:
-        found.append("there is no checksum, so nothing says whether this is all of it and unchanged")
+        found.append("there is no checksum, so the trace may be incomplete or changed")
     return found
 
 

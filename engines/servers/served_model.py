@@ -103,7 +103,7 @@ class ServedModel:
         """Check an answer against the same weights, computed here. Raises UsageProblem where there are none: a server
         computes no logits of a given text."""
         if self._auditor is None:
-            raise UsageProblem("an answer of a server cannot be audited by it",
+            raise UsageProblem("a server cannot audit its own answers",
                                "name its weights here too: --model FILE.gguf or DIR")
         auditor = self._auditor()
         return auditor.audit(answer.by(auditor.ready), cancelled, progress)

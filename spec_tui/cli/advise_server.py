@@ -110,13 +110,13 @@ def _advice(found: ServerAcceptance, where: str) -> str:
     if found.drafted == 0:
         return "The server drafted nothing on these prompts."
     if not found.accepted:
-        return ("The server does not say what it accepts by depth: vLLM does with --per-request-spec-decode-metrics "
+        return ("The server does not report acceptance by depth; vLLM does, with --per-request-spec-decode-metrics "
                 "detailed.")
     if found.best is None:
         return ("The cost of one more drafted token is not known: all drafts had one size, or steps have no times. "
-                "A token pays if it adds a smaller share of a step without a draft than the last column says: "
-                f"measure that, and start the server with that many tokens{where}.")
-    cost = f"One more drafted token adds {found.row:.0%} of a step without a draft."
+                "One more drafted token pays if it adds less time than the last column says, as a share of a step "
+                f"without a draft: measure it, then start the server with the largest draft that pays{where}.")
+    cost = f"One more drafted token takes {found.row:.0%} of the time of a step without a draft."
     if not found.best:
         return f"{cost} No draft pays on these prompts: start the server without drafts."
     more = " or more: deeper drafts were not tried" if found.best == len(found.accepted) else ""

@@ -39,7 +39,7 @@ _SUITE = ("File of questions, as JSON lines with prompt or turns, and category, 
           "tasks that ship; - is stdin. Default: our own.")
 _TASKS = "Only these tasks of the suite, for example code,edit."
 _ENGINES = "Engines, with their options: pld,rest:c=16:n_max=8. Default: all. The baseline is always included."
-_REPEATS = f"How often each engine answers everything. Default: {REPEATS}; fewer have wider intervals; 1 with --suite."
+_REPEATS = f"Number of times each engine answers all. Default: {REPEATS}; fewer have wider intervals; 1 with --suite."
 _LIMIT = "Maximum number of questions of each task."
 _PEERS = "Leave out transformers.generate."
 _OUT = "Folder to write results.json, runs.csv, tables.md and plots to."
@@ -95,7 +95,7 @@ def enter(
         raise UsageProblem("no engine can run here", missing[0])
     left_out += missing
     if beside_generate and asked.request.temperature > 0:
-        left_out.append("generate is left out: above temperature 0 its texts differ from ours, and so does the work")
+        left_out.append("generate is left out: above temperature 0 it writes other texts, so speeds are not comparable")
     elif beside_generate:
         wanted = generate_lanes(lanes)
         narrate("loading the models once more, for transformers.generate")

@@ -45,7 +45,7 @@ REPEATS = ENOUGH
 _ENGINES = ("Engines to compare, with their options: autoregressive,pld,rest:c=16:n_max=8. draft:model=DIR drafts with "
             "that model.")
 _LANE = "One engine with option values that contain commas: rest:datastore=notes,python-stdlib. Repeatable."
-_REPEATS = f"How often each engine answers. Default: {REPEATS}; fewer have wider intervals; 1 with --prompts."
+_REPEATS = f"Number of times each engine answers. Default: {REPEATS}; fewer have wider intervals; 1 with --prompts."
 _PROMPTS = ("File of prompts: one per line, lines of JSON with prompt or turns (as in Spec-Bench), or a chat log; - is "
             "stdin.")
 _TRACES = "Folder to write a trace of every run to."

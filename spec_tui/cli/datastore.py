@@ -63,11 +63,11 @@ class TextOptions:
     )] = None
     columns: Annotated[str, Option(
         metavar="COLUMN,COLUMN", help="Each row of a file of JSON lines, or of a dataset, is a chat: the columns of "
-                                      "the question, then that of the answer, formatted with the model's chat template."
+                                      "the question, then the answer, formatted with the model's chat template."
     )] = ""
     limit: Annotated[int | None, Option(metavar="TOKENS", help="Maximum number of tokens.")] = None
     document_limit: Annotated[int | None, Option(
-        metavar="TOKENS", help="Maximum number of tokens of each document; DReSD's have 1024."
+        metavar="TOKENS", help="Maximum number of tokens of each document; 1024 in the DReSD paper."
     )] = None
 
 

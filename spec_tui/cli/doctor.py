@@ -187,7 +187,7 @@ def _unwritable() -> list[str]:
     """The folders of ours to which nothing can be written, each with why and what that costs."""
     places = (
         (folders.data(), "SPEC_TUI_DATA_DIR", "nothing is kept, and no model, head or datastore can be added"),
-        (folders.cache(), "SPEC_TUI_CACHE_DIR", "what is measured or compiled here is so anew at each start"),
+        (folders.cache(), "SPEC_TUI_CACHE_DIR", "measurements and compiled code are made again at each start"),
     )
     return [f"{place} cannot be written ({why}): {cost}; set {variable} to another folder"
             for place, variable, cost in places if (why := folders.refusal(place))]

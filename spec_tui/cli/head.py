@@ -111,7 +111,7 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: TargetOp
 @command
 def check(
     name: HeadName,
-    prompts: Annotated[Path | None, Option(metavar="FILE", help="Prompts. Default: some of the showcase.")] = None,
+    prompts: Annotated[Path | None, Option(metavar="FILE", help="Prompts. Default: some example prompts.")] = None,
     tokens: Annotated[int, Option(metavar="N", min=8, help="Length of each answer, in tokens.")] = 48,
     take: Annotated[Path | None, Option(
         metavar="DIR", help="If another interpretation is clearly better, write the head with it to this new folder.",

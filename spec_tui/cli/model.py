@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from engines.hub.local_models import Candidate
     from engines.model.description import ModelDescription
 
-_NAME = "A folder, a hub id or a known name. Default: the one that answers where none is named."
+_NAME = "A folder, a hub id or a known name. Default: the model fetched or chosen last, else the sample model."
 
 group = Typer(rich_markup_mode=None)
 
@@ -118,7 +118,7 @@ def export(
                                               "current folder.",
     )] = None,
     type: Annotated[WeightType, Option(
-        help="How the weights are stored; f32 loses nothing, nor does bf16 if the model is stored in it.",
+        help="How the weights are stored; f32 loses nothing; bf16 loses nothing if the model is stored in bf16.",
     )] = WeightType.f32,
     revision: Annotated[str | None, Option(metavar="REV", help="Branch, tag or commit of a hub id.")] = None,
 ) -> int:
@@ -221,7 +221,7 @@ def _facts(found: ModelDescription) -> list[tuple[str, str]]:
     kinds = [dtype if len(found.stored) == 1 else f"{in_number(n)} {dtype}" for dtype, n in found.stored.items()]
     quantised = f"; quantised ({shape.quantised})" if shape.quantised else ""
     stored = f"{found.stored_as}: {', '.join(kinds)}" if found.stored_as not in ("", *kinds) else ", ".join(kinds)
-    stored += ", its table twice" if sum(found.stored.values()) > (found.parameters or 0) else ""
+    stored += ", embeddings stored twice" if sum(found.stored.values()) > (found.parameters or 0) else ""
     numbers = f"{in_number(found.parameters)}, stored as {stored}{quantised}" if found.parameters else ""
     download = f"; {in_bytes(found.to_download)} to download" if found.to_download else ""
     uncounted = "pickled weights are not opened" if found.weights == "pickled" else "the hub did not count them"
@@ -240,7 +240,7 @@ def _facts(found: ModelDescription) -> list[tuple[str, str]]:
                  if found.kept else ""),
         ("licence", found.licence or "not stated"),
         ("chat template", "yes" if found.chat_template else "no: prompts are fed raw"),
-        ("drafts", f"{drafts}, as far as the configuration tells; the test at loading decides" if drafts else ""),
+        ("drafts", f"{drafts}, according to the configuration; the test at loading decides" if drafts else ""),
         *(("note", remark) for remark in found.remarks),
     ]
     return [(name, value) for name, value in rows if value]

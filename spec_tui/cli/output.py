@@ -89,7 +89,7 @@ class TextOutput(Output):
     def __init__(self, rejected: bool = False) -> None:
         self._style = FateStyle.of(sys.stdout, os.environ)
         if rejected and not self._style.marks:
-            raise UsageProblem("--rejected needs marks, and in a pipe the text is exactly the model's",
+            raise UsageProblem("--rejected marks tokens, but a pipe gets the unmarked text",
                                "leave --rejected out, run on a terminal, or set FORCE_COLOR=1")
         self._rejected = rejected
         self._open_line = False

@@ -31,13 +31,13 @@ _LOOKUP, _CHAIN = "lookup, drafting for next to nothing", "draft model, a chain"
 _BAR, _BESIDE = 30, 46  # columns of a bar, at most, and of the numbers before it
 _LENGTHS = (1, 3, 7, 15, 31, 63)  # drafted tokens: with the root as many rows as t(n) was measured at
 _REQUESTS = ("Also forecast the gain of drafting when this many requests are decoded at once: 1,2,4,8,16,32,64; and "
-             "up to how many it pays.")
+             "up to how many requests drafting pays.")
 _ACCEPTANCE = "With --requests: the probability that a drafted token is accepted if those before it were."
 _CONTEXT = ("With --requests: tokens of context of each request; their keys and values are read in every pass, and "
             "the time of that is measured. Default: the context that t(n) is measured with.")
 _OVERLAP = ("Load no model; forecast from a recorded run, or the name of one that ships, what drafting while the "
             "target verifies would gain (PEARL, SSD).")
-_ENGINE = ("Also run this engine on the prompts of the showcase, and say what a round takes and where its time goes. "
+_ENGINE = ("Also run this engine on the example prompts, and say how long a round takes and where its time goes. "
            "Repeatable; with options as in a race.")
 _OF_REQUESTS = Only(lambda given: given["requests"] is not None, "--requests")
 _FRESH = "Measure again, even if a measurement is stored. Texts that depend on random draws may then change."
@@ -203,7 +203,8 @@ def _at_once(facts: dict[str, Any]) -> list[str]:
     for name, drafts in found["drafts"].items():
         top = max(1.0, *(point["gain"] for point in drafts["points"]))
         pays = _pays(drafts, found["most_requests"])
-        out += ["", f"forecast, {name}:", *wrap(f"at {found['acceptance']:.0%} acceptance it {pays}", text_width()),
+        out += ["", f"forecast, {name}:", *wrap(f"at {found['acceptance']:.0%} acceptance drafting {pays}",
+                                                      text_width()),
                 f"  {'requests':>8}{'length':>7}{'gain':>8}{'breaks even from':>18}"]
         room = max(0, min(_BAR, text_width() - _BESIDE))
         line = round(room / top)

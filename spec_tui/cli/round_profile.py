@@ -19,8 +19,8 @@ _PARTS = (("searching", "search"), ("drafting", "drafts"), ("verifying", "verify
           ("other", "other"))
 _NOTE = ("Milliseconds a round, mean over {answers} prompts of {tokens} tokens, each answered with nothing learned "
          "before. search: in texts and datastores. drafts: passes of a draft model or head (their number a round in "
-         "brackets), and choosing what is verified. verify: the target's pass; t(n): what it takes by the price of "
-         "its rows. other: the law, text, and learning from the round.")
+         "brackets), and the choice of nodes to verify. verify: the target's pass, measured; t(n): the same, computed "
+         "from its rows. other: the law, the text, and updates after the round.")
 
 
 def lanes_of(texts: Sequence[str]) -> list[Lane]:

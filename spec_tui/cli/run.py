@@ -42,7 +42,7 @@ from spec_tui.session.engine_service import Decoder
 from spec_tui.session.environment import prepare_this_process
 from spec_tui.session.kept_settings import begin_with, keep_head, with_head
 
-_ENGINE = "Decoding method; spec-tui engines lists them. Default: chosen by the loaded models."
+_ENGINE = "Decoding method; spec-tui engines lists them. Default: depends on the loaded models."
 _NARRATE = "Describe the run in sentences, one line per round, for screen readers."
 _TRACE = "Record the run in this file, as lines of JSON. An existing file is overwritten only if it is a trace."
 _EXPLAIN = "Afterwards explain why the answer was faster or slower than without drafts, and what to try first."
@@ -93,7 +93,7 @@ def load_decoder(load: LoadRequest) -> Decoder:
     is kept. Raises SpecError."""
     asked = with_head(load)
     if asked.head != load.head and asked.head is not None:
-        say(f"note: the head {one_line(asked.head)}, as kept for this model; --head {AUTO} forgets it")
+        say(f"note: the head {one_line(asked.head)} is kept for this model and used; --head {AUTO} forgets it")
     decoder = load_once(asked)
     keep_head(asked)
     return decoder

@@ -23,8 +23,8 @@ LESSONS, RECORDED = "learn", "replay"
 _GIB = 1 << 30
 _WHAT = f"{LESSONS} [NAME] serves the lessons, {RECORDED} FILE ... a recorded run, or up to six side by side; neither \
 needs a model. Without an argument the whole application is served, with a model for each session."
-_HOST = "Address to bind to. Any but this machine's own (0.0.0.0: all) adds a token to the URL."
-_URL = "Where others reach the server, for example through a proxy: https://class.example.org. Implies a token."
+_HOST = "Address to bind to. Any but this machine's own (0.0.0.0: all) adds an access token to the URL."
+_URL = "Where others reach the server, for example through a proxy: https://class.example.org. Implies an access token."
 _MEMORY = "Memory limit of a session, in GiB; exceeding it ends the session. Weights that sessions share do not count."
 _GRACE = "How long a session survives without its browser, in seconds."
 _LEAD = f"With {LESSONS}: you lead a class. The second address printed is yours; other browsers follow your \

@@ -73,7 +73,7 @@ def _remark(option: str, lane: Lane) -> None:
     known = {o.name: o for o in methods.find(lane.engine).options}
     sizes = option in known and known[option].type == "int"
     if sizes and "budget" in known and lane.options.get("budget", "auto") == "auto":
-        narrate("note: budget=auto drafts less than it may where that is faster; --set budget=paper does not")
+        narrate("note: budget=auto drafts fewer tokens where that is faster; --set budget=paper never does")
 
 
 def plot(result: RaceResult, asked: Race, option: str) -> str:
@@ -85,7 +85,7 @@ def plot(result: RaceResult, asked: Race, option: str) -> str:
     room = max(20, min(shutil.get_terminal_size().columns, 120) - width - 20)
     long, short = room * 2 // 3, room // 3
     engine = asked.lanes[-1].engine
-    lines = [f"{engine}: {option} against tokens/s, and acceptance of 100%"]
+    lines = [f"{engine}: tokens/s by {option}, and acceptance (a full bar is 100%)"]
     for name, f, rate in zip(names, figures, rates):
         share = f.metrics.acceptance_rate
         speed = _bar(rate / max(rates) if max(rates) else 0.0, long)

@@ -36,11 +36,11 @@ _SIZES = (0, 1, 2, 3, 4, 6, 8, 12, 16)  # depths of drafts in the curve
 _KIND = 16  # columns for the name of a kind
 _SERVERS = ("settings for other programs are a beginning, not a measurement: those verify chains, in batches, with "
             "other kernels and maybe on another machine")
-_CURVE = ("tokens/s by draft depth: a forecast from the acceptance by depth and t(n), if every draft were as deep; a "
-          "method that drafts only where it expects much stays above it")
+_CURVE = ("tokens/s by draft depth: a forecast from the acceptance by depth and t(n), if every draft had this depth; a "
+          "method that drafts only where it expects high acceptance is faster")
 _LOST = "not carried over: "
-_NOISE = ("±: 95%, on these prompts, from the spread of run times around t(n); differences between prompts are no "
-          "part of it where all settings write the same text")
+_NOISE = ("±: 95%, on these prompts, from the spread of run times around t(n); differences between prompts are not "
+          "included if all settings write the same text")
 
 
 @dataclass(frozen=True)
@@ -259,8 +259,9 @@ def _of_the_model(done: Advice) -> list[str]:
     if done.screening is None or not modelled(done.screening, done.machine, done.ready):
         return [f"nothing is modelled for {words}: the number of parameters or a time of this machine is not known"]
     return [f"modelled for {words}: tokens and acceptance as measured here, with the sizes of drafts that pay here; "
-            "verifying and draft passes by t(n) there, lookups and all else as long as here, reading the KV cache left "
-            "out" + (f"; {done.machine.requests} requests at once, so that a pass has that many times the rows, and "
+            "target and draft passes by t(n) there, lookups and everything else as measured here, without reading the "
+            "KV cache"
+            + (f"; {done.machine.requests} requests at once, so that a pass has that many times the rows, and "
                      "lookups are made for each" if done.machine.requests > 1 else "")]
 
 

@@ -260,8 +260,8 @@ def notes(done: Benchmark) -> list[str]:
     """How it was measured, on what, what was found about the texts, and what limits it all."""
     s, figures = done.results, done.results.by_task()
     said = [_asked(done), *setting_words(done.facts), *done.left_out, *_partial(done)]
-    said += ["tokens/s: after the first delivery, by the clock of whoever waits for the tokens; overall and by task all"
-             " answers of a repeat together", *_generate_notes(done)]
+    said += ["tokens/s: after the first delivery, on the receiver's clock; overall and by task: over all answers of a"
+             " repeat together", *_generate_notes(done)]
     raced = [figures[lane] for lane in s.raced]
     verdicts = verdict_sentences(raced, done.labels, done.asked.baseline)
     said += [*remarks(s, done.labels), *verdicts, *_texts(done)]

@@ -90,7 +90,7 @@ def _setting(result: RaceResult, asked: Race) -> list[tuple[str, str]]:
     sampling = f"temperature {request.temperature:g}, seed {request.seed}" if request.temperature else "greedy"
     own = ("engine", "datastores", "notes")
     shared = [(name, value) for name, value in origin(started) if name not in own]
-    how = "live: drawn while it ran, so not comparable" if asked.live else "fair: one lane after another, nothing drawn"
+    how = "live: slowed by the screen, not comparable" if asked.live else "fair: one after another, screen not updated"
     return [*shared, ("verification law", request.law), ("sampling", sampling),
             ("datastores", ", ".join(request.datastores) or "the default ones"), ("repeats", str(asked.repeats)),
             ("mode", how)]

@@ -101,7 +101,7 @@ def _claimed(verdict: ClaimVerdict) -> str:
     elif verdict.holds is None and verdict.repeats:
         within = f": it is within the noise of {verdict.repeats} repeats"
         found += " from a single repeat" if verdict.repeats == 1 else within
-    return f"claim, {verdict.setting}: {claim.says} It {found}: expected is {claim.measure} of {order}"
+    return f"claim, {verdict.setting}: {claim.says} It {found}. Expected order of {claim.measure}: {order}"
 
 
 def differences(done: Reproduction) -> list[str]:

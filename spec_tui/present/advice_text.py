@@ -126,15 +126,14 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
     if (likely := outstanding(screening, first, found)) is not None:
         said = "Probably faster" if likely.ratio > 1 else "Probably slower"
         more = counted(likely.minutes, "more minute")
-        return (f"{said} ({likely.ratio:.1f}x); about {more} would settle it: {label} beside {base} decoding, on "
-                f"{prompts} so far, by the tokens and time of its rounds; by the clock {found.ratio:.2f}x "
-                f"±{found.noise:.2f}.")
+        return (f"{said}: {label} at {likely.ratio:.1f}x the speed of {base} decoding, computed from its rounds on "
+                f"{prompts}; measured {found.ratio:.2f}x ±{found.noise:.2f}. About {more} would settle it.")
     if found.speed is Speed.SAME:
         what = "Not settled, more time would tell" if found.vague else "A tie"
         return (f"{what}: the fastest, {label}, cannot be distinguished from {base} decoding on {prompts} "
                 f"({found.ratio:.2f}x ±{found.noise:.2f}).")
-    return (f"Use no drafts ({methods.baseline().id}): everything else is slower here on {prompts}, the least slow "
-            f"being {label}: {found.ratio:.2f}x (±{found.noise:.2f}).")
+    return (f"Use no drafts ({methods.baseline().id}): all other settings are slower here on {prompts}. The fastest of "
+            f"them is {label}: {found.ratio:.2f}x (±{found.noise:.2f}).")
 
 
 def _tied(screening: Screening) -> list[str]:

@@ -26,7 +26,7 @@ def badge(found: Audited) -> tuple[str, str]:
 _EXACT = "without drafts, the code that wrote the answer chooses each of its tokens too, to the last bit"
 _INEXACT = "without drafts, the code that wrote the answer chooses another token here, to the last bit"
 _OTHER_PROB = "without drafts, the code that wrote the answer gives it another one, to the last bit"
-STRICT = "started with --strict, every engine writes one text"
+STRICT = "started with --strict, every engine writes the same text"
 
 
 def sentence(found: Audited, bias: float | None = None) -> str:

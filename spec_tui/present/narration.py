@@ -28,7 +28,7 @@ def narration(event: Event, run: RunState) -> Iterator[str]:
     if isinstance(event, Started):
         yield from _start(event)
     elif isinstance(event, Prefilled):
-        kept = f", {event.reused} of them kept from before" if event.reused else ""
+        kept = f", {event.reused} already in the KV cache" if event.reused else ""
         milliseconds = f"{event.seconds * 1000:.0f} ms"
         read = "prompt" if event.prompt_tokens is None else counted(event.prompt_tokens, "token")
         yield f"prefill: {read}{kept}, {milliseconds}, wrote {quoted(event.first)}"

@@ -127,8 +127,8 @@ def conclusion(found: SpeedEstimate, assumed: float | None = None) -> str:
     given = "Forecast" if assumed is None else f"Forecast at {percent(assumed)} acceptance per {unit}"
     if not f.best:
         return f"{given}: drafting does not pay; it is faster from {percent(least)} acceptance per {unit}."
-    thin = "" if assumed is not None or f.best <= len(f.chances) else ", though nothing so deep has been verified yet"
-    text = f"{given}: best are drafts of {f.best} {unit}{'s' * (f.best > 1)}, {f.speed_up(f.best):.2f}x{thin}."
+    thin = "" if assumed is not None or f.best <= len(f.chances) else ", though no draft that deep was verified yet"
+    text = f"{given}: drafts of {f.best} {unit}{'s' * (f.best > 1)} are best, {f.speed_up(f.best):.2f}x{thin}."
     if found.paper and found.published is not found.forecast:
         text += f" The published tree, {found.paper} levels of {found.published.rows:.0f} nodes, needs " \
                 f"{found.published.needs(found.paper):.2f} tokens per round to break even."
@@ -189,7 +189,7 @@ def why(run: RunState, baseline: RunState | None, found: SpeedEstimate | None, b
     if run.rounds:
         return [("nothing drafted so far" if m.drafted is not None else "how much was drafted is not known", "muted")]
     if found is None:
-        tells = "measures whether drafting is faster" if measures else "tells what a verify step makes"
+        tells = "measures whether drafting is faster" if measures else "shows tokens per verify step"
         return [("known after the first answer" if brief else f"an answer {tells}", "muted")]
     if (least := found.forecast.pays_from) is None:
         most = f", at most {found.forecast.at_best:.2f}x" + " with all accepted" * (not brief)

@@ -14,7 +14,7 @@ from spec_tui.present.speed_verdict import Speed, SpeedVerdict, of_interval
 from spec_tui.present.tables import Rows, interval, length, median, memory, milliseconds, share
 from spec_tui.present.text import capital, lossy
 
-NOT_COMPARABLE = "live: drawing took time from the lanes, so these numbers are not comparable"
+NOT_COMPARABLE = "live: updating the screen slowed the lanes, so these numbers are not comparable"
 _SEEN = 0.05  # times: how far a speed-up is from the ratio of the speeds beside it where a reader divides them
 MEMORY = "weights and KV rows, computed; datastores not included"
 

@@ -12,7 +12,8 @@ from engines.report.events import Ready
 from engines.report.run_state import RunState
 
 WHAT_IT_IS = ("t(n) is the time that the server reports for reading n new tokens after a cached prompt. A "
-              "verification step takes longer: it computes the logits of all n, not of one, and drafting comes on top.")
+              "verification step takes longer: it computes the logits of all n, not of one, and "
+              "drafting takes extra time.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class ServedPrice:
     def of_rounds(self) -> str:
         """What the rounds' times are."""
         if self.messages:
-            return f"{self.program} does not say what a round is, so there are no times of rounds."
+            return f"{self.program} does not report rounds, so their times are not known."
         if not self.seen:
             return "No rounds yet: answers with these settings show how long they take."
         clock = "as messages arrived, connection included" if self.arrival else "by the server's clock"

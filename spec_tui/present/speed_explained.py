@@ -38,14 +38,15 @@ def explanation(run: RunState, baseline: RunState | None = None) -> list[str]:
     elif even is not None:
         known = f"about {even.speed_up:.2f}x, computed, not measured against a baseline."
     else:
-        return [_times(run, costs, None), "What a round without drafts takes is not known for this model."]
+        return [_times(run, costs, None), "The time of a round without drafts is not known for this model."]
     tried = next(_ideas(run, costs, even))
     times = _times(run, costs, costs.seconds / even.needs, "in the baseline" if alone is not None else "by t(n)")
     return [times, _outcome(run, even, known, measured.vague), f"First to try: {tried}."]
 
 
 def _alone(run: RunState, costs: RoundCosts) -> str:
-    why = "as this engine does" if methods.drafts_nothing(run.started.engine) else "since the engine had no guess"
+    why = ("because this engine never drafts" if methods.drafts_nothing(run.started.engine) else
+           "because it found no draft")
     return (f"Nothing was drafted, {why}: each of {counted(run.metrics.target_forwards, 'round')} made one token in "
             f"{_ms(costs.seconds)}, {_ms(costs.verify)} of them in the model.")
 
@@ -87,7 +88,7 @@ def _ideas(run: RunState, costs: RoundCosts, even: BreakEven) -> Iterator[str]:
                (f". {conclusion(found).removesuffix('.')}" if found is not None else ""))
     drafting = m.drafting_rounds / m.target_forwards
     if drafting < _RARELY:
-        yield f"another engine: this one had a guess in only {percent(drafting)} of the rounds; {_ADVISE}"
+        yield f"another engine: this one drafted in only {percent(drafting)} of the rounds; {_ADVISE}"
     if slower and found is not None and "budget" not in started.options:
         yield f"drafts of another size. {conclusion(found).removesuffix('.')}"
     rate, alone = m.acceptance_rate, costs.seconds / even.needs
@@ -96,5 +97,5 @@ def _ideas(run: RunState, costs: RoundCosts, even: BreakEven) -> Iterator[str]:
         yield (f"an engine whose drafts cost less: drafting takes {percent(costs.draft / costs.seconds)} of a round; "
                f"{_ADVISE}")
     if slower and rate is not None:
-        yield f"another engine: only {percent(rate)} of what was drafted was accepted; {_ADVISE}"
+        yield f"another engine: only {percent(rate)} of the drafted tokens were accepted; {_ADVISE}"
     yield f"nothing clear from this run; {_ADVISE}"

@@ -42,7 +42,7 @@ GLYPHS = {
     "≈": "equal within rounding or noise", "≠": "different, which is allowed",
     BUSY: "at work: answering, measuring, playing", "‖": "paused", WAITING: "waiting, or unfinished",
     FAILED: "failed, or a warning", UNKNOWN: "not known, or not measured", "▸": "the token that was chosen",
-    GOES_ON: "a line of code goes on here, as it is longer than the text is wide",
+    GOES_ON: "a line of code continues here: it is too long for the width",
 }
 """What each mark means; no mark means two things."""
 

@@ -286,7 +286,7 @@ class ChatSession:
         """Measure t(n) of a served model. Returns "" or why not."""
         if refused := self.blocked_reason:
             return refused
-        self.jobs.submit(MeasurePrice(), self._on_price_event, "measuring the price")
+        self.jobs.submit(MeasurePrice(), self._on_price_event, "measuring t(n)")
         return ""
 
     @property

@@ -32,9 +32,9 @@ class LoadRequest(LoadOptions):
     backend: str = option(
         "", f"Run --model FILE.gguf in another program, which drafts in its own way: {LLAMA_CPP.host}.", metavar="NAME")
     server: str | None = option(
-        None, "Ask the model that a server has, instead of loading one: http://HOST:PORT. With --model, that audits "
-              "its answers.", metavar="URL")
-    served_model: str | None = option(None, "Which of the server's models, where it has several.", metavar="NAME")
+        None, "Use the model of a server instead of loading one: http://HOST:PORT. With --model, the model loaded here "
+              "audits its answers.", metavar="URL")
+    served_model: str | None = option(None, "The server's model, if it has several.", metavar="NAME")
     api_key_env: str | None = option(None, "Environment variable that holds the server's key.", metavar="NAME")
     fetch: bool = False
 

@@ -131,10 +131,10 @@ class BuildSpec:
 
     def _check_columns(self) -> None:
         if len(self.columns) < 2:
-            raise UsageProblem(f"one column, {self.columns[0]}, is no chat",
-                               "name those of the question, then that of the answer: --columns prompt,answer")
+            raise UsageProblem(f"one column, {self.columns[0]}, is not a chat",
+                               "name the columns of the question, then the answer: --columns prompt,answer")
         if len(self.sources) > 1 or self.sources[0] in (STANDARD_LIBRARY, ANSWERS):
-            raise UsageProblem("columns are of one file of JSON lines, or of one dataset",
+            raise UsageProblem("--columns needs one file of JSON lines, or one dataset",
                                f"for example --from chats.jsonl, or --from {HUB}OWNER/NAME")
 
     def _check_answers(self) -> None:

@@ -37,7 +37,7 @@ class JsonRows:
         content, text = read_input(path, _LARGEST, "a file of JSON lines")
         self._name = path.name
         like = 'such a line is like {"prompt": "What is a tree?", "answer": "A plant."}'
-        self._rows = [row for _, row in json_lines(text, path, "is no JSON object", like, dict)]
+        self._rows = [row for _, row in json_lines(text, path, "is not a JSON object", like, dict)]
         self.total = len(self._rows)
         self.identity = {"kind": "rows", "rows": self.total, "digest": hashlib.sha256(content).hexdigest()}
 

@@ -64,7 +64,7 @@ class DensePart:
         model reads too few tokens together, or its hidden states have too few dimensions."""
         reader = self.reader
         if reader.context < _OVERLAP:
-            raise UsageProblem(f"a context of {reader.context} tokens is too short", "use a model that reads more")
+            raise UsageProblem(f"a context of {reader.context} tokens is too short", "use a model with more context")
         dims, width = self.recipe.dims, reader.identity.width
         if dims > max(width, Recipe().dims):  # of a narrower model the default keeps all there are
             raise UsageProblem(f"{dims} principal components cannot be kept of {width} dimensions",
@@ -149,7 +149,7 @@ def room_after(ahead: int, context: int, which: str) -> int:
     they leave too little of the context for it."""
     if context - ahead < _OVERLAP:
         raise UsageProblem(f"{which} needs {ahead:,} tokens before it; the model reads {context:,} at once",
-                           "give a larger --window, use a model that reads more, or shorter prompts")
+                           "give a larger --window, a model with a longer context, or shorter prompts")
     return context - ahead
 
 

@@ -110,5 +110,5 @@ def _prompt(path: Path, number: int, line: str) -> str:
             return prompt
     except (ValueError, KeyError, RecursionError):
         pass
-    raise UsageProblem(f"line {number} of {path} is no JSON object with a prompt",
+    raise UsageProblem(f"line {number} of {path} is not a JSON object with a prompt",
                        'such a line is like {"prompt": "What is a tree?"}')

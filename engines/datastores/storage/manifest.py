@@ -142,7 +142,7 @@ def read_manifest(folder: Path) -> Manifest:
             content = stream.read(_LARGEST + 1)
         record = json.loads(content.decode("utf-8")) if len(content) <= _LARGEST else None
     except FileNotFoundError:
-        raise DatastoreProblem(f"{name} is no datastore: it has no {FILE}",
+        raise DatastoreProblem(f"{name} is not a datastore: it has no {FILE}",
                                "build it with: spec-tui datastore build") from None
     except OSError as error:
         raise unreadable(folder, FILE, error) from None

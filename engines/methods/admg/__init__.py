@@ -40,7 +40,7 @@ def _left_out(layers: Layers, options: Mapping[str, Any]) -> Layers:
 SPEC = MethodSpec(
     id="admg",
     title="ADMG (ASD)",
-    summary="The target drafts without the sublayers that matter least in this context, and checks with all of them.",
+    summary="The target drafts without the sublayers that matter least in this context, and verifies with all of them.",
     source="Metel et al. 2024 (ADMG; ASD in its tables), algorithm 1; Zhang et al. 2024 (Draft & Verify), adaptive "
     "exit",
     drafter="engines.methods.admg.drafter:ADMG",
@@ -51,7 +51,7 @@ SPEC = MethodSpec(
     origins=(DRAFT,),
     self_speculative=True,
     layer_rules=_left_out,
-    layers_unknown="nothing measured yet: an answer measures it, and so do l and enter for the prompt that is typed",
+    layers_unknown="nothing is measured yet: an answer measures it; l and enter measure it for the typed prompt",
     options=(
         Option("preset", "auto", "Values of alpha, m and n. auto: the one named after the model (sample, "
                "sample-draft, smollm2), else paper. paper: Llama-2 13B; paper-code: CodeLlama 13B.",

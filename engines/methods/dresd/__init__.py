@@ -43,7 +43,7 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
 SPEC = MethodSpec(
     id="dresd",
     title="DReSD",
-    summary="Looks up the target's last hidden state among those of a datastore and drafts what followed there.",
+    summary="Finds hidden states in a datastore nearest to the target's last one and drafts what followed them.",
     source="Gritta et al. 2025 (DReSD), algorithm 1",
     drafter="engines.methods.dresd.drafter:DReSD",
     order=60,
@@ -54,10 +54,10 @@ SPEC = MethodSpec(
     origins=(RETRIEVAL,),
     options=(
         BUDGET,
-        Option("drafts", 10, "Nearest neighbours that are drafted.", 1, 64),
+        Option("drafts", 10, "Number of nearest neighbours to draft from.", 1, 64),
         Option("length", 10, "Tokens drafted from each neighbour.", 1, 64),
-        Option("distinct", True, "Neighbours that go on alike count as one, and others take their places. The paper's "
-               "drafts repeat each other.", paper=False),
+        Option("distinct", True, "Neighbours with the same continuation count as one, and the next nearest replace the "
+               "repeats. The paper's drafts may repeat each other.", paper=False),
         Option("neighbours", 0, "Nearest keys that are compared; those whose text continued with another token are "
                "dropped. 0: as many as the index scores, 100 to 150; four times as many if few are left.",
                0, 4096, paper=50),

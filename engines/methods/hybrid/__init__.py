@@ -80,12 +80,12 @@ SPEC = MethodSpec(
         Option("model", True, "Whether the draft model or an EAGLE head drafts where it promises more than the best "
                "source. A head comes first if it agrees with the target and costs clearly less."),
         Option("threshold", 2.0, "Draft model or EAGLE head, budget=paper: it drafts where the best score is below "
-               "this. With budget=auto tokens per second decide, by acceptance so far and price.", 0, 64),
+               "this. With budget=auto, expected tokens per second decide (acceptance so far, cost).", 0, 64),
         Option("c", 64, "Exact match: maximum number of nodes of the trie that are drafted.", 1, 256),
         Option("length", 10, "Datastores: tokens of a continuation.", 1, 64),
         Option("n_max", 16, "Exact match: longest suffix looked for, in tokens.", 1, 64),
         Option("n_min", 2, "Exact match: shortest suffix that counts.", 1, 64),
-        Option("drafts", 10, "Dense datastores: nearest neighbours that are drafted.", 1, 64),
+        Option("drafts", 10, "Dense datastores: number of nearest neighbours to draft from.", 1, 64),
     ),
     searches=True,
     default_priority=3,

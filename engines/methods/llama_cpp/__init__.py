@@ -32,17 +32,17 @@ SPEC = MethodSpec(
                " EAGLE-3 head, DFlash, DSpark, or the MTP layers of the model's own file. Several may be joined by +:"
                " where one finds nothing, another drafts.",
                choices=("none", *NGRAMS, *MODELS), several=True),
-        Option("most", 0, "Tokens that it drafts at most; 0: as llama.cpp has it (3 where a model drafts, 48 after an"
-               " n-gram, ngram-mod 64).", low=0, high=256),
-        Option("least", 0, "Fewer drafted tokens are not verified, where a model or ngram-mod drafts; 0: as llama.cpp"
-               " has it (none; ngram-mod 48).", low=0, high=256),
-        Option("ngram", 0, "Tokens of the n-gram that it looks for; 0: as llama.cpp has it (12, ngram-mod 24).",
+        Option("most", 0, "Maximum number of tokens drafted; 0: llama.cpp's default (3 where a model drafts, 48 after"
+               " an n-gram, ngram-mod 64).", low=0, high=256),
+        Option("least", 0, "Minimum number of drafted tokens: shorter drafts of a model or ngram-mod are not verified;"
+               " 0: llama.cpp's default (none; ngram-mod 48).", low=0, high=256),
+        Option("ngram", 0, "Length of the n-gram it looks for; 0: llama.cpp's default (12, ngram-mod 24).",
                low=0, high=256),
-        Option("hits", 0, "How often an n-gram must have occurred before ngram-simple or an ngram-map drafts; 0: as"
-               " llama.cpp has it (1).", low=0, high=256),
-        Option("p_min", 0.0, "A model that drafts stops where its token is less probable.", low=0, high=1),
+        Option("hits", 0, "Number of times an n-gram must have occurred before ngram-simple or an ngram-map drafts;"
+               " 0: llama.cpp's default (1).", low=0, high=256),
+        Option("p_min", 0.0, "A model's draft ends where its token is less probable than this.", low=0, high=1),
         Option(DRAFT, "", "GGUF file of the model that drafts, or of its head; empty: the loaded draft model's."),
-        Option("context", 4096, "Tokens that its context holds, where the model's own is not shorter.", low=64,
+        Option("context", 4096, "Length of its context in tokens, at most the model's own.", low=64,
                high=1 << 20),
     ),
     lossless=None,

@@ -65,7 +65,7 @@ SPEC = MethodSpec(
     origins=(DRAFT,),
     options=(
         BUDGET,
-        Option("heads", 8, "Maximum number of heads used, as far as the file has them.", 1, 16),
+        Option("heads", 8, "Maximum number of heads used, of those in the file.", 1, 16),
         Option("top_k", 10, "Candidates of each head.", 1, 32),
         Option("nodes", 32, "Maximum number of nodes drafted, the likeliest paths; with budget=paper the published "
                "tree, cut to these.", 1, 256, paper=63),

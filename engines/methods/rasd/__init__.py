@@ -82,10 +82,10 @@ SPEC = MethodSpec(
     origins=(DRAFT, RETRIEVAL, PROMPT, OUTPUT),
     options=(
         BUDGET,
-        Option("drafter", AUTO, "The engine whose tree it takes: a draft model's or an EAGLE head's. auto: that of the "
-               "head where one is loaded, else that of the draft model.", choices=(AUTO, *DRAFTERS)),
-        Option("retrieval", REST, "From the datastores, as REST does, or from prompt and answer, as prompt lookup "
-               "does: that needs no datastore.", choices=(REST, PLD)),
+        Option("drafter", AUTO, "The engine whose tree it takes: a draft model's or an EAGLE head's. auto: the "
+               "head if one is loaded, else the draft model.", choices=(AUTO, *DRAFTERS)),
+        Option("retrieval", REST, "Where it searches: in the datastores, as REST does, or in prompt and answer, as "
+               "prompt lookup does, without a datastore.", choices=(REST, PLD)),
         Option("prune", True, "Prune branches that do not begin with a likely token of the drafter (Table 3). What "
                "the drafter cannot rank, since its vocabulary is smaller, stays."),
         Option("prune_top", 10, "How many of the drafter's likeliest tokens pruning keeps.", 1, 64),

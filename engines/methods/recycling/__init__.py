@@ -34,7 +34,7 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
     if not deep:
         return words
     if note.hit_rate is not None:
-        words.append(f"So far the first successor in the table was the one that came {note.hit_rate:.0%} of the time.")
+        words.append(f"So far the first successor in the table was the next token {note.hit_rate:.0%} of the time.")
     return [*words, "A node's probability is how often a successor of its rank was right. All rows that the target "
                     "verifies teach the table, those of rejected drafts too: they were computed anyway. Drafting took "
                     f"{ms(event.draft_seconds)}."]

@@ -27,7 +27,7 @@ def _why_empty(run: RunState, event: Round) -> str:
 SPEC = MethodSpec(
     id="server",
     title="Server",
-    summary="The server that holds the model drafts as set at its start; only the server knows how.",
+    summary="A server holds the model and drafts in the way set when it was started.",
     source="the server's own documentation",
     drafter="engines.methods.drafter:Drafter",
     order=210,
@@ -36,7 +36,7 @@ SPEC = MethodSpec(
     origins=(SERVER,),
     options=(
         Option("url", "", "As a lane of a race: the server's address, http://HOST:PORT.", lane=True),
-        Option("model", "", "As a lane of a race: which of the server's models, where it has several.", lane=True),
+        Option("model", "", "As a lane of a race: the server's model, if it has several.", lane=True),
         Option("api_key_env", "", "As a lane of a race: the environment variable with the server's key.", lane=True),
     ),
     lossless=None,

@@ -129,6 +129,6 @@ def last_hidden_state(
         *_, finished = model.run(Request((("user", prompt),), methods.baseline().id, max_new_tokens=1))
         tokens.append(finished.tokens[0])
     if len(tokens) < 2:
-        raise UsageProblem("a text of one token has nothing before it", "give more of the text")
+        raise UsageProblem("the text has one token, and a search needs two", "give more of the text")
     read = HiddenStates(model.target, model.identity, None)
     return tokens, read([np.array(tokens[:-1][-read.context :])])[0][-1]

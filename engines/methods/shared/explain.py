@@ -69,7 +69,7 @@ def _budget(event: Round) -> Words:
         return []
     kept = str(chosen.kept) if chosen.proposed is None else f"{chosen.kept} of {chosen.proposed}"
     return [f"The budget (auto) verifies {kept}: with them the round is expected to make "
-            f"{chosen.expected:g} tokens for its time."]
+            f"{chosen.expected:g} tokens, the most for the time it takes."]
 
 
 def suffix(run: RunState, event: Round, count: int | None) -> str:

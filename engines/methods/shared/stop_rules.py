@@ -41,7 +41,7 @@ def stop_option(default: str, threshold: str) -> Option:
     """The option ``stop``, of a method whose option ``threshold`` says below which value a chain ends."""
     rules = (TOP, ENTROPY, CUMULATIVE)
     return Option(
-        "stop", default, f"Chain: what has to stay above {threshold}, or the chain ends. {_WORDS}"
+        "stop", default, f"Chain: the measure that ends the chain when it falls below {threshold}. {_WORDS}"
         + (" none: nothing, the budget decides alone." if default == NONE else ""),
         choices=(NONE, *rules) if default == NONE else rules,
     )

@@ -41,7 +41,7 @@ def draft_options(
                choices=("top", "independent", "distinct")),
         Option("num_tokens", num_tokens, "Chain: maximum number of tokens drafted per round.", 1, 64, paper=5),
         stop_option(NONE, "confidence"),
-        Option("confidence", confidence, "Chain: it ends with a token after which the drafter is less sure than this, "
-               "by stop.", 0, 1),
+        Option("confidence", confidence, "Chain: it ends with the first token at which the drafter is less sure than "
+               "this; the option stop says how that is measured.", 0, 1),
         *tree,
     )

@@ -55,7 +55,7 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
     if not deep:
         return words
     if note.answers is not None:
-        words.append(f"Searched were this conversation and {counted(note.answers, 'past answer')}.")
+        words.append(f"This conversation and {counted(note.answers, 'past answer')} were searched.")
     score = f": {note.score:.2f} here" if note.score is not None else ""
     return [*words, "A token's probability is its share of what followed these occurrences. Each length of match, in "
                     "this conversation and in past answers, gives a draft; the score of one is the number of tokens "
@@ -86,7 +86,7 @@ SPEC = MethodSpec(
                choices=("chain", "tree")),
         Option("depth", 64, "Longest suffix looked for, in tokens.", 1, 64),
         Option("num_tokens", 32, "Maximum number of tokens drafted.", 1, 64, paper=64),
-        Option("factor", 16.0, "Tokens drafted for each token of the match, at most.", 0.1, 64, paper=1),
+        Option("factor", 16.0, "Maximum number of tokens drafted for each token of the match.", 0.1, 64, paper=1),
         Option("offset", 0, "Tokens drafted in addition to these, at most.", 0, 64),
         Option("min_prob", 0.1, "Tokens whose path has a lower probability than this are not drafted.", 0, 1),
         Option("history", 1000, "Past answers of this model that are searched, the latest; kept on this machine as "

@@ -60,7 +60,7 @@ def same_text(asked: Request, changed: Request, a: RunState, b: RunState) -> tup
     """What the two texts say about each other, in a sentence; True: alike as they must be, False: a BUG or a tie, None:
     nothing to expect."""
     at = first_difference(a, b, ends=False)
-    where = "" if at is None else f" They part at token {at + 1}."
+    where = "" if at is None else f" They differ from token {at + 1} on."
     lossy = [one for one in (asked, changed) if not LAWS[one.law].lossless
              and not (one.engine and find(one.engine).baseline)]
     if lossy:
@@ -72,10 +72,10 @@ def same_text(asked: Request, changed: Request, a: RunState, b: RunState) -> tup
     if asked.text_depends_on_draft:
         return f"Random draws decide: the law keeps the distribution, not the text.{where}", None
     if at is not None:
-        return f"The texts part at token {at + 1}, by a tie within rounding or a BUG: an audit tells which.", False
+        return f"The texts differ from token {at + 1} on: a tie within rounding or a BUG. An audit tells which.", False
     short = counted(min(len(a.tokens), len(b.tokens)), "token")
     if a.running or b.running or len(a.tokens) != len(b.tokens):
-        return f"The same text as far as both go, {short}: drafts never change the text.", True
+        return f"The same text to the end of the shorter, {short}: drafts never change the text.", True
     return f"The same text, all {short}: drafts change the speed, never the text.", True
 
 

@@ -89,7 +89,7 @@ def _prefill(run: RunState, phase: Phase, deep: bool) -> list[str]:
         more = ("The time includes the first token and the drafter's own start; it is not part of the decoding time. A "
                 f"row of the cache holds keys and values of one token; {_cached(made.cache_length)} are there now.")
     elif phase == "correct" and begun:
-        words, more = [f"The token {first} is given: the run goes on from an answer that was begun. The target gives "
+        words, more = [f"The token {first} is fixed: the run continues an answer that was begun. The target gives "
                        f"it {p3(made.first.prob)}."], ""
     elif phase == "correct":
         likeliest = ", ".join(f"{quoted(c.piece)} {p3(c.prob)}" for c in made.first.top)
@@ -120,7 +120,7 @@ def _context(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
     if deep:
         before = run.until(number - 1).metrics.mean_generated_length if number > 1 else None
         m = f"; so far {before:.2f} tokens per verify step (M)" if before is not None else ""
-        words.append(f"The KV cache holds {_cached(rows_before(run, number))}, those of all tokens but the root"
+        words.append(f"The KV cache holds {_cached(rows_before(run, number))}, one for each token except the root"
                      f"{m}. A round is a draft, one forward pass of the target, and the choice of what stays.")
     return words
 
