@@ -67,7 +67,7 @@ def _shown(view: View, seen: set[str]) -> Iterator[str]:
 def _asked(progress: LessonProgress, view: View, asks: Callable[[str], str]) -> bool:
     """Ask until there is an answer; False where the learner passes."""
     numbers = between(1, len(view.options))
-    line = asks(f"Your answer, {numbers} (enter passes): ").strip()
+    line = asks(f"Your answer, {numbers} (enter skips): ").strip()
     while line and not (line.isdecimal() and len(line) < 9 and progress.answer(int(line))):
         line = asks(f"A number, {numbers}, please: ").strip()
     return bool(line)

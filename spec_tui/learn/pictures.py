@@ -23,9 +23,9 @@ READING = (
     "spec-tui, the program of these lessons, generates text with language models and shows each step. All numbers are "
     "from its recorded runs on two cores of an x86 processor without a graphics card. Three models take part: smollm2 "
     "(135 million weights, 98 MB; with a draft model of 12 million), qwen-coder (1.5 billion weights, 1.1 GB; with one "
-    "of 0.5 billion), and a sample model (sample_models/target, 12 million weights, 23 MB: it alone has two bytes for "
-    "each, the others most of theirs in 4 to 6 bits). Each picture says which run it shows. Answers are cut off at a "
-    "set number of tokens. Numbers are rounded, so a sum may be off in its last digit.",
+    "of 0.5 billion), and a sample model (sample_models/target, 12 million weights, 23 MB: two bytes for each "
+    "weight; the other models store most weights in 4 to 6 bits). Each picture says which run it shows. Answers are "
+    "cut off at a set number of tokens. Numbers are rounded, so a sum may be off in its last digit.",
     "A picture of a round has the end of the text so far (… is what came before), the draft, and what the target "
     "wrote itself. A round goes through phases: Draft, Tree (the draft and its mask), Verify (the target reads it), "
     "Accept (what stays), Correct (the target's own token; this phase is named Bonus after a draft that was accepted "

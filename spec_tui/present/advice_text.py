@@ -109,7 +109,7 @@ def _unfinished(findings: Findings, screening: Screening) -> list[str]:
         return []
     number = findings.rounds.index(screening) + 1
     answers = counted(len(screening.counted()), "answer")
-    return [f"Unfinished: this is what round {number} of {len(findings.stages)} says, after {answers} of each setting."]
+    return [f"Unfinished: this is what stage {number} of {len(findings.stages)} says, after {answers} of each setting."]
 
 
 def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:

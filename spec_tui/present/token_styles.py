@@ -33,12 +33,12 @@ HERE, BOOKMARK = "◆▼"
 BUSY, WAITING, FAILED, UNKNOWN = "▶…!—"
 GOES_ON = "↳"
 GLYPHS = {
-    ACCEPTED: "a drafted token that was accepted", REJECTED: "a bad judgement: rejected, wrong, BUG, slower",
+    ACCEPTED: "a drafted token that was accepted", REJECTED: "a bad result: rejected, wrong, BUG, slower",
     UNJUDGED: "a drafted token that verification did not reach", ROOT: "the token from which a draft tree grows",
     CHOSEN: "what the target chose instead of the draft", PRUNED: "retrieved, but cut from the tree",
     PRESENT: "in use: a sublayer that runs, a layer that a head reads, a row that is kept, what is chosen",
     ABSENT: "not in use: left out, forgotten, not chosen",
-    HERE: "where you are", BOOKMARK: "a bookmark", "✓": "a good judgement: right, identical, faster",
+    HERE: "where you are", BOOKMARK: "a bookmark", "✓": "a good result: right, identical, faster",
     "≈": "equal within rounding or noise", "≠": "different, which is allowed",
     BUSY: "at work: answering, measuring, playing", "‖": "paused", WAITING: "waiting, or unfinished",
     FAILED: "failed, or a warning", UNKNOWN: "not known, or not measured", "▸": "the token that was chosen",

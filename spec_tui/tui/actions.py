@@ -25,8 +25,8 @@ KEY_NAMES = {
 
 
 EXAMPLES = "Example prompts, each with what to look for"
-BY_OUTCOME = "Tokens by outcome, with rejected drafts kept in the text, by source, by confidence, or plain"
-LARGE = "Large, light, without frames: for a projector; on every screen"
+BY_OUTCOME = "Colour tokens by outcome (also with rejected drafts), by source, by confidence, or not at all"
+LARGE = "Presenter mode for a projector: large, light, without frames"
 """Help of actions that several screens have."""
 
 

@@ -34,8 +34,8 @@ from spec_tui.tui.widgets.strip_panel import Row, Span, gauge, shortened
 from spec_tui.tui.widgets.transcript import Transcript
 
 _LEAST_BAR = 6  # columns of the bar of a loading
-_MEASURES = ("F7 measures plain decoding, to say whether drafting was faster; /race runs engines side by side and "
-             "ranks them. ")
+_MEASURES = ("F7 measures decoding without drafts and says whether drafting was faster; "
+             "/race runs engines side by side and ranks them. ")
 WELCOME = """Type a prompt, or press ctrl+o for examples.
 
 The engine{engine} drafts several tokens; the model verifies them all in one forward pass and keeps those that it \
@@ -301,7 +301,7 @@ def same_text(session: ChatSession) -> str:
     at = session.same_text[len(session.turns) - 1]
     if at is None and turn.run.finished.reason == "cancelled":
         made = len(turn.run.tokens)
-        return f"✓ its {counted(made, 'token')} {'is that' if made == 1 else 'are those'} of autoregressive decoding"
+        return f"✓ its {counted(made, 'token')} {'is' if made == 1 else 'are'} the same as without drafts"
     if at is None:
         return "✓ the same text as autoregressive decoding, token for token"
     strict = None

@@ -200,7 +200,7 @@ def status(controller: RaceController, message: str, width: int) -> list[Row]:
 def _lost(race: RaceState) -> str:
     """That the runs of a race that broke off went with the engine; "" where none did."""
     ran = any(run.measured is not None and not run.failed for run in race.result.runs.values())
-    return "" if race.result.complete or not ran else " No run is kept: a fair race hands over its runs at its end."
+    return "" if race.result.complete or not ran else " No run is kept: a fair race saves its runs only at its end."
 
 
 def _sentence(mark: str, style: str, text: str, width: int) -> list[Row]:

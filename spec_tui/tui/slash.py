@@ -156,7 +156,7 @@ def _set(argument: str, settings: ChatSettings, ready: Ready | None) -> CommandR
         names = ", ".join(o.name for o in methods.find(engine).options) or "none"
         raise UsageProblem("write /set OPTION=VALUE", f"options of {engine}: {names}")
     if command := next((typed for typed, key in _SAMPLING.items() if name in (typed, key)), ""):
-        raise UsageProblem(f"{name} is no option of an engine", f"/{command} {value} sets it")
+        raise UsageProblem(f"{name} is not an engine option", f"/{command} {value} sets it")
     new = settings.with_option(engine, name, value)
     return CommandResult(new, f"{name} is {new.options(engine)[name]}")
 
@@ -175,4 +175,4 @@ def _system(argument: str, settings: ChatSettings, ready: Ready | None) -> Comma
 
 def _suggest(name: str) -> str:
     close = get_close_matches(name, COMMANDS, 1)
-    return f"did you mean /{close[0]}?" if close else "F1 lists them; a slash in an empty prompt does, too"
+    return f"did you mean /{close[0]}?" if close else "F1 lists the commands; so does / in an empty prompt"

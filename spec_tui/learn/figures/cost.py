@@ -86,7 +86,7 @@ class BreakEvenFigure(LessonFigure):
         least = model.pays_from
         words = ("No length pays at any chance." if least is None else
                  f"At a chance above {least:.2f} drafts of some length pay.")
-        words += " gives, needs: tokens a round; needs is break-even."
+        words += " gives and needs are tokens per round; needs is break-even."
         chance = f"chance = {self.chance:.2f}{', as in this run' * (self.chance == self.recorded)}."
         return [*out, *told(width, chance, words)]
 
@@ -217,8 +217,8 @@ class RaceFigure(LessonFigure):
                         (f"{m.mean_generated_length or 0:>15.2f}{1000 * whole / len(lane.rounds):>12.1f}", "text"),
                         (f"{(len(lane.tokens) - 1) / whole:>10.1f}  ", "strong"),
                         (f"{bar(tokens / most, room):<{room}}", "bar"), (f" {tokens}", "text")])
-        words = ("The bar is of one moment and has the first token; rounds before it may have been faster or slower "
+        words = ("The bar shows one moment and includes the first token; earlier rounds may have been faster or slower "
                  "than later ones.")
-        whole_run = "tokens/s is of the whole run, without its first token."
+        whole_run = "tokens/s covers the whole run without its first token."
         notes = told(width, whole_run, words)
         return [*out, *(notes if len(out) + len(notes) <= height else told(width, whole_run))]

@@ -106,7 +106,7 @@ class CountsFigure(LessonFigure):
                             f"{one_line(quoted(end), 30)}, occurred {counted(times, 'time')} before.",
                             f"{counted(rest, 'other token')} followed, too. " * bool(rest)
                             + ("A longer match is rarer, but predicts better." if longer else
-                               "With one more last token it never did."))]
+                               "A longer end of the text never occurred before."))]
 
 
 class NeighboursFigure(LessonFigure):
@@ -157,10 +157,10 @@ class NeighboursFigure(LessonFigure):
         listed = sum(kept for _, kept, _ in self.near)
         passed = (f"{counted(self.found.hits, 'near state')} passed the filter; {self.found.used} are used, the "
                   f"nearest {listed} are listed, with those that were dropped.")
-        dropped = f"{REJECTED} went on with another token, so it is dropped." if self.found.dropped else ""
+        dropped = f"{REJECTED} continues with another token and is dropped." if self.found.dropped else ""
         said = told(width, f"{passed} {dropped}".rstrip(),
-                    f"Cosines of those used: {min(scores):.3f} to {max(scores):.3f}. Before | stands the token that "
-                    "followed the key, after | what would be drafted.")
+                    f"Cosines of those used: {min(scores):.3f} to {max(scores):.3f}. The token before | followed "
+                    "the key; the text after | would be drafted.")
         room = max(1, height - len(said))
         first = max(0, self.at - room + 1)
         for n, (passage, kept, _) in list(enumerate(self.near))[first : first + room]:

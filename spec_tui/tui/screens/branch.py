@@ -50,7 +50,7 @@ def version_rows(title: str, run: RunState, at: int | None, top: int, width: int
 
 def table_rows(a: RunState, b: RunState, said: str, well: bool | None, width: int) -> list[Row]:
     """The two versions in numbers, as far as both go, and what their texts say about each other."""
-    title = "both versions" + ", as far as both go" * (len(a.tokens) != len(b.tokens))
+    title = "both versions" + ", up to the shorter" * (len(a.tokens) != len(b.tokens))
     a, b = as_far_as_both_go(a, b)
     mark, style = {True: ("✓", "good"), False: ("✗", "bad"), None: ("≠", "warn")}[well]
     both = (a.metrics, b.metrics)
@@ -146,9 +146,9 @@ class BranchScreen(HasActions, Backdrop):
             return [(f" {FAILED} ", "bad"), (self.session.still, "text"), ("  esc closes", "muted")]
         if run.finished is None:
             return [(f" {BUSY} ", "good"), ("the branch is being written", "text"), ("  esc stops it", "muted")]
-        ended = "stopped; what is there stays" if run.finished.reason == "cancelled" else "both have ended"
+        ended = "stopped; the text is kept" if run.finished.reason == "cancelled" else "both are complete"
         if uses_past_answers(self.turn.run):
-            ended += "; past answers helped to draft the first, and are left out here"
+            ended += "; only the first version also drafted from past answers"
         return [("   ", "text"), (ended, "muted")]
 
     def action_leave(self) -> None:

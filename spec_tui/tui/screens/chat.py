@@ -63,7 +63,7 @@ TIMED = Pace(frames=4, tree=1, numbers=1)
 NOTHING_TO_ASK = "A replay takes no prompts. space pauses, < and > change its speed"
 PANELS = ("tree", "layers", "speed")
 _NO_PANELS = "Panels are hidden while presenting: P ends it."
-_FIGURES = ("tokens/s", "times as fast", "tokens a step", "% accepted")
+_FIGURES = ("tokens/s", "times as fast", "tokens/step", "% accepted")
 
 
 class ChatScreen(HasActions, Backdrop):
@@ -635,7 +635,7 @@ class ChatScreen(HasActions, Backdrop):
 
     def action_copy_text(self) -> None:
         super().action_copy_text()
-        nothing = "Nothing was copied: only the text of answers is."
+        nothing = "Nothing was copied: select text in an answer."
         self.say("copied the marked text" if (self.get_selected_text() or "").strip() else nothing)
 
     def action_export(self) -> None:
@@ -762,7 +762,7 @@ class ChatScreen(HasActions, Backdrop):
         if settings is not None:
             names = ", ".join(settings.searched(self.session.ready))
             unknown = self.session.ready is None
-            none = f"datastores: {FIT_LATER}" if unknown else "no datastore is searched: d, then n builds one"
+            none = f"datastores: {FIT_LATER}" if unknown else "no datastore is searched: press d, then n, to build one"
             self._chosen(settings, f"the next answers search {names}" if names else none)
 
     def _chosen(self, settings: ChatSettings, message: str) -> None:

@@ -191,7 +191,8 @@ def facts(name: str, entry: CatalogEntry | None, ready: Ready | None) -> list[tu
     known = [
         ("kind", m.kind), ("tokens", f"{m.tokens:,} in {counted(m.documents, 'document')}"),
         ("size", in_bytes(entry.size)), ("vocabulary", f"{m.vocab_size:,} tokens"), ("fits", fits),
-        ("built", m.created[:16].replace("T", " ")), ("whose", "ships with the program" if entry.shipped else "yours"),
+        ("built", m.created[:16].replace("T", " ")),
+        ("origin", "ships with the program" if entry.shipped else "built by you"),
     ]
     if m.model is not None:
         known[2:2] = [("keys", f"{m.keys:,}, hidden states of {m.model.name}")]
@@ -449,7 +450,7 @@ class DataScreen(DescribedModal[ChatSettings]):
         if row is None or not row.unfinished or row.is_running(self.datastore_jobs):
             self._say("R continues an unfinished build; this one is complete")
         elif row.spec is None:
-            self._say("how this build was begun is not known: repeat its command line, or remove it with -", wrong=True)
+            self._say("the settings of this build are not known: repeat its command, or remove it with -", wrong=True)
         elif self._ready():
             self._build(row.spec, fresh=False)
 

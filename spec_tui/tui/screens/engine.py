@@ -73,7 +73,7 @@ class EngineScreen(SpecModal[ChatSettings]):
         chosen = " ".join(self.settings.datastores)
         offered = tuple(dict.fromkeys([DEFAULT_ONES, *stores(self.ready), *filter(None, [chosen])]))
         searched = ", ".join(replace(self.settings, datastores=()).searched(self.ready)) or "none"
-        words = f"Searched by engines with retrieval. Default: {searched}. Choose several on the Data screen (d)."
+        words = f"Searched by engines with retrieval. Default: {searched}. Choose several among the datastores (d)."
         return Field(Option("datastores", DEFAULT_ONES, words, choices=offered), chosen or DEFAULT_ONES,
                      classes="wide datastores")
 

@@ -176,14 +176,14 @@ class EvaluateScreen(HasActions, Screen[None]):
         if waits or self.session.stuck:
             return "".join(text for text, _ in words.status(self.session, "", self.size.width))
         if not self.running:
-            asked = self.query_one(Input).value.strip() or "our own prompts"
+            asked = self.query_one(Input).value.strip() or "built-in prompts"
             return self.message or f"{asked} · {counted(self.minutes, 'minute')}"
         if self.job.stopping:
             return "stopping after the current answer …"
         if not state.rounds:
             return "reading the prompts …"
         screening = state.rounds[-1]
-        where = f"round {len(state.rounds)} of {len(state.stages)}"
+        where = f"stage {len(state.rounds)} of {len(state.stages)}"
         if state.auditing:
             return f"{where}: auditing texts that differ"
         if state.at is None:

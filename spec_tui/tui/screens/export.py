@@ -21,7 +21,7 @@ from spec_tui.tui.screens.modal import ListScreen
 PICTURE = "svg"
 _ENDINGS = {"trace": "jsonl"}
 CHOICES = {
-    "trace": "the run's events and its baseline's, for spec-tui replay",
+    "trace": "events of the run and its baseline, for spec-tui replay",
     **{name: form.words for name, form in FORMATS.items()},
     PICTURE: "picture of the screen as it is",
 }
@@ -36,7 +36,7 @@ class ExportScreen(ListScreen[str]):
     def __init__(self, answer: bool) -> None:
         self._names = list(CHOICES) if answer else [PICTURE]
         lines = [Content.assemble((f"{n:<7}", "bold"), (CHOICES[n], "$tok-prompt")) for n in self._names]
-        enter = "saves in a file of its own" if HostAccess.here().whole else "copies it: no file is saved in a browser"
+        enter = "saves a new file" if HostAccess.here().whole else "copies it: no file is saved in a browser"
         super().__init__("export", f"enter {enter} · esc closes", lines)
 
     def chosen(self, number: int) -> None:

@@ -21,16 +21,16 @@ MARKS = (
     ("accepted", "$tok-accept", "drafted, and accepted by the target"),
     ("corrected", "bold underline $tok-fixed", "the draft was rejected here; this is the target's own token"),
     ("bonus", "bold uu $tok-bonus", "the whole draft was accepted; one more token, from the same forward pass"),
-    ("rejected", "strike $tok-ghost", "drafted, not accepted; shown after the text while it is written, v keeps it"),
+    ("rejected", "strike $tok-ghost", "drafted but not accepted; shown while the answer is written; v keeps it there"),
 )
 GLYPHS = ("● accepted   ✗ rejected   ○ not reached   ◐ what the target chose   ◌ the tree's root   "
           "✂ retrieved, but pruned")
-LAYERS = ("■ runs in drafts   ▣ one of the last n   left out: c cosine, i interval, b both, s as set   "
+LAYERS = ("■ runs in drafts   ▣ runs: a last-n layer   left out: c cosine, i interval, b both, s as set   "
           "next: + runs, C left out")
 NUMBERS = (
     ("M", "tokens per verify step: what a forward pass of the target gives on average; without drafts exactly 1"),
     ("accepted", "share of the drafted tokens that were kept"),
-    ("tokens/s", "by the engine's own clock, without the prefill and without drawing"),
+    ("tokens/s", "decoding speed by the engine's clock; prefill and drawing are not counted"),
     ("✓ ≈ ✗", "what an audit (a) found: every token is the target's own choice; a tie within rounding; a BUG"),
     ("t(n)", "time of a forward pass over n tokens, measured when the model is loaded"),
     ("break-even", "tokens that a verify step must give on average to be as fast as autoregressive decoding"),

@@ -41,7 +41,7 @@ class HistoryScreen(DescribedModal[Entry]):
     CSS_PATH: ClassVar = ["modal.tcss", "history_list.tcss"]
     ACTIONS = (
         Action(id="history.find", run="find", keys="slash", label="Find", footer=True,
-               help="List only those with these words in their title or in what was asked"),
+               help="List only entries with these words in the title or the prompts"),
         Action(id="history.rename", run="rename", keys="n", label="New title", footer=True,
                help="Give it another title"),
         Action(id="history.delete", run="delete", keys="minus,delete", label="Delete", footer=True,
@@ -64,7 +64,7 @@ class HistoryScreen(DescribedModal[Entry]):
                 yield DescribedList(*map(_option, self.entries), id="entries")
                 yield Description(_about(self.entries[0]) if self.entries else "")
             yield Input(id="title", max_length=200, select_on_focus=False)
-            yield Input(id="wanted", max_length=60, placeholder="words of a title or of what was asked")
+            yield Input(id="wanted", max_length=60, placeholder="words of a title or a prompt")
             yield Static(self._state(), id="said", markup=False)
 
     def _state(self) -> str:

@@ -33,7 +33,7 @@ class Inspector(TextModal[tuple[int, int]]):
         Action(id="inspect.right", run="step(1)", keys="right", label="Next", footer=True, help="The next token"),
         Action(id="inspect.close", run="close", keys="enter", label="Close", help="Close"),
         Action(id="inspect.explain", run="app.explain", keys="question_mark", label="What is this", palette="",
-               help="The glossary entry of the token's fate"),
+               help="The glossary entry of the token's outcome"),
     )
 
     def __init__(self, session: ChatSession, cursor: tuple[int, int]) -> None:
@@ -100,7 +100,7 @@ def _passage(event: Round | None, token: TokenState) -> list[Content]:
     passage = found[number]
     text = Content.assemble((sanitise(passage.before), "$tok-prompt"), ("│", "$border"),
                             (sanitise(passage.after), "italic $src-retrieval"))
-    return [Content(""), Content("the passage; after │ what followed there"), *text.split("\n")[:PASSAGE]]
+    return [Content(""), Content("the passage; the draft begins after │"), *text.split("\n")[:PASSAGE]]
 
 
 def _choice(choice: Choice, token: TokenState) -> Content:

@@ -39,6 +39,6 @@ class LaneScreen(EngineScreen):
 class ChangeScreen(EngineScreen):
     """Gives back the settings of a branch. The conversation is the same, so what it begins with is no question."""
 
-    ABOUT: ClassVar = "branch: change what you like"
-    ENTER: ClassVar = "runs on from here"
+    ABOUT: ClassVar = "branch: change engine, options"
+    ENTER: ClassVar = "continues here"
     SYSTEM: ClassVar = False

@@ -141,7 +141,7 @@ class DescribedModal(SpecModal[Result]):
         Action(id="described.more", run="read(1)", anywhere="pagedown", label="Read on", palette="",
                help="The rest of the description", when=lambda screen: bool(screen.query(Description))),
         Action(id="described.less", run="read(-1)", anywhere="pageup", label="Read back", palette="",
-               help="Its beginning", when=lambda screen: bool(screen.query(Description))),
+               help="The beginning of the description", when=lambda screen: bool(screen.query(Description))),
     )
 
     @property

@@ -83,7 +83,7 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
 
     def on_mount(self) -> None:
         self.listed.focus()
-        self._say("the conversation is kept; the next answer uses the models loaded then")
+        self._say("the conversation is kept; the next answer uses the models you load")
         self._look_up(lambda: model_choices.targets(self.session.load_request), self._show_targets)
 
     @property
@@ -200,7 +200,7 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
             self._role = role
             panel.update("enter: type a name or a path; tab completes it")
         else:
-            panel.update("d or enter: which datastores are searched; build, probe, remove")
+            panel.update("d or enter: choose, build, probe or remove datastores")
         self.query_one(Input).placeholder = ANOTHER[self._role]
 
     def _say(self, words: str, wrong: bool = False) -> None:
@@ -248,7 +248,7 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
             self._say("the models are still loading: enter again when they are ready", wrong=True)
         elif self.target is not None and self.target.to_fetch and self._asked is not self.target:
             self._asked, model = self.target, self.target.to_fetch
-            self._say(f"{model.name}: {in_bytes(model.missing)} to download ({model.licence}); enter again gets it. "
+            self._say(f"{model.name}: {in_bytes(model.missing)} to download ({model.licence}); enter again loads it. "
                       f"{model.lacking}", wrong=bool(model.lacking))
         else:
             self.dismiss(self.load)

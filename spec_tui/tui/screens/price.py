@@ -51,7 +51,7 @@ class PriceScreen(SpecModal[None]):
     def compose(self) -> ComposeResult:
         keys = "← → assume another acceptance · backspace as measured" * (not self.elsewhere) + (
             "enter measures t(n)" * self.asks)
-        with Box("the price of verification", f"{keys} · esc closes".removeprefix(" · ")):
+        with Box("the cost of verification", f"{keys} · esc closes".removeprefix(" · ")):
             yield PricePanel(id="price")
 
     def on_mount(self) -> None:

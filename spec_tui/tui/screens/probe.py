@@ -27,7 +27,7 @@ from spec_tui.tui.widgets.tree_panel import tree_rows
 
 INTERVAL = 0.05  # seconds between two checks for changes
 TREE_ROWS = 14  # most rows of a draft's tree
-TEXT = Option("text", "", "The end of a context, which the draft would follow.")
+TEXT = Option("text", "", "The end of a context; the draft continues it.")
 PROMPT = Option("prompt", "", "The prompt that the text begins to answer; may be empty.")
 EMPTY = (
     "Type a text. Below it you see what would be drafted next, how likely each token is, and where it comes from.",

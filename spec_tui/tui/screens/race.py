@@ -298,7 +298,7 @@ class RaceScreen(HasActions, Backdrop):
 
     def action_remove(self) -> None:
         setup, n = self.controller.setup, self.lane
-        self.set_up(f"{setup.labels[n]} is out of the race", lanes=setup.lanes[:n] + setup.lanes[n + 1 :])
+        self.set_up(f"{setup.labels[n]} is removed", lanes=setup.lanes[:n] + setup.lanes[n + 1 :])
 
     def action_repeats(self) -> None:
         count = next((n for n in REPEATS if n > self.controller.setup.repeats), REPEATS[0])

@@ -62,11 +62,12 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.deeper", run="deeper(True)", keys="x", label="Deeper", footer=True, help="Explain more deeply"),
         Action(id="step.simpler", run="deeper(False)", keys="X", label="Simpler", help="Explain more simply"),
         Action(id="step.more", run="scroll(1)", keys="pagedown", label="Read on", help="The rest of the explanation"),
-        Action(id="step.less", run="scroll(-1)", keys="pageup", label="Read back", help="Its beginning"),
+        Action(id="step.less", run="scroll(-1)", keys="pageup", label="Read back",
+               help="The beginning of the explanation"),
         Action(id="step.up", run="move(1)", keys="up", label="Table up", help="Scroll a long table up"),
-        Action(id="step.down", run="move(-1)", keys="down", label="Table down", help="Its further rows"),
+        Action(id="step.down", run="move(-1)", keys="down", label="Table down", help="Scroll a long table down"),
         Action(id="step.predict", run="predict", keys="G", label="Guess", footer=True,
-               help="Guess how many tokens will be accepted before it is shown; digits answer"),
+               help="Guess how many tokens will be accepted; digits answer, then the round shows it"),
         Action(id="step.mark", run="mark", keys="k", label="Bookmark", help="Set or remove a bookmark at this round"),
         Action(id="step.next-mark", run="next_mark(1)", keys="shift+right", label="Next bookmark",
                help="To the next bookmark"),
@@ -74,7 +75,7 @@ class StepScreen(HasActions, Backdrop):
                help="To the previous bookmark"),
         Action(id="step.go", run="type_round", keys="number_sign", label="Go to", help="Type the number of a round"),
         Action(id="step.view", run="view", keys="v", label="View",
-               help="Keep rejected drafts in the text, struck through, or not"),
+               help="Show or hide rejected drafts, struck through in the text"),
         Action(id="step.present", run="present", keys="P", label="Present", help=LARGE),
         Action(id="step.enter", run="enter", keys="enter", label="Go", palette="",
                help="Go to the round that was typed"),
@@ -173,12 +174,12 @@ class StepScreen(HasActions, Backdrop):
         """What came of making the answer again."""
         if made.finished is None:
             self.rerun = None
-            self.say(f"It did not work: {one_line(made.failed.message)}." if made.failed else "It was stopped.")
+            self.say(f"The second run failed: {one_line(made.failed.message)}." if made.failed else "It was stopped.")
         elif _same_text(made, self.turn.run):
             now, before = len(made.rounds), len(self.turn.run.rounds)
             why = "past answers are left out" if uses_past_answers(self.turn.run) else "drafts of other sizes"
             rounds = "" if now == before else f"; in {now} rounds, not {before}: {why}"
-            self.say(f"The same text, every row{rounds}.")
+            self.say(f"The same text, with every row recorded{rounds}.")
         else:
             self.rerun = None
             self.say("The text came out differently this time, so the first run stays.")
@@ -284,7 +285,7 @@ class StepScreen(HasActions, Backdrop):
         if step < 0:
             return "This is the beginning."
         if self.player.asks:
-            return f"How many will be accepted? Press {between(0, self.player.most())}; . again passes."
+            return f"How many will be accepted? Press {between(0, self.player.most())}; . again skips."
         if self.player.run.running:
             return "The run goes on: more will come."
         return f"Guesses: {self.player.score}." if self.player.guesses else "This is the end."

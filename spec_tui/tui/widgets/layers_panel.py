@@ -38,14 +38,15 @@ class LayersPanel(HasActions, StripPanel, can_focus=True):
         Action(id="layers.alpha-less", run="screen.rule('alpha', -1)", keys="left", label="α",
                help="Lower the threshold α: the next answer drafts with fewer attention sublayers"),
         Action(id="layers.alpha-more", run="screen.rule('alpha', 1)", keys="right", label="α",
-               help="Raise the threshold α: the next answer drafts with more of them"),
+               help="Raise the threshold α: the next answer drafts with more attention sublayers"),
         Action(id="layers.m-less", run="screen.rule('m', -1)", keys="down", label="m",
                help="Leave out more layers: every m-th, with a smaller m"),
-        Action(id="layers.m-more", run="screen.rule('m', 1)", keys="up", label="m", help="Leave out fewer of them"),
+        Action(id="layers.m-more", run="screen.rule('m', 1)", keys="up", label="m",
+               help="Leave out fewer layers: every m-th, with a larger m"),
         Action(id="layers.n-less", run="screen.rule('n', -1)", keys="minus", label="n",
                help="Keep fewer of the last layers, whatever the rules say"),
         Action(id="layers.n-more", run="screen.rule('n', 1)", keys="plus,equals_sign", label="n",
-               help="Keep more of them"),
+               help="Keep more of the last layers, whatever the rules say"),
         Action(id="layers.measure", run="screen.measure_layers", keys="enter", label="Measure",
                help="Measure the cosines over the prompt that is typed, else the last one, without answering it"),
     )
@@ -251,7 +252,7 @@ def counts(look: LayersView, width: int) -> str:
     for name, gone, was in (("attention", now.attention, before.attention), ("MLP", now.mlp, before.mlp)):
         a, b = sum(map(bool, was)), sum(map(bool, gone))
         parts.append(f"{b} {name}" if a == b else f"{a}→{b} {name}")
-    head = "next leaves out" if look.changes else "leaves out"
+    head = "skipped next:" if look.changes else "skipped:"
     return fit(f"{head} {' and '.join(parts)} of {len(now.attention)}", width)
 
 
@@ -286,7 +287,7 @@ def _legend(look: LayersView, width: int) -> Row:
     going = " ".join(sorted(there.intersection(_GOING)))
     there |= set(going.lower())
     text = ""
-    for glyph, words in {AGAIN: "will run", going: "will go", **_KEY}.items():
+    for glyph, words in {AGAIN: "will run", going: "won't run", **_KEY}.items():
         more = f"{'  ' if text else ''}{glyph} {words}"
         text += more if glyph and (glyph in there or glyph == going) and len(text) + len(more) <= width else ""
     return [(text, "muted")]

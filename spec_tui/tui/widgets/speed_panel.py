@@ -153,7 +153,7 @@ class SpeedPanel(StripPanel, can_focus=True):
         started = self._run.started
         if started is None or started.round_trip is None:
             return []
-        where = "in it" if started.arrival else "apart"
+        where = "included" if started.arrival else "excluded"
         return [(f"   connection {milliseconds(started.round_trip, 1)} {where}", "muted")]
 
     def _sources(self, width: int, room: int) -> list[Row]:

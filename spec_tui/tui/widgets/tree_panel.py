@@ -74,7 +74,7 @@ class TreePanel(HasActions, StripPanel, can_focus=True):
         drafted, (verified, expected) = event.drafted, budget_words(event.budget)
         rests = event.budget is not None and event.budget.rests
         words = f"{drafted:>3} drafted  {len(event.path):>2} accepted" if drafted else (
-            "nothing drafted: paused, as it did not pay" if rests else "nothing drafted in this round")
+            "drafting is paused: it did not pay" if rests else "nothing drafted in this round")
         if drafted is None:
             words = f"  — drafted  {count_or_dash(event.accepted):>2} accepted (not disclosed)"
         if not self.detailed:
