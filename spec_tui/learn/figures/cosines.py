@@ -49,7 +49,8 @@ class CosinesFigure(LessonFigure):
         share = 1 - left / (2 * len(cosines))
         words = (f"{left} of {2 * len(cosines)} sublayers {'is' if left == 1 else 'are'} left out ({ABSENT}); "
                  f"a draft pass runs {share:.0%} of them ({PRESENT}). "
-                 f"Recorded with alpha = {layers.alpha:g}{self._rules()}. The axis begins at {low:.3f}; smaller cosines are drawn as its lowest block.")
+                 f"Recorded with alpha = {layers.alpha:g}{self._rules()}. "
+                 f"The axis begins at {low:.3f}; smaller cosines are drawn as its lowest block.")
         return [*out, *told(width, f"alpha = {self.alpha:.3f}:", words)]
 
     def _rules(self) -> str:
