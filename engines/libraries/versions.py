@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from engines.errors import LibraryProblem
 
-TESTED = {"transformers": ("5.20.0", "5.24.0"), "torch": ("2.10.0", "2.14.1")}
+TESTED = {"transformers": ("5.20.0", "5.24.0"), "torch": ("2.10.0", "2.15.0")}
 """The oldest and the newest version that passed ``make test-versions``, of the libraries that change most between
 versions."""
 
