@@ -293,7 +293,8 @@ class Emitted:
             that was given (the first one of a continued answer), or is the only one that the filters leave.
         noise: the Gumbel noise of the chosen token; None at temperature 0 too.
         top: the target's most probable tokens here, best first.
-        trials: what a law that draws, or has a threshold, tried at this position, in order.
+        trials: what a law that draws, or has a threshold, tried at this position, in order; empty at temperature 0,
+            where every law keeps the likeliest token.
     """
 
     token: int

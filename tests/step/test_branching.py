@@ -82,6 +82,8 @@ def test_what_may_differ_is_not_called_a_bug(tiny, asked):
         changed = going_on(request_, run, 2, replace(request_, **change))
         words, well = same_text(request_, changed, version_from(run, 2), version_from(fold_all(tiny.run(changed)), 1))
         assert said in words and well is None
+    greedy = [replace(request_, temperature=0.0, law=law) for law in ("exact", "redraw")]
+    assert same_text(*greedy, version_from(run, 2), version_from(run, 2))[1], "at temperature 0 all laws are alike"
     dice = replace(request_, law="rejection")
     assert "Random draws decide" in same_text(dice, dice, version_from(run, 2), version_from(run, 2))[0]
 
