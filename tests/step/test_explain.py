@@ -13,11 +13,11 @@ from engines.report.events import Draft, Layers, Origin, Retrieval
 from engines.report.run_state import fold_all
 from engines.report.wording import ms, p3, quoted
 from engines.wire import read_trace
+from spec_tui.present.rows import words_of
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.nodes import nodes_of
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
 from spec_tui.present.text import LOSSY, sanitise
-from spec_tui.present.rows import words_of
 from spec_tui.present.token_facts import fate
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.widgets import step_panels
