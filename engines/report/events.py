@@ -149,7 +149,7 @@ class Retrieval:
         scores: of retrieval by meaning, similarities of the nearest neighbours, the best first.
         passages: some of the places, the most important first.
         pruned: of a fused draft, first tokens of retrieved branches that were cut off, and how many nodes hung there.
-        fused: nodes that both drafters proposed.
+        fused: nodes of the draft that both drafters proposed.
         dropped: of retrieval by meaning, on request (``Request.detail``): some near keys whose text went on with
             another token than the one just emitted, the nearest first; ``before`` ends with that token.
         map: of retrieval by meaning from one datastore, on request: where the keys of ``passages``, then of
