@@ -149,7 +149,7 @@ class Retrieval:
         scores: of retrieval by meaning, similarities of the nearest neighbours, the best first.
         passages: some of the places, the most important first.
         pruned: of a fused draft, first tokens of retrieved branches that were cut off, and how many nodes hung there.
-        fused: nodes that both drafters proposed.
+        fused: nodes of the draft that both drafters proposed.
         dropped: of retrieval by meaning, on request (``Request.detail``): some near keys whose text went on with
             another token than the one just emitted, the nearest first; ``before`` ends with that token.
         map: of retrieval by meaning from one datastore, on request: where the keys of ``passages``, then of
@@ -293,7 +293,8 @@ class Emitted:
             that was given (the first one of a continued answer), or is the only one that the filters leave.
         noise: the Gumbel noise of the chosen token; None at temperature 0 too.
         top: the target's most probable tokens here, best first.
-        trials: what a law that draws, or has a threshold, tried at this position, in order.
+        trials: what a law that draws, or has a threshold, tried at this position, in order; empty at temperature 0,
+            where every law keeps the likeliest token.
     """
 
     token: int

@@ -100,7 +100,7 @@ class _Recorder:
                 node=verdict.path[i] if i < count else -1, prob=row.prob, gap=gap,
                 noise=verdict.noise[i] if verdict.noise else None,
                 top=tuple([Choice(t, piece(t), p) for t, p in row.top if p > 0]),
-                trials=verdict.trials[i] if verdict.trials else (),
+                trials=verdict.trials[i] if verdict.trials and not self.law.sampling.greedy else (),
             ))
         return tuple(emitted)
 

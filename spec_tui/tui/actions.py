@@ -41,6 +41,11 @@ def can(capability: str) -> Callable[[Any], bool]:
     return lambda host: host.session is not None and getattr(host.session.client.capabilities, capability)
 
 
+def stands(part: Any) -> bool:
+    """Whether the screen of a part has not been left: one that was is still there for a moment, without its widgets."""
+    return part.is_attached and part.screen in part.app.screen_stack
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
     """One thing that can be done.
@@ -130,6 +135,10 @@ class HasActions:
     def word_here(self) -> str:
         """The word of the glossary for what the cursor is on; "" where there is none."""
         return ""
+
+    def call_after_refresh(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+        """As Textual's, which would also call what draws on a screen that was left before the refresh."""
+        return super().call_after_refresh(lambda: callback(*args, **kwargs) if stands(self) else None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether an action applies now."""

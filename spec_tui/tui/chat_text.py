@@ -294,10 +294,11 @@ def problem(session: ChatSession) -> str:
 def same_text(session: ChatSession) -> str:
     """What the baseline that was measured says about the last answer."""
     turn = session.last
-    if not LAWS[turn.request.law].lossless:
-        return f"baseline measured; the {turn.request.law} law is {LOSSY}: it keeps neither text nor distribution"
-    if LAWS[turn.request.law].text_depends_on_draft:
-        return f"baseline measured; the {turn.request.law} law keeps the distribution, not the text"
+    if turn.request.text_depends_on_draft:
+        law = LAWS[turn.request.law]
+        kept = "keeps the distribution, not the text" if law.lossless else (
+            f"is {LOSSY}: it keeps neither text nor distribution")
+        return f"baseline measured; the {law.name} law {kept}"
     at = session.same_text[len(session.turns) - 1]
     if at is None and turn.run.finished.reason == "cancelled":
         made = len(turn.run.tokens)
@@ -325,7 +326,7 @@ def closing(session: ChatSession, number: int) -> tuple[str, tuple[str, str] | N
 def badge(session: ChatSession, number: int) -> str:
     """What the baseline says about an answer in two words, with the speed-up."""
     turn, at = session.turns[number], session.same_text[number]
-    if LAWS[turn.request.law].text_depends_on_draft:
+    if turn.request.text_depends_on_draft:
         same = "texts not comparable"
     else:
         same = "same text ✓" if at is None else verdict.parting_badge(turn.run, at)

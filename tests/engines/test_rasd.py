@@ -288,6 +288,14 @@ def test_each_source_is_judged_by_what_it_drafted_alone():
     assert chances(twice, "prompt") == chances(judged(tree_of([[1]], COPY), [0]), "prompt")
 
 
+def test_what_both_proposed_is_counted_in_the_draft_that_the_budget_leaves(tiny):
+    options = {"retrieval": "pld", "drafter": "draft", "n_min": 1, "prune": False}
+    rounds = [e for e in tiny.run(Request(TURN, "rasd", options, max_new_tokens=60)) if isinstance(e, Round)]
+    counts = [(e.retrieval.fused, e.note["fused"], sum(o >= 0 for o in e.draft.also)) for e in rounds if e.retrieval]
+    assert any(e.budget and e.budget.kept < e.budget.proposed for e in rounds)
+    assert all(len({*count}) == 1 for count in counts), counts
+
+
 def test_the_one_budget_learns_once_a_round(tiny, monkeypatch):
     learnt = []
     monkeypatch.setattr(Budget, "learn", lambda *verdict: learnt.append(verdict))

@@ -184,6 +184,10 @@ async def test_students_follow_vote_and_see_the_round():
         assert all(f"✓ {accepted}" in text(app) and app.screen.player.place.phase == "accept"
                    for app in together.apps)
         assert f"You said {accepted}" in text(ann) and "You said 0" in text(ben)
+        round_ = ann.screen.player.place.round
+        while ann.screen.player.place.round == round_:
+            await pilots[1].press("full_stop")
+        assert "voted" not in text(ann), "the result is that of another round"
         await pilots[0].press("right")
         await together.settled(pilots)
         assert all(app.screen.progress.at == 2 and "voted" not in text(app) for app in together.apps)

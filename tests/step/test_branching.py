@@ -14,7 +14,8 @@ from spec_tui.present.rows import words_of
 from spec_tui.present.step.branching import differences, going_on, same_text, uses_past_answers, version_from
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.phases import StepPosition
-from spec_tui.tui.widgets.step_panels import phase_rows, text_so_far
+from spec_tui.present.step.player import StepPlayer
+from spec_tui.tui.widgets.step_panels import SoFar, phase_rows, text_so_far
 
 TURN = (("user", "Repeat: the cat sat on the mat, the cat sat on the hat."),)
 OPTIONS = {"pld": {"num_tokens": 4, "budget": "paper"}, "draft": {"shape": "tree"}, "rest": {"n_min": 1},
@@ -59,6 +60,8 @@ def test_the_step_view_tells_the_prompt_of_a_branch_from_the_answer_that_was_beg
     assert f"{prompt} of the prompt" in explain(branch, here[1]).paragraphs[0]
     begun = f"The prompt has {prompt} tokens, and the answer that goes on here has {branch.started.continued}."
     assert begun in explain(branch, StepPosition()).paragraphs[0]
+    titles = [words_of(SoFar().draw(StepPlayer(one, place), 60, 7)[0]) for one, place in zip((run, branch), here)]
+    assert "so far" in titles[0] and "in this branch" in titles[1], "its tokens are not all of the answer"
     labelled = (replace(one, tokens=Log(replace(t, text=t.piece) for t in one.tokens)) for one in (run, branch))
     texts = [list(map(words_of, text_so_far(one, place, 80, 20))) for one, place in zip(labelled, here)]
     assert texts[0] == texts[1], "no line break where the branch begins"
@@ -82,6 +85,8 @@ def test_what_may_differ_is_not_called_a_bug(tiny, asked):
         changed = going_on(request_, run, 2, replace(request_, **change))
         words, well = same_text(request_, changed, version_from(run, 2), version_from(fold_all(tiny.run(changed)), 1))
         assert said in words and well is None
+    greedy = [replace(request_, temperature=0.0, law=law) for law in ("exact", "redraw")]
+    assert same_text(*greedy, version_from(run, 2), version_from(run, 2))[1], "at temperature 0 all laws are alike"
     dice = replace(request_, law="rejection")
     assert "Random draws decide" in same_text(dice, dice, version_from(run, 2), version_from(run, 2))[0]
 

@@ -13,6 +13,7 @@ from engines.report.events import Draft, Layers, Origin, Retrieval
 from engines.report.run_state import fold_all
 from engines.report.wording import ms, p3, quoted
 from engines.wire import read_trace
+from spec_tui.present.rows import words_of
 from spec_tui.present.step.explain import explain
 from spec_tui.present.step.nodes import nodes_of
 from spec_tui.present.step.phases import StepPosition, event_of, phases_of
@@ -211,6 +212,16 @@ def test_a_lossy_law_is_greedy_at_temperature_0(runs):
         assert "as greedy decoding does" in text and LOSSY in text and "threshold" not in text and "Neither" not in text
         assert explain(run, StepPosition(number, "accept")).reference == explain(
             runs("draft", temperature=0.0), StepPosition(1, "accept")).reference
+
+
+@pytest.mark.parametrize("law", ["rejection", "typical", "redraw"])
+def test_at_temperature_0_the_table_compares_tokens_as_the_words_do(runs, law):
+    run = runs("draft", law=law, temperature=0.0)
+    number = drafting(run)
+    table, beside = ([words_of(row) for row in step_panels.phase_rows(one, StepPosition(number, "accept"), 80, 12)]
+                     for one in (run, runs("draft", temperature=0.0)))
+    assert table == beside and "target's token" in table[0]
+    assert all("chose" in fate(run, token, run.rounds[token.round]) for token in run.tokens if token.kind == "accepted")
 
 
 def test_a_belief_after_noise_is_no_probability(runs):

@@ -6,6 +6,7 @@ import pytest
 from textual.widgets import Input
 
 from engines.advice.advice_events import AdviceFinished, AdviceStarted, ScreeningFinished
+from engines.bench.prompt_files import open_prompts
 from engines.race.race_events import LaneFinished
 from engines.race.runner import defer_events
 from engines.wire import from_json, to_json
@@ -133,12 +134,18 @@ async def test_the_file_of_prompts_is_remembered(session, tmp_path, monkeypatch)
     assert kept_settings.kept_prompts() == "", "a file that is gone is not asked with"
 
 
-async def test_a_file_that_is_none_is_told(session, tmp_path):
+@pytest.mark.parametrize(("typed", "why"), [("gone", "there is no file"), (".", "is a folder")])
+async def test_enter_refuses_what_is_no_file_of_prompts_and_esc_leaves_the_choice_as_it_was(session, typed, why):
     client = AdvisedClient()
     async with session(client=client) as s:
         screen = await opened(s)
-        await s.pilot.press("i", *"gone", "enter", "enter")
-        assert "there is no file" in text(screen, "said") and not screen.running
+        before = text(screen, "said")
+        await s.pilot.press("i", *typed, "enter", "enter")
+        assert why in text(screen, "said") and screen.query_one(Input).has_focus and not screen.running
+        await s.pilot.press("escape")
+        assert text(screen, "said") == before and screen.query_one(Input).value == ""
+        await s.pilot.press("enter")
+        assert screen.running and client.asked[0] == open_prompts(None).suite
 
 
 @pytest.mark.parametrize("over", [[], ["f1"]])

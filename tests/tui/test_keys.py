@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from textual.events import Key, Paste
 from textual.keys import _character_to_key
+from textual.screen import Screen
 from textual.widgets._footer import FooterKey
 
 import spec_tui.tui
@@ -19,6 +20,7 @@ from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.screens.modal import Box
 from spec_tui.tui.widgets.prompt_box import Choices
+from tests.tui.fakes import RETRIEVING, FakeClient
 
 # What moves, starts or ends something wherever one is, and what takes a digit.
 EVERYWHERE = {
@@ -392,3 +394,32 @@ async def test_keys_that_have_no_room_are_left_out_whole(session, width):
         box = s.app.screen.query_one(Box)
         assert box.border_subtitle.startswith("enter runs on") and box.border_subtitle.endswith("esc closes")
         assert len(box.border_subtitle) <= box.size.width
+
+
+async def test_a_screen_that_was_left_does_nothing_after_the_next_refresh(session):
+    """Its widgets may be gone by then."""
+    seen, drawn = set(), []
+    async with session(client=FakeClient(ready=RETRIEVING)) as s:
+        await s.ask("one")
+        for keys in ("f1", "f12", "h", "r plus", "r ctrl+o", "r L", "E", "p", "w", "e", "o", "d n", "d slash", "ctrl+e",
+                     "full_stop B", "full_stop B enter", "left enter", "slash l e a r n enter enter O"):
+            await s.pilot.press("escape", "escape", *keys.split())
+            await s.pilot.pause()
+            while (screen := s.app.screen) is not s.chat:
+                seen.add(type(screen))
+                screen.call_after_refresh(drawn.append, screen)
+                screen.dismiss(None)
+                await s.pilot.pause()
+    assert not drawn
+    left_out = {screen.__name__ for screen in everyone() - seen if issubclass(screen, Screen) and not hosts(screen)}
+    assert left_out == {"ChatScreen", "ClassScreen", "DocumentScreen"}, "the others have been tried"
+
+
+async def test_help_under_the_glossary_still_begins_with_the_keys_of_the_screen(session):
+    async with session() as s:
+        await s.pilot.press("escape", "E", "f1", "f12")
+        await s.pilot.resize_terminal(100, 30)
+        await s.pilot.pause()
+        await s.pilot.press("escape")
+        here, _, _ = str(s.app.screen.query_one("#text").content).partition("\nmarks\n")
+        assert here.startswith("this screen\n") and "Start the evaluation" in here

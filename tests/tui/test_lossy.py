@@ -59,6 +59,17 @@ async def test_a_baseline_under_a_lossy_law_proves_nothing(session):
         assert "the redraw law is LOSSY: it keeps neither text nor distribution" in s.status
 
 
+async def test_a_baseline_at_temperature_0_proves_something_under_every_law(session):
+    async with session() as s:
+        for law in ("rejection", "typical"):
+            await s.ask(f"/law {law}", feed=0)
+            await s.ask("Tell me a story.")
+            await s.ask("/baseline", feed=3)
+            s.client.feed()
+            await s.settle()
+            assert "✓ the same text as autoregressive decoding" in s.status
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_the_dialog_marks_the_choices(session, size):
     async with session(size=size) as s:

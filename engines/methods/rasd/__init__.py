@@ -25,6 +25,7 @@ REST, PLD = REST_SPEC.id, PLD_SPEC.id
 """Retrieve as one of these methods does."""
 
 AUTO = "auto"
+_TOLD = 5  # branches that were cut off and are named
 DRAFTERS = {spec.id: spec.needs[0] for spec in (EAGLE_SPEC, DRAFT_SPEC)}
 """Methods whose tree it takes, with what they need. A head was trained for its target, as the paper's was: it is taken
 first."""
@@ -34,7 +35,7 @@ first."""
 class RasdNote(DraftNote):
     """Attributes:
     match: tokens of the suffix that was found, 0 for none.
-    fused, pruned: nodes that both trees have; retrieved nodes that were cut off.
+    fused, pruned: nodes of the draft that both trees have; retrieved nodes that were cut off before they were joined.
     shared: drafted tokens after which something was found.
     drafter: the method whose tree it took."""
 
@@ -61,7 +62,8 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
              f"tokens that are not among the {who}'s likeliest."]
     if not deep:
         return words
-    gone = ", ".join(f"{quoted(piece)} ×{count}" for piece, count in found.pruned[:5])
+    gone = ", ".join(f"{quoted(piece)} ×{count}" for piece, count in found.pruned[:_TOLD])
+    gone += f" and {len(found.pruned) - _TOLD} more" if len(found.pruned) > _TOLD else ""
     return [*words, f"{counted(found.hits, 'hit')}, {counted(found.used, 'different continuation')}, whose heaviest "
             f"prefixes are the retrieved tree, in {ms(found.seconds)}; drafting took {ms(event.draft_seconds)} in all."
             + (f" Cut off: {gone}." if gone else ""), *passage(event)]

@@ -78,14 +78,16 @@ class Rasd(Drafter):
         found, shared = self.retriever.find(context, TreeSize(room, limits.depth, self.length), grown.tree)
         kept, lost = pruned(found, grown.begins) if grown.favourites else (found, {})
         tree = (fuse if self.fuse else side_by_side)(grown.tree, kept, shared)
-        both = sum(origin >= 0 for origin in tree.also)
         cut = tuple((self._word(token), count) for token, count in sorted(lost.items(), key=lambda item: -item[1]))
-        tree.retrieval = replace(found.retrieval, pruned=cut, fused=both)
+        tree.retrieval = replace(found.retrieval, pruned=cut)
+        tree = self.worth_verifying(tree, grown.seconds)
+        both = sum(origin >= 0 for origin in tree.also)
+        tree.retrieval = replace(tree.retrieval, fused=both)
         tree.note = RasdNote(
             **grown.tree.note.plain(), match=tree.retrieval.match, fused=both, pruned=sum(lost.values()),
             shared=shared or None, drafter=self.drafter.id,
         )
-        return self.worth_verifying(tree, grown.seconds)
+        return tree
 
     def _word(self, token: int) -> str:
         return self.resources.words.piece(token) if self.resources.words is not None else str(token)

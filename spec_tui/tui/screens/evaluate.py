@@ -88,6 +88,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         super().__init__()
         self.session, self.state = session, state
         self.minutes, self.message = 5 if state is None else round(state.seconds / 60), ""
+        self.file = kept_settings.kept_prompts() if HostAccess.here().whole else ""  # that is asked with; "": our own
         self.job: Job | None = None
         self._seen: tuple = ()  # of the work and the session, at the last look
         self._arrived = False
@@ -96,7 +97,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         yield SplitLine(id="evaluate-top")
         with VerticalScroll(id="evaluate-scroll", can_focus=False):
             yield Static("", id="evaluate-text", markup=False)
-        yield PathInput(value=self._kept(), endings=(), placeholder="a file of prompts; enter takes it",
+        yield PathInput(value=self.file, endings=(), placeholder="a file of prompts; enter takes it",
                         id="evaluate-file")
         yield Static("", id="evaluate-said", markup=False)
         yield Footer()
@@ -176,8 +177,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         if waits or self.session.stuck:
             return "".join(text for text, _ in words.status(self.session, "", self.size.width))
         if not self.running:
-            asked = self.query_one(Input).value.strip() or "built-in prompts"
-            return self.message or f"{asked} · {counted(self.minutes, 'minute')}"
+            return self.message or f"{self.file or 'built-in prompts'} · {counted(self.minutes, 'minute')}"
         if self.job.stopping:
             return "stopping after the current answer …"
         if not state.rounds:
@@ -209,7 +209,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         if session.ready is None:
             return "The plan is shown when the model is loaded."
         try:
-            asked = self._prompts()
+            asked = _prompts(self.file)
             request = session.settings.request((("user", "x"),), session.ready)
             return planned(foresee(session.ready, asked.suite, request, self.minutes * 60.0))
         except SpecError as error:
@@ -236,13 +236,12 @@ class EvaluateScreen(HasActions, Screen[None]):
             self._say(session.blocked_reason)
             return
         try:
-            asked = self._prompts()
+            asked = _prompts(self.file)
         except SpecError as error:
             self._say(failure(error))
             return
         if HostAccess.here().whole:
-            name = self.query_one(Input).value.strip()
-            kept_settings.keep_prompts(typed_path(name) if name else None)
+            kept_settings.keep_prompts(typed_path(self.file) if self.file else None)
         request = session.settings.request((("user", "x"),), session.ready)
         turns = tuple(turn for turn in request.conversation if turn[0] == "system")
         if asked.system and not turns:
@@ -253,18 +252,6 @@ class EvaluateScreen(HasActions, Screen[None]):
             StartAdvice(asked.suite, request, self.minutes * 60.0), partial(self._take_event, self.state), "evaluating")
         self.refresh_bindings()
         self.draw()
-
-    def _prompts(self) -> PromptFile:
-        """What is asked. Raises UsageProblem."""
-        name = self.query_one(Input).value.strip()
-        if name:
-            HostAccess.here().need("reading a file")
-        file = typed_path(name) if name else None
-        return open_prompts(file)
-
-    def _kept(self) -> str:
-        """The file that was asked with last."""
-        return kept_settings.kept_prompts() if HostAccess.here().whole else ""
 
     def action_stop(self) -> None:
         if self.running and not self.job.stopping:
@@ -294,11 +281,19 @@ class EvaluateScreen(HasActions, Screen[None]):
         box.display = True
         box.focus()
 
-    def on_input_submitted(self) -> None:
-        self._close_file()
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        name = event.value.strip()
+        try:
+            _prompts(name)
+        except SpecError as error:
+            self._say(failure(error))
+        else:
+            self.file = name
+            self._close_file()
 
     def _close_file(self) -> None:
-        self.query_one(Input).display = False
+        box = self.query_one(Input)
+        box.value, box.display = self.file, False
         self.set_focus(None)
         self._say("")
 
@@ -329,3 +324,10 @@ class EvaluateScreen(HasActions, Screen[None]):
     def _say(self, words: str) -> None:
         self.message = words
         self.draw()
+
+
+def _prompts(name: str) -> PromptFile:
+    """What a file asks, "" for our own prompts. Raises UsageProblem."""
+    if name:
+        HostAccess.here().need("reading a file")
+    return open_prompts(typed_path(name) if name else None)

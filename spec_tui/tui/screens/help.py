@@ -46,8 +46,9 @@ class HelpScreen(TextModal[None]):
     ACTIONS = (Action(id="help.close", run="close", keys="f1,question_mark,q", label="Close", help="Close"),)
 
     def text(self, width: int) -> Content:
-        below, asks = self.app.screen_stack[-2], self.app.session.client.capabilities.ask
-        actions = getattr(below, "actions", ()) if below is not self.app.screen_stack[0] or not asks else ()
+        screens, asks = self.app.screen_stack, self.app.session.client.capabilities.ask
+        below = screens[screens.index(self) - 1]  # others may lie above
+        actions = getattr(below, "actions", ()) if below is not screens[0] or not asks else ()
         return help_text(width, [a for a in actions if below.check_action(a.method, ())], asks)
 
 

@@ -156,7 +156,8 @@ class ClassScreen(LessonScreen, inherit_bindings=False):
 
     def _ballot(self) -> Ballot | None:
         event = self.drafted
-        if self.stage == "page" or event is None or self.progress.at != self.led or not self.counts:
+        elsewhere = self.progress.at != self.led or self.player.place.round != self.progress.view().place.round
+        if self.stage == "page" or event is None or elsewhere or not self.counts:
             return None
         came = min(len(event.path), len(self.counts) - 1) if self.stage == "shown" else None
         drafted, deepest = len(event.draft.tokens), max(depths(event.draft.parents))

@@ -8,6 +8,7 @@ from textual.binding import Binding
 from textual.widgets._footer import FooterKey
 
 from spec_tui.present.text import cells
+from spec_tui.tui.actions import stands
 
 _KEPT, _PALETTE = ("escape", "f1", "ctrl+q"), "-command-palette"
 _Shown = tuple[Binding, bool, str]
@@ -30,6 +31,8 @@ class Footer(widgets.Footer):
 
     async def recompose(self) -> None:
         """Show the keys that there are now."""
+        if not stands(self):
+            return
         others: dict[str, _Shown] = {}  # the first key of each action
         palette: list[_Shown] = []
         for _, binding, enabled, tooltip in self.screen.active_bindings.values():

@@ -36,7 +36,7 @@ def rows(run: RunState, index: int, width: int, height: int, judged: bool = True
         took = f"{found.seconds * 1e3:.2f} ms" if detailed else ""
         out = [title_row(width, "retrieval", took), _key(run, index, found, width)]
         if found.hits and detailed:
-            out.append([(fit(_counts(found), width), "muted")])
+            out.append([(fit(_counts(event), width), "muted")])
         if found.match is not None and detailed and height > _HEAD and run.history:
             out.append(_lengths(run.history[index].matches, width))
         kept = {event.draft.origins[o].passage for o in _origins_of_path(event)} if judged else set()
@@ -106,10 +106,11 @@ def _lengths(matches: dict[int, int], width: int) -> Row:
     return [("lengths 0 ", "muted"), (fit(bars, min(len(bars), width - 14)), "text"), (f" {longest}", "muted")]
 
 
-def _counts(found: Retrieval) -> str:
+def _counts(event: Round) -> str:
+    found, fused = event.retrieval, sum(origin >= 0 for origin in event.draft.also)
     what = "neighbour" if found.match is None else "hit"
     words = f"{found.hits} {what}{'s' * (found.hits != 1)}, {found.used} used"
-    words += f" · {found.fused} fused" if found.fused else ""
+    words += f" · {fused} fused" if fused else ""
     return words + (f" · {sum(n for _, n in found.pruned)} pruned" if found.pruned else "")
 
 

@@ -224,12 +224,13 @@ class SoFar(StepPanel):
     """The numbers of the run up to this round, and how the guesses came true."""
 
     def draw(self, player: StepPlayer, width: int, height: int) -> list[Row]:
-        number = player.place.round
+        number, started = player.place.round, player.run.started
+        title = "in this branch" if started is not None and started.continued else "so far"
         m = player.run.until(number if player.place.phase == "keep" else number - 1).metrics
         accepted = "—" if m.acceptance_rate is None else f"{m.accepted} of {m.drafted}, {m.acceptance_rate:.0%}"
         made = "—" if m.mean_generated_length is None else f"{m.mean_generated_length:.2f} tokens per verify step"
         rate = "—" if m.tokens_per_second is None else f"{m.tokens_per_second:.1f}"
-        return [title_row(width, "so far", f"after {counted(m.target_forwards, 'round')}"),
+        return [title_row(width, title, f"after {counted(m.target_forwards, 'round')}"),
                 named("tokens", f"{m.new_tokens}"), named("accepted", accepted), named("M", made),
                 named("tokens/s", rate), *(self._guesses(player) if height >= 8 else [])]
 
