@@ -314,14 +314,8 @@ class Runtime:
     def _alone(self, what: str) -> Iterator[None]:
         """Within, nothing else uses the models. Raises UsageProblem where something does, or none can here."""
         _check_process()
-        if not self.target.in_use.acquire(blocking=False):
-            raise UsageProblem(
-                f"{what} cannot begin while a run of the same model is going on: they would write into one cache",
-                "read that run to its end, or close() it; to run at the same time, load another runtime")
-        try:
+        with self.target.alone(what):
             yield
-        finally:
-            self.target.in_use.release()
 
     def _run(
         self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Preparing], None], caller: _Caller

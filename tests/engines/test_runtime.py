@@ -15,7 +15,10 @@ import pytest
 import torch
 
 from engines import Answer, ModelUnavailable, Request, UsageProblem, load, measure
+from engines.datastores.building.hidden_states import HiddenStates
 from engines.folders import sample_model
+from engines.heads.check_head import check
+from engines.heads.hidden_state_cache import HiddenStateCache, Text
 from engines.model import thread_governor
 from engines.model.loading import load_model, resolve_device, resolve_dtype, wrap
 from engines.report.encoding import encode
@@ -23,6 +26,7 @@ from engines.report.events import Finished, Prefilled, Prefilling, Started
 from engines.runtime import Runtime
 from spec_tui.export.about import origin
 from tests.conftest import ONE, TURN, make_llama, make_tokenizer
+from tests.heads import make_head
 
 
 def make_bloom(seed: int):
@@ -632,14 +636,14 @@ def test_a_model_that_breaks_mid_run_is_a_sentence_and_the_next_run_works(sample
     assert ask(sample, ("user", "hello"))[-1].text
 
 
-def test_one_runtime_does_one_run_at_a_time(sample):
+def test_one_runtime_does_one_run_at_a_time(sample, tmp_path):
     def run(text: str):
         return sample.run(Request((("user", text),), max_new_tokens=12))
 
     alone = [event.text for event in run("hello") if hasattr(event, "text")]
     first, second = run("hello"), run("another text")
     begun = [next(first), next(first)]
-    with pytest.raises(UsageProblem, match="a run of the same model is going on"):
+    with pytest.raises(UsageProblem, match="a run cannot begin while the same model is in use"):
         next(second)
     refused = []
 
@@ -657,6 +661,14 @@ def test_one_runtime_does_one_run_at_a_time(sample):
         sample.measure_price()
     with pytest.raises(UsageProblem, match="emptying the caches"):
         sample.forget()
+    text = Text((1, 2, 3), 1, True)
+    for reads in (
+        lambda: HiddenStates(sample.target, sample.identity)([np.array(text.tokens)]),
+        lambda: HiddenStateCache(tmp_path, sample.target, (1,), [text]).fill(lambda *_: None),
+        lambda: check(make_head(sample.target), sample.target, [text]),
+    ):
+        with pytest.raises(UsageProblem, match="while the same model is in use"):
+            reads()
     with pytest.raises(UsageProblem, match="a run cannot begin"):
         next(Runtime(sample.target, sample.tokenizer, sample.prices).run(Request((("user", "the same model"),))))
     assert [event.text for event in [*begun, *first] if hasattr(event, "text")] == alone, "the first is as ever"
