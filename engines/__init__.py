@@ -6,8 +6,8 @@
         ...
 
 A runtime does one run at a time: a second one, of the same thread or another, is refused until the first is read to its
-end or closed. To run two at once, load two. A process that is forked after the first ``load`` cannot decode: start it
-with ``multiprocessing.get_context("spawn")``.
+end or closed, which ``Runtime.stop`` does too. To run two at once, load two. A process that is forked after the first
+``load`` cannot decode: start it with ``multiprocessing.get_context("spawn")``.
 
 Importing this package is cheap: torch comes with the first ``load``.
 """

@@ -674,5 +674,8 @@ def test_one_runtime_does_one_run_at_a_time(sample, tmp_path):
     assert [event.text for event in [*begun, *first] if hasattr(event, "text")] == alone, "the first is as ever"
     third = run("and one that is left")
     next(third)
-    third.close()
+    sample.stop()
+    assert not [*third]
+    fourth = run("hello")
+    assert next(event for event in fourth if isinstance(event, Finished)), "after its last event it is over"
     assert [event.text for event in run("hello") if hasattr(event, "text")] == alone
