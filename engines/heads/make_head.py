@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engines.errors import UsageProblem
+from engines.folders import check_new_folder
 from engines.heads.checkpoint import write
 from engines.heads.compatibility import embeddings_of
 from engines.heads.head_config import EAGLE, EAGLE3, MEDUSA, HeadConfig, MedusaConfig, usual_layers
@@ -149,10 +150,11 @@ def make_head(
         How the training ended; None where ``stop`` said so before.
 
     Raises:
-        UsageProblem: too few texts, layers that the target does not have, a ``work`` folder of a training on other
-            texts or with other options.
+        UsageProblem: ``out`` is there and not empty or cannot be made, too few texts, layers that the target does not
+            have, a ``work`` folder of a training on other texts or with other options, or the target is in use.
     """
     config = config_for(target, spec)
+    check_new_folder(out, "name another folder, or remove that one")
     cache = HiddenStateCache(work, target, config.layers, texts)
     if not cache.fill(reading, stop):
         return None
