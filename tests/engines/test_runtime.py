@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import shutil
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from itertools import count, pairwise
@@ -679,3 +681,25 @@ def test_one_runtime_does_one_run_at_a_time(sample, tmp_path):
     fourth = run("hello")
     assert next(event for event in fourth if isinstance(event, Finished)), "after its last event it is over"
     assert [event.text for event in run("hello") if hasattr(event, "text")] == alone
+
+
+def test_ctrl_c_while_torch_is_imported_leaves_a_process_that_can_load():
+    """What torch had begun to import was half there for ever."""
+    script = """
+import signal, sys
+from engines import load
+
+class CtrlC:
+    def find_spec(self, name, *_):
+        if name == "torch.nn":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+try:
+    load()
+except KeyboardInterrupt:
+    print(load().ready.model)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout, done.stderr
