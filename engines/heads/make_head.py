@@ -107,6 +107,8 @@ def estimate(target: CausalModel, spec: HeadSpec, texts: Sequence[Text], answers
     """What training on so many answers takes, by some of them: the target reads a few, and the head is trained on these
     for a few updates, which are then forgotten. Raises UsageProblem: as ``make_head``."""
     config = config_for(target, spec)
+    if not texts:
+        raise UsageProblem("there are no answers to estimate by", "give some of them")
     tokens = round(sum(len(text.tokens) for text in texts) / len(texts) * answers)
     parameters, reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]))
     return TrainingEstimate(tokens, size_on_disk(tokens, len(config.layers), config.target_width), parameters,

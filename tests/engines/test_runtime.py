@@ -315,11 +315,17 @@ def test_an_answer_of_other_tokens_cannot_be_continued(tiny, token):
 @pytest.mark.parametrize("wrong, said", [
     ({"threads": 1.5}, "threads 1.5 is not a whole number"), ({"threads": True}, "threads True is not a whole number"),
     ({"head": 4}, "head 4 is not a string"), ({"model": 7}, "model 7 is not a string"),
+    ({"threads": 0}, "0 threads compute nothing"),
     ({"native": "no"}, "native 'no' is not a boolean"), ({"quantize": 4}, "quantize 4 is not a string"),
 ])
 def test_loading_refuses_values_of_other_types_in_a_sentence(wrong, said):
     with pytest.raises(UsageProblem, match=said):
         load(**wrong)
+
+
+def test_a_conversation_that_ends_with_an_answer_is_refused(tiny):
+    with pytest.raises(UsageProblem, match="does not end with the user's turn"):
+        ask(tiny, ("user", "Hello"), ("assistant", "Hi"))
 
 
 @pytest.mark.parametrize("turns", [(), (("user", "  \n"),), (("system", "be kind"),)])
