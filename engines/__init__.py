@@ -6,15 +6,16 @@
         ...
 
 A runtime does one run at a time: a second one, of the same thread or another, is refused until the first is read to its
-end or closed. To run two at once, load two. A process that is forked after the first ``load`` cannot decode: start it
-with ``multiprocessing.get_context("spawn")``.
+end or closed, which ``Runtime.stop`` does too. To run two at once, load two. A process that is forked after the first
+``load`` cannot decode: start it with ``multiprocessing.get_context("spawn")``.
 
 Importing this package is cheap: torch comes with the first ``load``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
@@ -41,9 +42,30 @@ def load(
     progress: Callable[[Loading], None] = lambda _: None, **options,
 ) -> Runtime:
     """Load models: a ``engines.runtime.Runtime``. ``options`` are fields of ``engines.model.load_options.LoadOptions``,
-    ``progress`` and what is raised are as of ``Runtime.load``."""
-    from engines.runtime import Runtime
+    ``progress`` and what is raised are as of ``Runtime.load``. While torch is imported, ctrl+c waits."""
+    with _interrupted_later():
+        from engines.runtime import Runtime
 
     given = {"model": model, "draft_model": draft_model, **options}
     given = {name: fspath(value) if isinstance(value, PathLike) else value for name, value in given.items()}
     return Runtime.load(LoadOptions(**given), progress)
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Within, ctrl+c waits for the end: a process that breaks off the import of torch crashes when it imports it
+    again."""
+    import signal
+    from threading import current_thread, main_thread
+
+    usual, came = signal.getsignal(signal.SIGINT), []
+    if current_thread() is not main_thread() or not callable(usual):  # nothing is raised here, or it cannot be put back
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *given: came.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if came:
+            usual(*came[0])

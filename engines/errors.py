@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from traceback import walk_tb
 
-PLUG_IN_ERRORS = (Exception, SystemExit)
+PLUG_IN_ERRORS = (Exception, SystemExit, GeneratorExit)
 """What a plug-in may raise without ending the program: an argument parser that it calls exits."""
 
 

@@ -71,6 +71,8 @@ class Request:
         self._check_types()
         if not any(content.strip() for role, content in self.conversation if role != "system"):
             raise UsageProblem("the prompt is empty", "type a prompt")
+        if not self.raw and self.conversation[-1][0] != "user":
+            raise UsageProblem("the conversation does not end with the user's turn", "put the prompt at its end")
         try:
             "".join(content for _, content in self.conversation).encode()
         except UnicodeEncodeError:  # half a character: bytes of a command line that are not UTF-8

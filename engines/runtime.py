@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -14,6 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from weakref import WeakSet
 
 import torch
 
@@ -55,6 +56,7 @@ from engines.report.answer import Answer
 from engines.report.events import (
     SAMPLING_FIELDS,
     Audited,
+    Finished,
     LoadedHead,
     Loading,
     Prefilling,
@@ -138,21 +140,18 @@ def measure_prices(
 
 
 class _Caller:
-    """Notes what the caller's own code raised, within it: that is not the model's failure."""
+    """Notes what the caller's own functions raised: that is not the model's failure."""
 
     raised: BaseException | None = None
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self.raised = error or self.raised
 
     def calls(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The same function of the caller's, watched."""
         def watched(*given: Any) -> Any:
-            with self:
+            try:
                 return function(*given)
+            except BaseException as error:
+                self.raised = error
+                raise
 
         return watched
 
@@ -185,6 +184,7 @@ class Runtime:
         warnings += said
         self._named: dict[str, NamedDraft] = {}
         self.words = Detokenizer(tokenizer)
+        self._runs: WeakSet[Generator[RunEvent]] = WeakSet()
         self._acceptance: dict[str, Acceptance] = {}
         self._memory: dict[Any, Any] = {}
         width = text_config(target.model.config).hidden_size
@@ -299,33 +299,49 @@ class Runtime:
         """One run as events: Started, Prefilled, Round..., Finished. Before them, ``progress`` is told of a draft model
         that is loaded and a datastore that is built, and between them of a prompt that is read in several pieces.
 
-        The models' caches serve one run at a time, from its first event until its last, or until it is closed.
+        The models' caches serve one run at a time, from its first event until its last, or until it is closed
+        (``stop``, where nothing has hold of it).
 
         Raises:
             UsageProblem: before Started, for a request that cannot be run, or while another run is going on.
             StartCancelled: before Started, where a draft model was being loaded or a datastore built.
             RunFailed: later, where the model or the drafter broke.
         """
+        run = self._run(request, cancelled, progress)
+        self._runs.add(run)
+        return run
+
+    def stop(self) -> None:
+        """Close the run that waits to be read on, if there is one: in a notebook, the traceback of a cell that failed
+        may keep it. One that computes in another thread goes on."""
+        for run in [*self._runs]:
+            if run.gi_suspended:
+                run.close()
+
+    def _run(
+        self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Preparing], None]
+    ) -> Generator[RunEvent]:
+        """What ``run`` returns. The models are free when the last event is told."""
         caller = _Caller()
-        with self._alone("a run"):
-            yield from self._run(request, caller.calls(cancelled), caller.calls(progress), caller)
+        with self._alone("a run"), closing(
+            self._events(request, caller.calls(cancelled), caller.calls(progress), caller)
+        ) as events:
+            for event in events:
+                if isinstance(event, Finished):
+                    break
+                yield event
+        yield event
 
     @contextmanager
     def _alone(self, what: str) -> Iterator[None]:
         """Within, nothing else uses the models. Raises UsageProblem where something does, or none can here."""
         _check_process()
-        if not self.target.in_use.acquire(blocking=False):
-            raise UsageProblem(
-                f"{what} cannot begin while a run of the same model is going on: they would write into one cache",
-                "read that run to its end, or close() it; to run at the same time, load another runtime")
-        try:
+        with self.target.alone(what):
             yield
-        finally:
-            self.target.in_use.release()
 
-    def _run(
+    def _events(
         self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Preparing], None], caller: _Caller
-    ) -> Iterator[RunEvent]:
+    ) -> Generator[RunEvent]:
         need_request(request)
         request.check()
         spec = methods.find(request.engine or self.default_engine)
@@ -376,9 +392,7 @@ class Runtime:
                 target, drafter, law, prompt, stop, self.words, cancelled, begun, request.detail,
                 _prefilling(progress),
             )) as events:
-                for event in self._paced(events):
-                    with caller:
-                        yield event
+                yield from self._paced(events)
         except SpecError as error:
             if isinstance(error.__cause__, _OF_A_MODEL):  # of one that drafts
                 self._forget()

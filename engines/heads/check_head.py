@@ -76,10 +76,11 @@ class HeadCheck:
 
 def check(head: DraftHead | MedusaHeads, target: CausalModel, texts: Sequence[Text]) -> HeadCheck:
     """Try the readings of a head on texts that the target wrote greedily; its cache is left empty. Raises UsageProblem:
-    there are no texts."""
+    there are no texts, or the target is in use."""
     if not texts:
         raise UsageProblem("there are no answers to check the head on", "give other prompts")
-    found = _of_medusa(head, target, texts) if isinstance(head, MedusaHeads) else _of_eagle(head, target, texts)
+    with target.alone("the check of a head"):
+        found = [*(_of_medusa if isinstance(head, MedusaHeads) else _of_eagle)(head, target, texts)]
     positions = sum(len(text.tokens) - text.start for text in texts)
     return HeadCheck(tuple(sorted(found, key=lambda reading: -reading.accepted)), positions)
 

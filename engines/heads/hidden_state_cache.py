@@ -102,13 +102,14 @@ class HiddenStateCache:
 
     def fill(self, progress: Callable[[int, int], None], stop: Callable[[], bool] = lambda: False) -> bool:
         """Read the texts that no shard holds yet; ``progress`` is told how many of all are read. False where ``stop``
-        said so: what was read is kept, and the next call goes on."""
-        for number in range(len(self)):
-            if not os.path.exists(self._shard(number)):
-                texts = self._texts[number * _SHARD : (number + 1) * _SHARD]
-                if not self._write(number, texts, progress, stop):
-                    return False
-            progress(min((number + 1) * _SHARD, len(self._texts)), len(self._texts))
+        said so: what was read is kept, and the next call goes on. Raises UsageProblem while the target is in use."""
+        with self._target.alone("the reading of answers"):
+            for number in range(len(self)):
+                if not os.path.exists(self._shard(number)):
+                    texts = self._texts[number * _SHARD : (number + 1) * _SHARD]
+                    if not self._write(number, texts, progress, stop):
+                        return False
+                progress(min((number + 1) * _SHARD, len(self._texts)), len(self._texts))
         return True
 
     def read(self) -> list[TappedText]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engines.errors import UsageProblem
+from engines.folders import check_new_folder
 from engines.heads.checkpoint import write
 from engines.heads.compatibility import embeddings_of
 from engines.heads.head_config import EAGLE, EAGLE3, MEDUSA, HeadConfig, MedusaConfig, usual_layers
@@ -106,6 +107,8 @@ def estimate(target: CausalModel, spec: HeadSpec, texts: Sequence[Text], answers
     """What training on so many answers takes, by some of them: the target reads a few, and the head is trained on these
     for a few updates, which are then forgotten. Raises UsageProblem: as ``make_head``."""
     config = config_for(target, spec)
+    if not texts:
+        raise UsageProblem("there are no answers to estimate by", "give some of them")
     tokens = round(sum(len(text.tokens) for text in texts) / len(texts) * answers)
     parameters, reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]))
     return TrainingEstimate(tokens, size_on_disk(tokens, len(config.layers), config.target_width), parameters,
@@ -149,10 +152,11 @@ def make_head(
         How the training ended; None where ``stop`` said so before.
 
     Raises:
-        UsageProblem: too few texts, layers that the target does not have, a ``work`` folder of a training on other
-            texts or with other options.
+        UsageProblem: ``out`` is there and not empty or cannot be made, too few texts, layers that the target does not
+            have, a ``work`` folder of a training on other texts or with other options, or the target is in use.
     """
     config = config_for(target, spec)
+    check_new_folder(out, "name another folder, or remove that one")
     cache = HiddenStateCache(work, target, config.layers, texts)
     if not cache.fill(reading, stop):
         return None

@@ -12,7 +12,7 @@ from engines.core.tree import DraftTree
 from engines.cost.budget import RESTING
 from engines.errors import UsageProblem
 from engines.methods.passages import described, is_described
-from engines.methods.plug_in import checked_proposal, is_plug_in
+from engines.methods.plug_in import guard, is_plug_in
 from engines.model.feature_request import FeatureRequest
 from engines.report.events import HeadReads, Layers
 
@@ -97,11 +97,11 @@ class Drafter:
     layers: Layers | None = None
     reads: HeadReads | None = None
     draws_chains: bool = False
-    _plug_in: bool = False
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
-        cls._plug_in = is_plug_in(cls)
+        if is_plug_in(cls):
+            guard(cls)
 
     def __init__(self, resources: Resources, budget: str = "paper") -> None:
         self.resources = resources
@@ -131,10 +131,7 @@ class Drafter:
     def draft(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         """What a round verifies: the proposal, or nothing in a round of rest."""
         rests = self.budget is not None and self.budget.rests()
-        if rests:
-            tree = DraftTree(budget=RESTING)
-        else:
-            tree = checked_proposal(self.propose, context, limits) if self._plug_in else self.propose(context, limits)
+        tree = DraftTree(budget=RESTING) if rests else self.propose(context, limits)
         return tree if is_described(tree) else described(tree, self.resources.words, self.resources.detail)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:

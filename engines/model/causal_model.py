@@ -53,7 +53,6 @@ class CausalModel:
         remarks: what a user should know about this model here; ``note``: of every run, "" if nothing.
         compute: the forward.
         features: hidden states of its rows, for drafters that ask for them.
-        in_use: held by what uses its cache; a second user is refused (``engines.runtime``).
     """
 
     note = ""
@@ -75,7 +74,7 @@ class CausalModel:
         self.spans = spans(config)
         self.masked = self.spans is not None
         self.cache = self.compute.buffer(config.num_hidden_layers)
-        self.in_use = Lock()
+        self._in_use = Lock()
         self._sublayers: Sublayers | UnsupportedStructure | None = None
         self.features = Features(self.compute, config.num_hidden_layers, lambda: self.sublayers, name)
         self._whole: int | None = None  # while some are left out: how many of the first rows all layers have
@@ -244,6 +243,19 @@ class CausalModel:
             self.features.drop()
         self._pending = []
         self._seen = _NOTHING
+
+    @contextmanager
+    def alone(self, what: str) -> Iterator[None]:
+        """Within, nothing else uses its cache, or is told of its forwards. Raises UsageProblem, naming ``what`` was to
+        begin, where something does."""
+        if not self._in_use.acquire(blocking=False):
+            raise UsageProblem(
+                f"{what} cannot begin while the same model is in use: both would write into one cache",
+                "read the run that is going on to its end, or end it with runtime.stop(); for two at once, load two")
+        try:
+            yield
+        finally:
+            self._in_use.release()
 
     @contextmanager
     def aside(self) -> Iterator[None]:

@@ -100,14 +100,16 @@ class LoadOptions:
         return TrustPolicy(self.allow_pickle, self.trust_remote_code)
 
     def check(self) -> None:
-        """Raises UsageProblem: a value of another type, a choice that there is not, more threads than processors, or
-        the revision of no draft model."""
+        """Raises UsageProblem: a value of another type, a choice that there is not, no thread, more threads than
+        processors, or the revision of no draft model."""
         for of in fields(self):
             check_type(of, getattr(self, of.name))
             choices = of.metadata.get("choices")
             if choices is not None and getattr(self, of.name) not in choices:
                 raise UsageProblem(f"{flag(of.name)} {getattr(self, of.name)!r} is unknown",
                                    f"choices are: {', '.join(choices)}")
+        if self.threads == 0:
+            raise UsageProblem("0 threads compute nothing", "give at least 1, or leave it out")
         if self.threads and self.threads > (most := os.cpu_count() or 1):
             raise UsageProblem(f"{self.threads} threads are more than the {most} processors here",
                                f"give at most {most}")

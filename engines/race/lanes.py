@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from engines import methods
 from engines.errors import UsageProblem
+from engines.model.load_options import check_type
 from engines.request import Request, need_request
 
 STORES, MODEL = "datastore", "model"  # written like options of the engine, though they are the request's
@@ -86,19 +87,23 @@ class Race:
     repeats: int = 1
     live: bool = False
     audit: bool = False
-    warm_up: int | None = None
+    warm_up: int | None = field(default=None, metadata={"min": 0})
 
     def check(self) -> None:
         """Raises UsageProblem for what cannot be run, options and prompts included."""
+        for of in fields(self):
+            check_type(of, getattr(self, of.name))
         if not self.lanes:
             raise UsageProblem("there is no lane to run", f"name engines: {_EXAMPLE}")
-        if not all(isinstance(lane, Lane) for lane in self.lanes):
-            raise UsageProblem("a race takes lanes, not the words for them", "make each with parse_lane")
+        if not isinstance(self.lanes, tuple | list) or not all(isinstance(lane, Lane) for lane in self.lanes):
+            raise UsageProblem("a race takes a tuple of lanes, not the words for them", "make each with parse_lane")
         need_request(self.request)
         if any(isinstance(turns, str) for turns in self.prompts):
             raise UsageProblem("a prompt of a race is a tuple of turns", 'for example prompts=(("your prompt",),)')
         if not 1 <= self.repeats <= _MOST_REPEATS:
             raise UsageProblem(f"repeats {self.repeats} is out of range", f"repeats takes 1 to {_MOST_REPEATS}")
+        if self.warm_up is not None and self.warm_up < 0:
+            raise UsageProblem(f"warm-up {self.warm_up} is out of range", "warm-up is at least 0 tokens")
         for lane in self.lanes:
             lane.check()
         if not self.prompts:

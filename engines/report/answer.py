@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from engines.errors import UsageProblem
-from engines.report.events import SAMPLING_FIELDS, Emitted, Prefilled, Ready, Round, RunEvent, Started
+from engines.report.events import SAMPLING_FIELDS, Emitted, Finished, Prefilled, Ready, Round, RunEvent, Started
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,29 @@ class Answer:
 
     @classmethod
     def from_events(cls, events: Iterable[RunEvent]) -> Answer:
-        """The answer of a run from its events, the last run of several. Raises UsageProblem where there is none."""
-        started, emitted = None, []
+        """The answer of a run from its events, the last run of several. Raises UsageProblem where there is none, or
+        some of it is missing."""
+        started, prefilled, rounds, finished = None, None, [], None
         for event in events:
             if isinstance(event, Started):
-                started, emitted = event, []
+                started, prefilled, rounds, finished = event, None, [], None
             elif isinstance(event, Prefilled):
-                emitted.append(event.first)
+                prefilled = event
             elif isinstance(event, Round):
-                emitted += event.emitted
+                rounds.append(event)
+            elif isinstance(event, Finished):
+                finished = event
         if started is None:
             raise UsageProblem("there is no run among these events", "give all events of a run, Started first")
+        emitted = [] if prefilled is None else [prefilled.first]
+        emitted += [token for event in rounds for token in event.emitted]
+        if lack(prefilled, rounds, len(emitted), finished):
+            raise UsageProblem("events of this run are missing", "give all of them, Started first")
         return cls.of(started, emitted)
+
+
+def lack(prefilled: Prefilled | None, rounds: Sequence[Round], tokens: int, finished: Finished | None) -> bool:
+    """Whether events of a run, which emitted so many tokens, are missing among these."""
+    if rounds and (prefilled is None or rounds[-1].index != len(rounds)):
+        return True
+    return finished is not None and len(finished.tokens) != tokens

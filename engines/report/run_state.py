@@ -13,7 +13,7 @@ from itertools import accumulate, islice
 from typing import Generic, TypeVar
 
 from engines.core.tree import children
-from engines.report.answer import Answer
+from engines.report.answer import Answer, lack
 from engines.report.events import (
     UNDISCLOSED,
     Audited,
@@ -194,7 +194,7 @@ class RunState:
     @property
     def lacks_rounds(self) -> bool:
         """Whether some of it is missing, as in a damaged trace."""
-        return bool(self.rounds) and (self.prefilled is None or self.rounds[-1].index != len(self.rounds))
+        return lack(self.prefilled, self.rounds, len(self.tokens), self.finished)
 
     def missing_before(self, index: int) -> bool:
         """Whether what came right before a round is missing: the round before it or, of the first, the prefill."""

@@ -54,8 +54,9 @@ class TraceWriter:
         UsageProblem: the path cannot be written, holds something that is not a trace, or is a pipe that nobody reads.
     """
 
-    def __init__(self, path: Path, replace: bool = True) -> None:
-        self._path, self._mode = path, "wb" if replace else "xb"
+    def __init__(self, path: Path | str, replace: bool = True) -> None:
+        self._path = path = Path(path)
+        self._mode = "wb" if replace else "xb"
         self._file: IO[bytes] | None = None
         self._seal = _Seal()
         _check_target(path)

@@ -38,7 +38,7 @@ def measure_sublayers(runtime: Runtime, prompts: Sequence[str], base: Request) -
     """Read each prompt with the whole model.
 
     Raises:
-        UsageProblem: the model does not show its hidden states, or cannot be asked a prompt.
+        UsageProblem: the model does not show its hidden states, cannot be asked a prompt, or is in use.
         RunFailed: it broke.
     """
     cosines: dict[str, list[Sequence[float]]] = {part: [] for part in PARTS}
@@ -46,30 +46,29 @@ def measure_sublayers(runtime: Runtime, prompts: Sequence[str], base: Request) -
     for text in prompts:
         request = Request((*base.conversation, ("user", text)), max_new_tokens=1)
         ids, _ = runtime.prompt(request)
-        for part, found in zip(PARTS, _cosines(runtime, ids)):
-            cosines[part].append(found)
-        for part, found in _seconds(runtime, ids).items():
-            seconds[part].append(found)
+        with runtime.target.alone("a measurement"):
+            for part, found in zip(PARTS, _cosines(runtime.target, ids)):
+                cosines[part].append(found)
+            for part, found in _seconds(runtime.target, ids).items():
+                seconds[part].append(found)
     return SublayerFacts({part: tuple(map(statistics.mean, zip(*found))) for part, found in cosines.items()},
                          {part: statistics.mean(found) for part, found in seconds.items()})
 
 
-def _cosines(runtime: Runtime, ids: Sequence[int]) -> tuple[list[float], list[float]]:
+def _cosines(target: CausalModel, ids: Sequence[int]) -> tuple[list[float], list[float]]:
     """Attention and MLP, by layer."""
-    runtime.forget()
-    target = runtime.target
+    target.truncate(0)
     with target.features.requested(FeatureRequest(recent=frozenset({COSINES}))):
         target.extend(list(ids))
         attention, mlp, _ = target.features.mean_cosines(target.length)
-    runtime.forget()
+    target.truncate(0)
     return attention, mlp
 
 
-def _seconds(runtime: Runtime, ids: Sequence[int]) -> dict[str, float]:
+def _seconds(target: CausalModel, ids: Sequence[int]) -> dict[str, float]:
     """Mean seconds of a sublayer, by part: of the fastest of several passes over the prompt."""
     import torch
 
-    target, sublayers = runtime.target, runtime.target.sublayers
     tokens = torch.tensor([list(ids)], device=target.device)
     best: dict[str, float] = {}
     for _ in range(_TIMES):
@@ -77,7 +76,7 @@ def _seconds(runtime: Runtime, ids: Sequence[int]) -> dict[str, float]:
             target.model(input_ids=tokens, use_cache=False)
         for part, total in spent.items():
             best[part] = min(best.get(part, total), total)
-    return {part: total / len(sublayers) for part, total in best.items()}
+    return {part: total / len(target.sublayers) for part, total in best.items()}
 
 
 @contextmanager

@@ -44,6 +44,8 @@ def connect(
     from engines.servers.llama_cpp import LlamaCppModel
     from engines.servers.openai_compatible import OpenAICompatibleModel
 
+    if not isinstance(url, str):
+        raise UsageProblem(f"{url!r} is not the address of a server", "give one like http://127.0.0.1:8080")
     connection = Connection(url.rstrip("/").removesuffix("/v1"), api_key)
     mark = connection.find("/props", LlamaCppMark)
     if mark is not None and mark.default_generation_settings is not None:

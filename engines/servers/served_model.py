@@ -24,7 +24,7 @@ from engines.report.events import (
     Started,
 )
 from engines.report.wording import counted
-from engines.request import Request
+from engines.request import Request, need_request
 
 if TYPE_CHECKING:
     from engines.servers.answers import Sent
@@ -140,6 +140,7 @@ class ServedModel:
 
     def _refuse(self, request: Request) -> None:
         """Raises UsageProblem for what no server does."""
+        need_request(request)
         request.check()
         if request.no_repeat_ngram_size:
             raise UsageProblem("a server has no --no-repeat-ngram-size", "use --repetition-penalty")

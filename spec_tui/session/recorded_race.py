@@ -187,9 +187,9 @@ def _lane(name: str, started: Started) -> Lane:
 
 
 def _whole(race: RaceState) -> list[LaneRun]:
-    """The runs that nobody stopped, and whose ends have as many tokens as their rounds brought."""
-    return [run for run in race.result.complete if run.state.finished.reason != "cancelled"
-            and len(run.state.tokens) == len(run.state.finished.tokens)]
+    """The runs that nobody stopped and that lack nothing."""
+    return [run for run in race.result.complete
+            if run.state.finished.reason != "cancelled" and not run.state.lacks_rounds]
 
 
 def _pairs(race: RaceState) -> Iterator[Any]:

@@ -50,7 +50,7 @@ class PacedRacer:
                       conversation=request.conversation, price=self.price)
         self.now += ALONE
         yield Prefilled(1, 0, ALONE, Emitted(5, "a", "a", "target"), 1)
-        made = 1
+        made, index = 1, 0
         while made < request.max_new_tokens:
             count = min(cost.tokens, request.max_new_tokens - made)
             drafted = tuple(range(count - 1))
@@ -60,7 +60,8 @@ class PacedRacer:
             drafting = cost.draft + (slower - 1) * (cost.verify + cost.draft)
             verify, drafting = cost.verify * jitter, drafting * jitter
             self.now += verify + drafting
-            yield Round(made, made, draft, drafted, emitted, drafting, verify, 0.0, made)
+            index += 1
+            yield Round(index, made, draft, drafted, emitted, drafting, verify, 0.0, made)
             made += count
         yield Finished("length", (5,) * made, "a" * made)
 

@@ -102,12 +102,13 @@ class SimulatedMachine(PacedRacer):
         yield Prefilled(1, 0, PREFILL, Emitted(5, "a", "a", "target"), 1)
         self.pace = 0.9 * self.pace + self.dice.gauss(0, 0.02)
         slower, made = math.exp(self.pace + self.dice.gauss(0, self.noise)), 1
-        for drafted, kept, drafting, verify in self._rounds(label, prompt, request.max_new_tokens):
+        rounds = self._rounds(label, prompt, request.max_new_tokens)
+        for index, (drafted, kept, drafting, verify) in enumerate(rounds, 1):
             draft = Draft((5,) * drafted, tuple(range(-1, drafted - 1)), ("x",) * drafted, (None,) * drafted,
                           (0,) * drafted, (Origin("prompt"),) if drafted else ())
             emitted = (*(Emitted(5, "a", "a", "accepted", n) for n in range(kept)), Emitted(5, "a", "a", "target"))
             self.now += (drafting + verify) * slower
-            yield Round(made, made, draft, tuple(range(kept)), emitted, drafting * slower, verify * slower, 0.0, made)
+            yield Round(index, made, draft, tuple(range(kept)), emitted, drafting * slower, verify * slower, 0.0, made)
             made += kept + 1
         yield Finished("length", (5,) * made, "a" * made)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,6 +115,12 @@ def test_answers_can_be_stored_with_their_prompts(tiny):
     assert whole.identity != alone.identity and "with_prompts" not in alone.identity, "old builds go on"
     with pytest.raises(UsageProblem, match="with-prompts"):
         order.BuildSpec("store", ("file.txt",), with_prompts=True).check()
+
+
+@pytest.mark.parametrize("wrong", [{"sources": (Path("a.txt"),)}, {"limit": "5"}, {"limit": 0}, {"window": 3}])
+def test_a_build_of_values_of_other_types_is_refused(wrong):
+    with pytest.raises(UsageProblem):
+        order.BuildSpec(**{"name": "store", "sources": ("file.txt",)} | wrong).check()
 
 
 @pytest.mark.parametrize("kind", ["dense", "both"])

@@ -410,6 +410,11 @@ def test_what_is_not_this_models_answer_is_refused(tiny):
         assert words in error.value.message + error.value.hint
     with pytest.raises(UsageProblem):
         Answer.from_events([])
+    events = [*tiny.run(Request(TURNS["code"], max_new_tokens=8))]
+    for place in range(1, len(events) - 1):
+        with pytest.raises(UsageProblem, match="events of this run are missing"):
+            Answer.from_events(events[:place] + events[place + 1:])
+    assert len(Answer.from_events(events[:-2]).tokens) < 8, "of a run that was broken off"
 
 
 def test_a_model_without_numbers_fails_in_a_sentence():

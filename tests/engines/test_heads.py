@@ -226,6 +226,9 @@ def test_a_training_goes_on_only_with_the_options_that_it_was_begun_with(target,
         assert f"remove {work / 'state.safetensors'}: the training begins anew" in said.value.hint
     spec = replace(spec, recipe=replace(spec.recipe, **done))
     assert make_head(target, "tiny", texts, spec, work, out, nothing, nothing).updates == 1
+    with pytest.raises(UsageProblem, match="exists and is not empty"):
+        make_head(target, "tiny", texts, spec, work, out, nothing, nothing)
+    assert not work.exists(), "said before the training"
 
 
 @pytest.mark.parametrize("file, content", [

@@ -157,3 +157,21 @@ def test_a_model_that_cannot_branch_gets_first_paths_only():
     assert finished.tokens == truth
     for event in rounds[1:]:
         assert list(event.draft.parents) == list(range(-1, len(event.draft.parents) - 1))
+
+
+def fails(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("does, said", [
+    (lambda outcome: outcome.context.append(1), "changed the outcome"),
+    (lambda outcome: outcome.context.__setitem__(0, 5), "changed the outcome"),
+    (lambda outcome: outcome.verdict.tokens.clear(), "changed the outcome"),
+    (lambda outcome: setattr(outcome, "reason", "stop"), "changed the outcome"),
+    (lambda outcome: fails(GeneratorExit()), "GeneratorExit"),
+])
+@pytest.mark.parametrize("when", ["start", "follow"])
+def test_a_drafter_that_writes_to_what_it_is_told_ends_the_run(when, does, said):
+    kind = type("Forger", (Drafter,), {when: lambda self, outcome: does(outcome), "__module__": __name__})
+    with pytest.raises(RunFailed, match=said):
+        answer(ToyModel(VOCAB), kind(Resources(law=None, vocab_size=VOCAB)), Exact(Sampling(), 0, VOCAB), PROMPT, NEW)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import shutil
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from itertools import count, pairwise
@@ -15,7 +17,10 @@ import pytest
 import torch
 
 from engines import Answer, ModelUnavailable, Request, UsageProblem, load, measure
+from engines.datastores.building.hidden_states import HiddenStates
 from engines.folders import sample_model
+from engines.heads.check_head import check
+from engines.heads.hidden_state_cache import HiddenStateCache, Text
 from engines.model import thread_governor
 from engines.model.loading import load_model, resolve_device, resolve_dtype, wrap
 from engines.report.encoding import encode
@@ -23,6 +28,7 @@ from engines.report.events import Finished, Prefilled, Prefilling, Started
 from engines.runtime import Runtime
 from spec_tui.export.about import origin
 from tests.conftest import ONE, TURN, make_llama, make_tokenizer
+from tests.heads import make_head
 
 
 def make_bloom(seed: int):
@@ -309,11 +315,17 @@ def test_an_answer_of_other_tokens_cannot_be_continued(tiny, token):
 @pytest.mark.parametrize("wrong, said", [
     ({"threads": 1.5}, "threads 1.5 is not a whole number"), ({"threads": True}, "threads True is not a whole number"),
     ({"head": 4}, "head 4 is not a string"), ({"model": 7}, "model 7 is not a string"),
+    ({"threads": 0}, "0 threads compute nothing"),
     ({"native": "no"}, "native 'no' is not a boolean"), ({"quantize": 4}, "quantize 4 is not a string"),
 ])
 def test_loading_refuses_values_of_other_types_in_a_sentence(wrong, said):
     with pytest.raises(UsageProblem, match=said):
         load(**wrong)
+
+
+def test_a_conversation_that_ends_with_an_answer_is_refused(tiny):
+    with pytest.raises(UsageProblem, match="does not end with the user's turn"):
+        ask(tiny, ("user", "Hello"), ("assistant", "Hi"))
 
 
 @pytest.mark.parametrize("turns", [(), (("user", "  \n"),), (("system", "be kind"),)])
@@ -632,14 +644,14 @@ def test_a_model_that_breaks_mid_run_is_a_sentence_and_the_next_run_works(sample
     assert ask(sample, ("user", "hello"))[-1].text
 
 
-def test_one_runtime_does_one_run_at_a_time(sample):
+def test_one_runtime_does_one_run_at_a_time(sample, tmp_path):
     def run(text: str):
         return sample.run(Request((("user", text),), max_new_tokens=12))
 
     alone = [event.text for event in run("hello") if hasattr(event, "text")]
     first, second = run("hello"), run("another text")
     begun = [next(first), next(first)]
-    with pytest.raises(UsageProblem, match="a run of the same model is going on"):
+    with pytest.raises(UsageProblem, match="a run cannot begin while the same model is in use"):
         next(second)
     refused = []
 
@@ -657,10 +669,43 @@ def test_one_runtime_does_one_run_at_a_time(sample):
         sample.measure_price()
     with pytest.raises(UsageProblem, match="emptying the caches"):
         sample.forget()
+    text = Text((1, 2, 3), 1, True)
+    for reads in (
+        lambda: HiddenStates(sample.target, sample.identity)([np.array(text.tokens)]),
+        lambda: HiddenStateCache(tmp_path, sample.target, (1,), [text]).fill(lambda *_: None),
+        lambda: check(make_head(sample.target), sample.target, [text]),
+    ):
+        with pytest.raises(UsageProblem, match="while the same model is in use"):
+            reads()
     with pytest.raises(UsageProblem, match="a run cannot begin"):
         next(Runtime(sample.target, sample.tokenizer, sample.prices).run(Request((("user", "the same model"),))))
     assert [event.text for event in [*begun, *first] if hasattr(event, "text")] == alone, "the first is as ever"
     third = run("and one that is left")
     next(third)
-    third.close()
+    sample.stop()
+    assert not [*third]
+    fourth = run("hello")
+    assert next(event for event in fourth if isinstance(event, Finished)), "after its last event it is over"
     assert [event.text for event in run("hello") if hasattr(event, "text")] == alone
+
+
+def test_ctrl_c_while_torch_is_imported_leaves_a_process_that_can_load():
+    """What torch had begun to import was half there for ever."""
+    script = """
+import signal, sys
+from engines import load
+
+class CtrlC:
+    def find_spec(self, name, *_):
+        if name == "torch.nn":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, CtrlC())
+try:
+    load()
+except KeyboardInterrupt:
+    print(load().ready.model)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout, done.stderr

@@ -175,6 +175,10 @@ def test_numbers_of_numpy_and_torch_are_taken(propose):
     (lambda context: DraftTree([2], [-1], [None], [0], [ORIGIN], [-1, -1]), "unequal length"),
     (lambda context: context.append(2) or DraftTree(), "context"),
     (lambda context: context.clear() or DraftTree(), "context"),
+    (lambda context: context.__setitem__(0, 9) or DraftTree(), "context"),
+    (lambda context: DraftTree(note={"found": 3}), "its note is of type dict, not Note"),
+    (lambda context: DraftTree(budget=3), "its budget is of type int, not BudgetChoice"),
+    (lambda context: DraftTree(retrieval=0.1), "its retrieval is of type float, not Retrieval"),
 ])
 def test_what_would_break_a_run_later_is_told_at_once(propose, said):
     with pytest.raises((TypeError, ValueError), match=said):

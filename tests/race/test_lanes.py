@@ -97,6 +97,9 @@ def test_the_same_lane_twice_is_numbered():
     [
         Race((), HELLO),
         Race((Lane("pld"),), HELLO, repeats=0),
+        Race((Lane("pld"),), HELLO, repeats=1.5),
+        Race((Lane("pld"),), HELLO, warm_up=-1),
+        Race(Lane("pld"), HELLO),
         Race((Lane("pld", {"num_tokens": 0}),), HELLO),
         Race((Lane("pld"),), Request((("system", "x"),))),
         Race((Lane("pld"),), HELLO, (("fine",), ("fine", " "))),

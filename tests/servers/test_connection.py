@@ -45,7 +45,7 @@ def test_events_may_be_separated_in_all_ways_of_their_format(server, change):
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://a", "http://", "http://a b", "http://a/?x=1", "\x1b[31m",
-                                 "http://a:99999", "http://a:0"])
+                                 "http://a:99999", "http://a:0", None])
 def test_what_is_no_address(url):
     with pytest.raises(UsageProblem, match="is not the address of a server"):
         connect(url)

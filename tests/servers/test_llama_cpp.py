@@ -202,7 +202,7 @@ def test_it_stops_where_it_is_asked_to(served):
 
 def test_what_it_cannot_do_is_said(served):
     for request in (Request(TURN, no_repeat_ngram_size=3), Request((("user", "word " * 600),)),
-                    Request(TURN, continued=(5,))):
+                    Request(TURN, continued=(5,)), "Hello"):
         with pytest.raises(UsageProblem):
             list(served.run(request))
     answer = Answer.from_events(list(served.run(Request(TURN, max_new_tokens=2))))

@@ -160,7 +160,7 @@ def test_line_ends_of_another_system_do_not_matter(tmp_path):
 
 def test_no_folder_of_this_machine_is_in_a_trace(tmp_path):
     started = next(fake_runtime.load(progress=print).run(Request((("user", "x"),))))
-    with TraceWriter(tmp_path / "t") as writer:
+    with TraceWriter(str(tmp_path / "t")) as writer:
         writer.write(dataclasses.replace(started, model="/home/me/models/big", draft_model="C:\\me\\models\\small"))
     (read,) = read_trace(tmp_path / "t").events
     assert (read.model, read.draft_model) == ("models/big", "models/small")

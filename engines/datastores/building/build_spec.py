@@ -21,7 +21,7 @@ from engines.datastores.storage import catalog
 from engines.datastores.storage.manifest import tokenizer_fingerprint, vocabulary_size
 from engines.errors import UsageProblem
 from engines.folders import typed_path
-from engines.model.load_options import flag
+from engines.model.load_options import check_type, flag
 from engines.progress import Loading, Progress, no_progress
 from engines.report import encoding
 from engines.request import Request
@@ -77,12 +77,12 @@ class BuildSpec:
     system: str = ""
     with_prompts: bool = False
     columns: tuple[str, ...] = ()
-    limit: int | None = None
-    document_limit: int | None = None
+    limit: int | None = field(default=None, metadata={"min": 1})
+    document_limit: int | None = field(default=None, metadata={"min": 1})
     recipe: Recipe = field(default_factory=Recipe)
     index: str = "auto"
-    sample: int = 1_000_000
-    window: int | None = None
+    sample: int = field(default=1_000_000, metadata={"min": 1})
+    window: int | None = field(default=None, metadata={"min": 4})
 
     @property
     def from_answers(self) -> bool:
@@ -100,8 +100,16 @@ class BuildSpec:
         if not self.sources:
             raise UsageProblem("nothing to build from", f"name files or folders, {STANDARD_LIBRARY}, {HUB}DATASET or "
                                f"{ANSWERS} as the source")  # fmt: skip
-        if isinstance(self.sources, str):  # its first character may be /, the whole disk
+        if not isinstance(self.sources, tuple | list):  # the first character of a string may be /, the whole disk
             raise UsageProblem("sources is not a tuple of strings", f'give ("{self.sources}",)')
+        if not all(isinstance(source, str) for source in self.sources):
+            raise UsageProblem("sources is not a tuple of strings", "give paths as strings: str(path)")
+        for of in fields(self):
+            value, least = getattr(self, of.name), of.metadata.get("min")
+            check_type(of, value)
+            if None not in (value, least) and value < least:
+                name = of.name.replace("_", "-")
+                raise UsageProblem(f"{name} {value} is out of range", f"--{name} is at least {least}")
         if self.name == STANDARD_LIBRARY and self.sources != (STANDARD_LIBRARY,):
             raise UsageProblem(f"{STANDARD_LIBRARY} is the name of the standard library's datastore",
                                f"choose another name, or build it from {STANDARD_LIBRARY} alone")
@@ -115,10 +123,6 @@ class BuildSpec:
             self._refuse(_OF_KEYS, "--kind dense or both")
         if self.columns:
             self._check_columns()
-        for name, value, least in (("limit", self.limit, 1), ("document-limit", self.document_limit, 1),
-                                   ("sample", self.sample, 1), ("window", self.window, 4)):
-            if value is not None and value < least:
-                raise UsageProblem(f"{name} {value} is out of range", f"--{name} is at least {least}")
         choose(self.index, 0)
 
     def _refuse(self, names: tuple[str, ...], where: str) -> None:

@@ -43,14 +43,16 @@ class HiddenStates:
             raise UsageProblem(f"{target.name} does not show its last hidden state", "build with --kind sparse")
 
     def __call__(self, texts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Float32 [n, H] for each text int64 [n]. Raises RunFailed if the model breaks."""
+        """Float32 [n, H] for each text int64 [n]. Raises RunFailed if the model breaks, UsageProblem while it is in
+        use."""
         out: list[np.ndarray] = [np.zeros(0)] * len(texts)
         remaining = sorted(range(len(texts)), key=lambda i: len(texts[i]), reverse=True)
-        while remaining:
-            count = max(1, self.batch // max(1, len(texts[remaining[0]])))
-            batch, remaining = remaining[:count], remaining[count:]
-            for i, states in zip(batch, self._states([texts[i] for i in batch])):
-                out[i] = states
+        with self._target.alone("the reading of texts"):
+            while remaining:
+                count = max(1, self.batch // max(1, len(texts[remaining[0]])))
+                batch, remaining = remaining[:count], remaining[count:]
+                for i, states in zip(batch, self._states([texts[i] for i in batch])):
+                    out[i] = states
         return out
 
     @torch.inference_mode()
