@@ -241,8 +241,12 @@ def cache_kinds(kind: type, config: PreTrainedConfig) -> CacheKinds:
 
 
 def read_tokenizer(folder: Path, trust_remote_code: bool) -> Tokenizer:
-    """The tokenizer in a folder. Raises Exception: whatever transformers raises for one that it cannot read."""
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    """The tokenizer in a folder, of several chat templates with the one named "default"; where none is, with all by
+    their names. Raises Exception: whatever transformers raises for one that it cannot read."""
+    found = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    if isinstance(found.chat_template, dict):
+        found.chat_template = found.chat_template.get("default", found.chat_template)
+    return found
 
 
 def reopen_tokenizer(folder: Path) -> Tokenizer:
