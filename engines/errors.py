@@ -122,7 +122,9 @@ def first_line(error: BaseException, named: bool = False, without: Callable[[str
     sentence. ``without`` takes out of the whole text what nobody is to read."""
     lines = [line.strip() for line in without(str(error)).splitlines() if line.strip()]
     end = next((i for i, line in enumerate(lines) if not line.endswith(":")), -1)
-    said = " ".join(lines[: end + 1] or lines)[:200]
+    said = " ".join(lines[: end + 1] or lines)
+    if len(said) > 200:
+        said = f"{said[:199].rpartition(' ')[0] or said[:199]}…"
     no_sentence = isinstance(error, LookupError | ArithmeticError | SystemExit)
     kind = type(error).__name__ if named or not said or no_sentence else ""
     return ": ".join(filter(None, (kind, said)))

@@ -156,6 +156,8 @@ def _going_on(tokenizer: Tokenizer, inside: bool) -> Iterator[None]:
 def _render(tokenizer: Tokenizer, conversation: tuple[tuple[str, str], ...], answer: bool = True) -> str:
     """The text of a conversation, ready for an ``answer`` or not. A template is a program of the model's author: it may
     run for ever, or fill the memory. Limits take a process, and most templates show that they need none."""
+    if not isinstance(tokenizer.chat_template, str):
+        raise UsageProblem("the model has several chat templates, and none is named default", "use --raw")
     messages = [{"role": role, "content": content} for role, content in conversation]
 
     def render() -> tuple[str, str]:
@@ -171,10 +173,12 @@ def _render(tokenizer: Tokenizer, conversation: tuple[tuple[str, str], ...], ans
     try:
         text, damage = render() if brief else limited(render)
     except Exception as error:
-        raise UsageProblem(f"the model's chat template refuses this conversation: {first_line(error)}",
-                           "leave out the system prompt, or use --raw") from None
+        hint = "leave out the system prompt, or use --raw" if conversation[0][0] == "system" else "use --raw"
+        raise UsageProblem(f"the model's chat template refuses this conversation: {first_line(error)}", hint) from None
     if damage:
         raise UsageProblem(f"the model's chat template is damaged: {damage}", "get the model again, or use --raw")
+    if not text.strip():
+        raise UsageProblem("the model's chat template makes no text of this prompt", "use --raw")
     return text
 
 

@@ -2,8 +2,9 @@
 
 Where the answer has another token, either the two scores are equal within rounding (a tie: kernels sum several rows in
 another order than one), or something is wrong (a BUG). Half precision has ties by the dozen, and so have products of
-8-bit inputs; they stay inside the noise that is measured, and large faults do not. Where a forward computes a row alike
-to the last bit however it is fed, it also reads the answer once more, without drafts: then no fault is too small.
+8-bit inputs; they stay inside the noise that is measured, or for 8-bit inputs inside the largest that may be, and large
+faults do not. Where a forward computes a row alike to the last bit however it is fed, it also reads the answer again,
+without drafts: then no fault is too small.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ def audit(
                     for seen, row in zip(judge.rows[first:], _penalised(answer, read, rows, first, table)))
     except AuditStopped:
         return None
-    floor, ceiling = _bounds(judge, target.dtype, target.rounding)
-    tolerance = min(max(SAFETY * noise, floor), ceiling)
+    floor, ceiling = _bounds(judge, target.rounding)
+    # 8 bits make steps of what other code sums otherwise, and the same code may show none: sums of integers are exact
+    tolerance = ceiling if target.rounds else min(max(SAFETY * noise, floor), ceiling)
     seen = judge.rows[-len(answer.tokens) :]
     wrong = [s.gap > tolerance or (exact is not None and exact[i]) for i, s in enumerate(seen)]
     verdict, at = _finding(answer, judge.chooses, seen, wrong)
@@ -224,12 +226,12 @@ def _best(scores: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([[first], ids[ids != first]])[:count]
 
 
-def _bounds(judge: _Judge, dtype: torch.dtype, rounding: torch.dtype) -> tuple[float, float]:
-    """The least and the largest tolerance. Least: units of the last place, of the logits in the model's dtype and of
-    logits + Gumbel noise in float32. Largest: what costs more than half of the digits of the coarsest dtype that a
-    forward rounds to is no rounding, whatever the second reading says."""
+def _bounds(judge: _Judge, rounding: torch.dtype) -> tuple[float, float]:
+    """The least and the largest tolerance. Least: units of the last place, of the logits in the coarsest dtype that a
+    forward rounds to and of logits + Gumbel noise in float32. Largest: what costs more than half of that dtype's digits
+    is no rounding, whatever the second reading says."""
     in_float32 = _ulp(judge.largest + judge.added, torch.float32)
-    floor = ULPS * (_ulp(judge.largest * judge.heat, dtype) / judge.heat + in_float32)
+    floor = ULPS * (_ulp(judge.largest * judge.heat, rounding) / judge.heat + in_float32)
     return floor, judge.largest * torch.finfo(rounding).eps ** 0.5
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from engines.errors import ModelUnavailable, first_line
 from engines.folders import write_folder, write_json
-from engines.heads.eagle_layout import eagle_config, eagle_head, eagle_tensors
+from engines.heads.eagle_layout import RUN_HERE, eagle_config, eagle_head, eagle_tensors
 from engines.heads.head_config import MedusaConfig
 from engines.heads.head_file import HeadFile
 from engines.heads.local_heads import CONFIG, OWN, WEIGHTS, is_medusa
@@ -35,8 +35,12 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
     are missing, of the wrong sizes or not numbers; the message says which."""
     try:
         config = read_object(folder / CONFIG)
+    except FileNotFoundError:
+        raise ModelUnavailable(f"the head {name} has no {CONFIG}", "get that file, too") from None
     except (OSError, ValueError) as error:
         raise ModelUnavailable(f"the head {name} cannot be read: {first_line(error)}", "check the folder") from None
+    if "hydra_num_heads" in config:
+        raise ModelUnavailable(f"{name} is a Hydra head", RUN_HERE)
     loaded = _load(name, folder, allow_pickle)
     tensors = {str(key): tensor for key, tensor in loaded.items() if isinstance(tensor, torch.Tensor)}
     try:

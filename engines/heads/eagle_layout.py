@@ -18,6 +18,7 @@ from engines.heads.head_file import HeadFile, count, named, number, rows_of, siz
 from engines.heads.local_heads import OWN
 from engines.hub.untrusted_json import is_count, object_in
 
+RUN_HERE = "heads that run here are Medusa, and EAGLE-1, EAGLE-2 and EAGLE-3 of one layer"
 _LAYER = re.compile(r"^(?:midlayer|layers\.0)\.(?:self_attn\.|mlp\.)?")
 
 
@@ -109,8 +110,7 @@ def _family(name: str, tensors: Mapping[str, torch.Tensor]) -> str:
     elif any(key.startswith(("q_norm", "k_norm")) for key in tensors):
         other = "a head that normalises queries and keys"
     if other:
-        raise ModelUnavailable(f"{name} is {other}",
-                               "heads that run here are Medusa, and EAGLE-1, EAGLE-2 and EAGLE-3 of one layer")
+        raise ModelUnavailable(f"{name} is {other}", RUN_HERE)
     fc, queries = tensors.get("fc.weight"), tensors.get("q_proj.weight")
     if fc is None or queries is None or fc.dim() != 2 or queries.dim() != 2:
         raise ModelUnavailable(f"{name} is not a draft head: it has no fc.weight, or no decoder layer",

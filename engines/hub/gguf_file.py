@@ -168,6 +168,7 @@ def read(path: Path) -> GgufFile:
 
     Raises:
         OSError: unreadable.
+        NotRead: it is big-endian, or of another version.
         LaterPart: the file is one of several, and not the first.
         ValueError: no GGUF file, damaged, cut off, of a version or tensor type that is not known, or a part of the
             model is not beside it; the message names the file.
@@ -195,12 +196,16 @@ def _part(first: GgufFile, number: int, name: str) -> GgufFile:
     return part
 
 
-class LaterPart(ValueError):
-    """A file of a model that isn't its first. ``hint``: which one is, for the user."""
+class NotRead(ValueError):
+    """A file that isn't read here, though it may be sound. ``hint``: what is, for the user."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class LaterPart(NotRead):
+    """A file of a model that isn't its first."""
 
 
 _NUMBERED = re.compile(r"(.*-)(\d{5})(-of-)(\d{5})(\.gguf)", re.IGNORECASE)
@@ -300,8 +305,10 @@ class _Header:
 
     def read(self) -> GgufFile:
         version = self._scalar("I")
+        if version in (2 << 24, 3 << 24):
+            raise NotRead(f"{self.path.name} is a big-endian GGUF file", "choose a little-endian one")
         if version not in (2, 3):
-            raise ValueError(f"{self.path.name} is GGUF version {version}; 2 and 3 can be read")
+            raise NotRead(f"{self.path.name} is GGUF version {version}; 2 and 3 can be read", "choose another file")
         tensors, entries = self._count("tensors"), self._count("entries")
         metadata: dict[str, Any] = {}
         for _ in range(entries):

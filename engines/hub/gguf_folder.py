@@ -132,6 +132,8 @@ def tokenizer(file: GgufFile, context: int) -> Any:
         raise Unsupported(f"its pre-tokenizer is not supported ({str(cut)[:40]!r})")
     if kind not in ("gpt2", "llama"):
         raise Unsupported(f"its tokenizer type is not supported ({str(kind)[:40]!r})")
+    if kind == "gpt2" and not parts.get("merges"):
+        raise Unsupported("its tokenizer is damaged: it has no merges")
     try:
         backend = hf.gguf_tokenizer(file.architecture, parts)
     except Exception as error:  # of the Rust library, which has no class for it

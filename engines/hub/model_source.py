@@ -23,7 +23,7 @@ from engines.hub.gguf_config import Unsupported
 from engines.hub.gguf_file import GgufFile
 from engines.hub.known_models import meant, resolve
 from engines.hub.model_checks import generation_problem
-from engines.hub.other_kinds import UNKNOWN, check_name, file_kind, folder_kind, pasted
+from engines.hub.other_kinds import ADAPTER, UNKNOWN, check_name, check_pointers, file_kind, folder_kind, pasted
 from engines.hub.untrusted_json import object_in, read_object
 from engines.progress import Loading
 
@@ -207,7 +207,7 @@ def _in_gguf(name: str, path: Path, terms: TrustPolicy) -> ModelSource:
         small = tuple(sorted(found.name for found in folder.iterdir() if found.name != gguf_folder.CHECKS))
     except Unsupported as error:
         raise ModelUnavailable(f"{name} cannot be decoded with here: {error}", error.hint) from None
-    except gguf_file.LaterPart as error:
+    except gguf_file.NotRead as error:
         raise ModelUnavailable(str(error), error.hint) from None
     except ValueError as error:
         if (kind := file_kind(path)) is not UNKNOWN:  # another file under such a name
@@ -308,6 +308,7 @@ def _complete(name: str, folder: Path, terms: TrustPolicy) -> ModelSource:
         names = names_in(folder)
         check_regular(folder)
         choice = choose_files(name, names, terms)
+        check_pointers(name, folder, names.intersection((*choice.small, *choice.weights)))
         needed = shards(folder, choice) + (_code(folder) if terms.trust_remote_code else ())
         lacking = [n for n in needed if n not in names]
         if not any(_matches(n, _TOKENIZER) for n in names):
@@ -369,6 +370,10 @@ def _weights(names: Collection[str], allow_pickle: bool) -> tuple[str | None, tu
 
 
 def _unreadable(name: str, names: Collection[str]) -> ModelUnavailable:
+    if "adapter_config.json" in names:
+        return ModelUnavailable(f"{name} is {ADAPTER.what}", ADAPTER.help)
+    if any(re.fullmatch(r"model-\d+-of-\d+\.safetensors", n) for n in names):
+        return ModelUnavailable(f"{name} lacks {_SAFETENSORS[1]}, which names the weights", "get that file, too")
     endings = {n.rpartition(".")[2] for n in names}
     if endings & {"bin", "pt", "pth"}:
         _, readable, _ = _weights(names, allow_pickle=True)

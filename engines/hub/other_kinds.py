@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ _WHOLE = "give the folder that it is in, with config.json and the tokenizer"
 _CONVERT = "give the model it was made from: a folder with safetensors, or a GGUF file"
 _QUANTISED = ("give the model it was made from (--quantize int8 or int4 quantises that here), or a GGUF file of it")
 _UNZIP = "unpack it, and give the folder"
+_POINTER = b"version https://git-lfs"
 _HUB = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/|hf://|hf:", re.IGNORECASE)
 
 
@@ -26,6 +28,8 @@ class Kind(NamedTuple):
     help: str
 
 
+ADAPTER = Kind("an adapter (LoRA), not a whole model",
+               "merge it into its base model (peft's merge_and_unload, then save_pretrained), and give that folder")
 UNKNOWN = Kind("a file, not a model", "give a GGUF file, or the folder that holds config.json")
 _MAGIC = (  # first bytes of a file
     (b"lmgg", Kind("a GGML file, the format before GGUF", "give a GGUF file of the model")),
@@ -38,7 +42,7 @@ _MAGIC = (  # first bytes of a file
     (b"BZh", Kind("a compressed archive", _UNZIP)),
     (b"\xfd7zXZ", Kind("a compressed archive", _UNZIP)),
     (b"\x89HDF", Kind("a Keras file (HDF5)", _CONVERT)),
-    (b"version https://git-lfs", Kind("a pointer of git-lfs, not the file itself", "fetch the file: git lfs pull")),
+    (_POINTER, Kind("a pointer of git-lfs, not the file itself", "fetch the file: git lfs pull")),
     (b"<!DOCTYPE html", Kind("a web page, not a model", "download the file itself: its page has a link for that")),
     (b"<html", Kind("a web page, not a model", "download the file itself: its page has a link for that")),
     (b"\x80", Kind("a pickle of weights", _WHOLE)),
@@ -118,8 +122,16 @@ def _adapter(folder: Path) -> Kind:
     except (OSError, ValueError):
         base = None
     of = f" of {json.dumps(base[:80])}" if isinstance(base, str) and base else ""
-    return Kind(f"an adapter (LoRA){of}, not a whole model",
-                "merge it into its base model (peft's merge_and_unload, then save_pretrained), and give that folder")
+    return ADAPTER._replace(what=ADAPTER.what.replace(",", f"{of},"))
+
+
+def check_pointers(name: str, folder: Path, files: Iterable[str]) -> None:
+    """Raises ModelUnavailable where a file of a model's folder is a pointer of git-lfs; OSError."""
+    for file in files:
+        with open_file(folder / file) as stream:
+            if stream.read(len(_POINTER)) == _POINTER:
+                raise ModelUnavailable(f"{file} of {name} is a pointer of git-lfs, not the file itself",
+                                       "fetch the file: git lfs pull")
 
 
 def check_weights(name: str, config: dict[str, Any], folder: Path) -> None:

@@ -25,6 +25,7 @@ from engines.libraries import versions
 versions.check("transformers")
 try:
     from transformers import (
+        CONFIG_MAPPING,
         MODEL_FOR_CAUSAL_LM_MAPPING,
         AutoConfig,
         AutoModelForCausalLM,
@@ -76,6 +77,11 @@ def make_tiny_model() -> None:
 def read_config(folder: Path, trust_remote_code: bool) -> PreTrainedConfig:
     """The configuration in a folder. Raises Exception: whatever transformers raises for one that it cannot read."""
     return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+
+
+def knows(model_type: str) -> bool:
+    """Whether there is a class of configurations for a ``model_type``."""
+    return model_type in CONFIG_MAPPING
 
 
 def model_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
@@ -241,8 +247,12 @@ def cache_kinds(kind: type, config: PreTrainedConfig) -> CacheKinds:
 
 
 def read_tokenizer(folder: Path, trust_remote_code: bool) -> Tokenizer:
-    """The tokenizer in a folder. Raises Exception: whatever transformers raises for one that it cannot read."""
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    """The tokenizer in a folder, of several chat templates with the one named "default"; where none is, with all by
+    their names. Raises Exception: whatever transformers raises for one that it cannot read."""
+    found = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    if isinstance(found.chat_template, dict):
+        found.chat_template = found.chat_template.get("default", found.chat_template)
+    return found
 
 
 def reopen_tokenizer(folder: Path) -> Tokenizer:

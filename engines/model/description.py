@@ -26,7 +26,7 @@ from engines.model.fused_layers import fuse
 from engines.model.gguf_weights import StoredWeights
 from engines.model.lean_forward import fits
 from engines.model.load_options import AUTO, CHOICES, STORED, LoadOptions
-from engines.model.loading import load_config, resolve_quantisation
+from engines.model.loading import check_sentencepiece, load_config, resolve_quantisation
 from engines.model.masks import FULL, spans
 from engines.model.native.native_code import obtainable
 from engines.model.quantise import bytes_laid_out
@@ -169,7 +169,9 @@ def _config(source: ModelSource, terms: TrustPolicy) -> tuple[hf.PreTrainedConfi
     if source.choice.pickled and not terms.allow_pickle:
         problem, hint = "its weights are pickled, there are no safetensors", "--allow-pickle reads them"
     try:
-        return hf.text_config(load_config(source)), problem, hint
+        found = hf.text_config(load_config(source))
+        check_sentencepiece(source)
+        return found, problem, hint
     except SpecError as error:
         problem, hint = error.message, error.hint
     hf.be_quiet()

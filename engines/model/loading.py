@@ -4,9 +4,10 @@ failure is a sentence. What configurations and tokenizers show to be unfit is re
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from engines.errors import ModelUnavailable, SpecError, UsageProblem, first_line
+from engines.folders import open_file
 from engines.hub.gguf_file import GgufFile
 from engines.hub.kept_weights import kept_weights
 from engines.hub.known_models import default_model
@@ -240,17 +242,36 @@ def load_tokenizer(source: ModelSource | str) -> Tokenizer:
     source = _located(source)
     if source.gguf is None:  # else its files were written here, from a checked header
         _guarded(source, "tokenizer", lambda: check_tokenizer(source.folder))
+        check_sentencepiece(source)
     found = _guarded(source, "tokenizer", lambda: hf.read_tokenizer(
         source.folder, source.terms.trust_remote_code) if source.gguf is None else hf.reopen_tokenizer(source.folder))
     found.begins_templates = source.gguf is not None  # engines.tokenization
     return found
 
 
+def check_sentencepiece(source: ModelSource) -> None:
+    """Raises ModelUnavailable where the only tokenizer is a SentencePiece file, and no library here reads it."""
+    others = any(os.path.exists(source.folder / name) for name in ("tokenizer.json", "vocab.json", "vocab.txt"))
+    if others or versions.installed("sentencepiece"):
+        return
+    for file in source.folder.glob("*.model"):
+        with suppress(OSError), open_file(file) as stream:
+            if stream.read(1) == b"\n":  # else tiktoken's, in base64
+                raise ModelUnavailable(f"the tokenizer of {source.name} is a SentencePiece file, {file.name}, and"
+                                       " sentencepiece is not installed", "pip install sentencepiece")
+
+
 def load_config(source: ModelSource) -> PreTrainedConfig:
     """The configuration of a causal language model; needs no weights. Raises ModelUnavailable: unreadable, another kind
     of model, one that no cache of keys and values serves, or one that needs code of its own which is not trusted."""
     hf.be_quiet()
-    check_weights(source.name, _guarded(source, "configuration", lambda: read_config(source.folder)), source.folder)
+    settings = _guarded(source, "configuration", lambda: read_config(source.folder))
+    named = settings.get("model_type")
+    if isinstance(named, str) and not hf.knows(named) and "AutoConfig" not in auto_map(source.folder):
+        known = f"which transformers {versions.installed('transformers')} does not know"
+        raise ModelUnavailable(f"{source.name} is of the type {named[:40]}, {known}",
+                               "a newer transformers may know it; or choose another model")
+    check_weights(source.name, settings, source.folder)
     config = _guarded(source, "configuration", lambda: hf.read_config(source.folder, source.terms.trust_remote_code))
     own_class = source.terms.trust_remote_code and "AutoModelForCausalLM" in auto_map(source.folder)
     kind = None if own_class else hf.model_class(config)

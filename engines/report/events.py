@@ -600,7 +600,7 @@ class Audited:
         at: position of the first token that rounding does not explain, else of the first tie; None without either. Of
             ``lossy`` that of the first of the ``differences``.
         gap: ``gaps[at]``.
-        tolerance: the largest gap that rounding explains, from ``noise`` and the dtype's precision.
+        tolerance: the largest gap that rounding explains, from the precision and, unless inputs have 8 bits, ``noise``.
         noise: the largest change of a difference of two scores, measured on this text between forwards of other shapes.
         checked: positions looked at, all of the answer.
         ties: of the ``differences`` those whose gaps are within the tolerance.

@@ -270,6 +270,8 @@ def test_the_reason_of_another_library_is_not_cut_off():
     assert first_line(ValueError("one\ntwo")) == "one" and first_line(ValueError()) == "ValueError"
     assert first_line(KeyError("a")) == "KeyError: 'a'" and first_line(ValueError("one"), named=True) == (
         "ValueError: one")
+    assert first_line(ValueError("word " * 60)) == " ".join(["word"] * 39) + "…"
+    assert first_line(ValueError("x" * 300)) == "x" * 199 + "…"
 
 
 def outcome(*arguments: str, stdin: bytes = b"", **environment: str) -> tuple[int, bytes, str]:

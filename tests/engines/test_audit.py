@@ -29,6 +29,7 @@ from tests.conftest import make_llama, make_tokenizer
 from tests.engines import families
 from tests.engines.auditor import Position, plain_logits, reaudit
 from tests.engines.test_lossless import IDS, TURNS, VARIANTS
+from tests.sources.gguf_files import Tiny
 from tests.tiers import first_of_each, some
 
 ENGINES = [("autoregressive", {}), *VARIANTS]
@@ -102,6 +103,15 @@ def test_what_native_code_wrote_is_its_own_to_the_last_bit(sample_eight_bits, kw
         other = runtime.audit(replace(tampered(answer, at, second), computed_by="another machine"))
         assert other.exact is None
     assert runtime.target.tokens == before, "its cache is as it was"
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=f"no native code here: {unavailable()}")
+def test_steps_of_8_bits_that_reading_again_does_not_show_are_no_bug(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEC_TUI_CACHE_DIR", str(tmp_path))
+    runtime = load(str(Tiny("qwen2", "Q8_0", seed=3).write(tmp_path / "m.gguf")), head="none")
+    for seed in (5, 19):
+        found = runtime.audit(write(runtime, prompt=(("user", "abc"),), new=40, temperature=0.7, seed=seed))
+        assert found.exact and found.verdict in ("tie", "identical")
 
 
 def test_what_a_lossy_law_changes_is_no_fault_of_the_code(sample_eight_bits):

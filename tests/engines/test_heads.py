@@ -145,6 +145,12 @@ def test_what_cannot_be_used_is_refused_with_the_reason(target, tmp_path):
     (tmp_path / "0" / "model.safetensors").rename(tmp_path / "0" / "pytorch_model.bin")
     with pytest.raises(ModelUnavailable, match="only pickled"):
         read("a-head", tmp_path / "0", 7, 32)
+    (tmp_path / "0" / "config.json").write_text('{"hydra_num_heads": 3}')
+    with pytest.raises(ModelUnavailable, match="is a Hydra head"):
+        read("a-head", tmp_path / "0", 7, 32)
+    (tmp_path / "0" / "config.json").unlink()
+    with pytest.raises(ModelUnavailable, match=r"a-head has no config\.json"):
+        read("a-head", tmp_path / "0", 7, 32)
 
 
 def test_a_written_head_is_read_as_it_was(target, tmp_path):

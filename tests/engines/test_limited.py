@@ -118,6 +118,23 @@ def test_what_a_simple_template_raises_is_told(template):
         encode(tokenizer, ASKED, 260)
 
 
+def test_only_where_there_is_a_system_prompt_it_can_be_left_out():
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = "{{ raise_exception('no') }}"
+    for before, hint in ((), "use --raw"), ((("system", "be brief"),), "leave out the system prompt, or use --raw"):
+        with pytest.raises(UsageProblem) as caught:
+            encode(tokenizer, Request(conversation=(*before, *ASKED.conversation)), 260)
+        assert caught.value.hint == hint
+
+
+def test_a_template_that_makes_no_text_is_not_the_users_fault():
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = "{% if false %}{{ messages }}{% endif %}"
+    with pytest.raises(UsageProblem, match="chat template makes no text") as caught:
+        encode(tokenizer, ASKED, 260)
+    assert caught.value.hint == "use --raw"
+
+
 @pytest.mark.parametrize("template, said", [
     ("a\n{% for %}", "line 2: "), ("{{ a | no_filter }}", "No filter named 'no_filter'"), ("{{ a", "line 1: "),
 ])  # fmt: skip

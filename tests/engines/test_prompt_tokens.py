@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
 
+from engines.errors import UsageProblem
 from engines.folders import sample_model
 from engines.hub import gguf_file, gguf_folder
 from engines.hub.known_models import KNOWN
@@ -203,3 +206,31 @@ def test_a_folder_whose_files_name_one_end_ends_at_all(tmp_path):
     assert end_tokens(tokenizer, Settings) == {7, 9, tokenizer.eos_token_id, over, im_end, text}
     tokenizer.chat_template = "{{ raise_exception('no') }}"
     assert over not in end_tokens(tokenizer, Settings)
+
+
+@pytest.mark.parametrize("layout", ["tokenizer_config.json", "additional_chat_templates"])
+def test_of_several_chat_templates_the_default_is_used(layout, tmp_path):
+    folder = shutil.copytree(sample_model("draft"), tmp_path / "model")
+    wanted = ids_of(load_tokenizer(str(folder)), *CHATS[0])
+    if layout == "additional_chat_templates":
+        (folder / layout).mkdir()
+        (folder / layout / "tool_use.jinja").write_text("{{ tools }}")
+    else:
+        template, settings = folder / "chat_template.jinja", json.loads((folder / layout).read_text())
+        named = [{"name": "default", "template": template.read_text()}, {"name": "rag", "template": "x"}]
+        (folder / layout).write_text(json.dumps(settings | {"chat_template": named}))
+        template.unlink()
+    tokenizer = load_tokenizer(str(folder))
+    assert ids_of(tokenizer, *CHATS[0]) == wanted and end_tokens(tokenizer)
+    assert ids_of(tokenizer, ("user", f"a{tokenizer.eos_token}")), "a special token's text"
+
+
+def test_without_a_default_chat_template_raw_is_advised(tmp_path):
+    folder = shutil.copytree(sample_model("draft"), tmp_path / "model")
+    (folder / "chat_template.jinja").rename(folder / "other")
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "other").rename(folder / "additional_chat_templates" / "tool_use.jinja")
+    tokenizer = load_tokenizer(str(folder))
+    with pytest.raises(UsageProblem, match="none is named default") as caught:
+        ids_of(tokenizer, *CHATS[0])
+    assert caught.value.hint == "use --raw" and end_tokens(tokenizer) and ids_of(tokenizer, *CHATS[0], raw=True)

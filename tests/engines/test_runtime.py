@@ -22,7 +22,8 @@ from engines.folders import sample_model
 from engines.heads.check_head import check
 from engines.heads.hidden_state_cache import HiddenStateCache, Text
 from engines.model import thread_governor
-from engines.model.loading import load_model, resolve_device, resolve_dtype, wrap
+from engines.model.description import describe
+from engines.model.loading import load_model, load_tokenizer, resolve_device, resolve_dtype, wrap
 from engines.report.encoding import encode
 from engines.report.events import Finished, Prefilled, Prefilling, Started
 from engines.runtime import Runtime
@@ -481,6 +482,23 @@ def test_a_file_instead_of_a_folder(folder):
 def test_not_a_causal_model(folder):
     edit(folder, "config.json", model_type="t5", architectures=["T5ForConditionalGeneration"], is_encoder_decoder=True)
     assert "not a causal language model" in failure(folder)
+
+
+def test_a_type_that_transformers_does_not_know_is_named(folder):
+    edit(folder, "config.json", model_type="zorkmodel")
+    said = failure(folder)
+    assert "is of the type zorkmodel, which transformers 5." in said and "does not know" in said
+
+
+def test_a_sentencepiece_tokenizer_without_its_library_says_what_to_install(folder, monkeypatch):
+    monkeypatch.setattr("engines.libraries.versions.installed", lambda package: None)
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
+    with pytest.raises(ModelUnavailable) as caught:
+        load_tokenizer(str(folder))
+    assert "is a SentencePiece file" in caught.value.message and caught.value.hint == "pip install sentencepiece"
+    described = describe(str(folder))
+    assert (described.problem, described.hint) == (caught.value.message, caught.value.hint)
 
 
 def test_an_encoder_is_no_language_model():

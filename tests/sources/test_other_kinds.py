@@ -134,6 +134,17 @@ def test_other_gguf_files_are_called_what_they_are(architecture, kind, words, tm
     assert words in said and "download" not in said.partition("|")[0]
 
 
+def test_a_big_endian_file_is_called_one(tmp_path):
+    path = Tiny("llama").write(tmp_path / "m.gguf")
+    path.write_bytes(path.read_bytes()[:4] + b"\0\0\0\3" + path.read_bytes()[8:])
+    assert "is a big-endian GGUF file | choose a little-endian one" in refused(path)
+
+
+def test_a_tokenizer_without_merges_is_damaged(tmp_path):
+    path = Tiny("llama").write(tmp_path / "m.gguf", lambda writer: writer.kv_data[0].pop("tokenizer.ggml.merges"))
+    assert "its tokenizer is damaged: it has no merges" in refused(path)
+
+
 def test_a_vocabulary_alone_is_one(tmp_path):
     assert "vocabulary without weights" in refused(other_gguf(tmp_path / "m.gguf", "llama", tensors=False))
 
@@ -177,6 +188,13 @@ def test_other_folders_are_called_what_they_are(tmp_path):
     lora = folder_of(tmp_path / "lora", "adapter_model.safetensors",
                      adapter_config={"base_model_name_or_path": "owner/base"})
     assert 'an adapter (LoRA) of "owner/base"' in refused(lora) and "merge_and_unload" in refused(lora)
+    (lora / "config.json").write_text("{}")
+    assert "an adapter (LoRA), not a whole model" in refused(lora) and "merge_and_unload" in refused(lora)
+    shards = folder_of(tmp_path / "shards", *(f"model-0000{n}-of-00002.safetensors" for n in (1, 2)), config={})
+    assert "lacks model.safetensors.index.json" in refused(shards)
+    pointer = folder_of(tmp_path / "pointer", "tokenizer.json", config={})
+    (pointer / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    assert "model.safetensors of" in refused(pointer) and "git lfs pull" in refused(pointer)
     assert "pictures" in refused(folder_of(tmp_path / "pipeline", model_index={}))
     assert "Meta's own form" in refused(folder_of(tmp_path / "meta", "consolidated.00.pth", params={}))
     assert "Mistral's own form" in refused(folder_of(tmp_path / "mistral", "consolidated.safetensors", params={}))
