@@ -62,9 +62,9 @@ def test_drafts_of_which_nothing_is_accepted_are_not_called_dear(verify, draft):
                        for event in drafted)
     said = explanation(nothing)
     assert "0.00 of 1.0 drafted tokens were accepted" in said[1]
-    assert said[-1].startswith("First to try: another engine: only 0% of what was drafted was accepted")
+    assert said[-1].startswith("First to try: another engine: only 0% of the drafted tokens were accepted")
 
 
 def test_what_was_not_measured_is_not_explained():
     assert explanation(RunState()) == ["There is nothing to explain: no round was timed."]
-    assert explanation(answered("pld", Costs(3, 0.014), price=()))[-1].startswith("What a round without drafts takes")
+    assert explanation(answered("pld", Costs(3, 0.014), price=()))[-1].startswith("The time of a round without drafts")

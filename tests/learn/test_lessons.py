@@ -225,7 +225,7 @@ def test_one_and_two_of_something_are_said_as_people_say_them():
     assert "Press 1 or 2, or click." in map(words_of, body(w.view(), WIDTH))
     said = []
     list(lesson_lines(w, lambda words: said.append(words) or ""))
-    assert "Your answer, 1 or 2 (enter passes): " in said
+    assert "Your answer, 1 or 2 (enter skips): " in said
     counts = next(figure for figure in map(w.figure, w.pages) if isinstance(figure, FIGURES["counts"]))
     while "once" not in "".join(said) and counts.at + 1 < len(counts.found):
         said += map(words_of, counts.rows(76, 12))
