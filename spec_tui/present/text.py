@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 from functools import partial
 
 from engines.report.plain_text import LOSSY, one_line, sanitise, visible
 
-__all__ = ["LOSSY", "capital", "cells", "fill", "fitted", "lossy", "one_line", "padded", "sanitise", "visible", "wrap"]
+__all__ = ["LOSSY", "capital", "cells", "dumb", "fill", "fitted", "lossy", "one_line", "padded", "sanitise", "visible",
+           "wrap"]
 wrap = partial(textwrap.wrap, break_on_hyphens=False)
 fill = partial(textwrap.fill, break_on_hyphens=False)
 """As of textwrap, but whole words: a command's --max-new-tokens stays one."""
 
 _KEPT = re.compile(r"\S*/|[b-z]\b")  # a path, the id of a model; a symbol: p, t(n)
+
+
+def dumb(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal knows no escape sequences, as rich decides it."""
+    return environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
 def cells(text: str) -> int:

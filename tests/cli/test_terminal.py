@@ -56,6 +56,14 @@ def test_hostile_text_cannot_steer_the_terminal():
         assert "a␛]0;owned␇b␛[31mc" in terminal.text
 
 
+@pytest.mark.parametrize("arguments, instead", [
+    ([], "run PROMPT"), (["replay", "pld"], "replay FILE --format text"), (["learn", "3"], "learn NAME --format text")])
+def test_the_application_needs_a_terminal_that_can_be_drawn_on(arguments, instead):
+    with Terminal([*REAL, *arguments], TERM="unknown") as terminal:
+        assert terminal.exit_code() == 2
+        assert "TERM=unknown" in terminal.text and f"spec-tui {instead}" in terminal.text
+
+
 def test_ctrl_c_keeps_the_text():
     with Terminal([*FAKE, "run", "endless"]) as terminal:
         terminal.wait_for("first t1! t2! t3!")
