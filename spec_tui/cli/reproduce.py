@@ -65,7 +65,7 @@ def complete_entry(incomplete: str) -> list[str]:
 
 def reproduce(
     names: Annotated[list[str] | None, Argument(
-        metavar="[NAME]...", help=_NAMES, autocompletion=complete_entry)] = None,
+        metavar="NAME", help=_NAMES, autocompletion=complete_entry)] = None,
     list_: Annotated[bool, Option("--list", help=_LIST), Alone(frozenset({"format"}))] = False,
     all_: Annotated[bool, Option("--all", help="Run all entries that can be run.")] = False,
     quick: Annotated[bool, Option("--quick", help=_QUICK)] = False,
