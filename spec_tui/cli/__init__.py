@@ -1,4 +1,4 @@
-"""The command line: ``spec-tui``, and ``python -m spec_tui``."""
+"""The command line."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ def main() -> NoReturn:
         value = os.environ.get(name, "")
         if not (value.isdecimal() and len(value) <= _DIGITS and int(value)):  # 0 says that it is not known
             os.environ.pop(name, None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # until here, by __main__
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     code = call(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

@@ -73,6 +73,21 @@ def test_ctrl_c_keeps_the_text():
         assert "interrupted" in shown and "Traceback" not in shown and "pld: " in shown
 
 
+def test_ctrl_c_while_the_program_is_imported_ends_it_quietly():
+    """Imports stop at the first of a module that never ends."""
+    program = ("import importlib.abc, sys, time\n"
+               "class Slow(importlib.abc.MetaPathFinder):\n"
+               "    def find_spec(self, name, *_):\n"
+               "        if name == 'spec_tui.cli':\n"
+               "            print('importing', flush=True); time.sleep(60)\n"
+               "sys.meta_path.insert(0, Slow())\n"
+               "from spec_tui.__main__ import main; main()")
+    with Terminal([sys.executable, "-c", program]) as terminal:
+        terminal.wait_for("importing")
+        terminal.type("\x03")
+        assert terminal.exit_code() == -signal.SIGINT and "Traceback" not in terminal.text
+
+
 def test_a_reader_that_leaves_ends_the_run_quietly():
     process = subprocess.Popen([*FAKE, "run", "endless"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.read(10) == b"first t1! "
