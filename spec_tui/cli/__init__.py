@@ -27,9 +27,9 @@ def main() -> NoReturn:
     """Run the command line of this process; exits with its code."""
     if not _DECODE.isdisjoint((" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3]))):
         begin_in_huge_pages()
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed by the caller
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (for the process's life)
+    for name, mode, access in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:  # closed by the caller; a result that is written there is lost, which is told
+            setattr(sys, name, open(os.open(os.devnull, access), mode))  # noqa: SIM115 (for the process's life)
     for name in LEAVING:
         number = getattr(signal, name, None)
         if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup

@@ -28,7 +28,7 @@ _VALUES = {
     "Input should be less than or equal to ": "is at most ",
 }
 """What the libraries of the parser say of values, as patterns that hold for all their versions; what we say instead."""
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}  # the last: stdout is closed
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_BUG = {errno.EMFILE, errno.ENFILE, *_FORBIDDEN}  # limits and permissions of the machine
 

@@ -113,7 +113,9 @@ def test_a_killed_run_leaves_a_readable_trace(tmp_path):
     [
         ("{} engines | head -1", 0, "autoregressive  Autoregressive\n"),
         ("{} engines --format json | head -c 1", 0, "["),
-        ("{} engines >&-", 0, ""),
+        ("{} engines 2>&1 >&-", 1, "spec-tui: the output cannot be written: Bad file descriptor"),
+        ("{} export pld --to md -o - 2>&1 >&-", 1, "spec-tui: the output cannot be written: Bad file descriptor"),
+        ("{} forget 2>&1 >&-", 0, "no past answers are kept"),
         ("{} run <&- 2>&1", 2, "spec-tui: the prompt is empty"),
         ("{} <&- 2>&1", 2, "spec-tui: the application needs a terminal"),
         ("{} nonsense 2>&-", 2, ""),
