@@ -37,7 +37,7 @@ class FateStyle:
         """For a terminal: marked and made safe. For a pipe: the exact text, as data, unless FORCE_COLOR asks
         for marks. NO_COLOR leaves the attributes."""
         terminal = stream.isatty()
-        marks = terminal and not dumb(environ) or environ.get("FORCE_COLOR", "0") not in ("", "0")
+        marks = (terminal and not dumb(environ)) or environ.get("FORCE_COLOR", "0") not in ("", "0")
         return cls(marks, marks and not environ.get("NO_COLOR"), not (terminal or marks))
 
     def text(self, tokens: Iterable[Emitted], gone: Mapping[int, Sequence[str]] | None = None) -> str:
