@@ -177,6 +177,14 @@ def test_markdown_holds_prompt_answer_and_numbers():
     assert len(re.findall(r"^\| \d+ \| \d+ \| \d+ \|", text, re.MULTILINE)) == len(run.rounds)
 
 
+@pytest.mark.parametrize("name, model, head", [
+    ("draft", "sample_models/draft", None), ("smollm2-eagle", None, "smollm2"), ("hybrid", None, "sample"),
+    ("smollm2-medusa", None, "smollm2-medusa"), ("rest", None, None), ("autoregressive", None, None)])
+def test_a_document_names_what_drafted_and_no_other_drafter(name, model, head):
+    said = dict(re.findall(r"^\| (draft \w+) \| (.*) \|$", markdown([run_of(name)]), re.MULTILINE))
+    assert (said.get("draft model"), said.get("draft head")) == (model, head)
+
+
 @pytest.mark.parametrize("name", names())
 def test_a_recording_shows_the_answer_at_the_engines_pace(name):
     run = run_of(name)
