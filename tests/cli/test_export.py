@@ -177,6 +177,13 @@ def test_markdown_holds_prompt_answer_and_numbers():
     assert len(re.findall(r"^\| \d+ \| \d+ \| \d+ \|", text, re.MULTILINE)) == len(run.rounds)
 
 
+@pytest.mark.parametrize("name", ["pld-in-vain", "draft"])
+def test_only_columns_of_numbers_stand_to_the_right(name):
+    """However short the words of a run are."""
+    after = markdown([run_of(name)]).partition("| ms | text |\n")[2]
+    assert after.startswith("| --- | ---: | ---: | --- | ---: | --- |\n")
+
+
 @pytest.mark.parametrize("name, model, head", [
     ("draft", "sample_models/draft", None), ("smollm2-eagle", None, "smollm2"), ("hybrid", None, "sample"),
     ("smollm2-medusa", None, "smollm2-medusa"), ("rest", None, None), ("autoregressive", None, None)])
