@@ -42,7 +42,7 @@ def test_a_verdict_and_what_to_paste(cli, tmp_path):
 
 
 @pytest.mark.parametrize("model, code, words", [
-    ("sample", 0, "nothing is kept for sample"), ("nonsense", 3, "nothing is kept for nonsense, and no such model is on")])
+    ("sample", 0, "nothing is kept for sample"), ("nonsense", 3, "nothing is kept for nonsense, and no such model")])
 def test_undo_says_for_which_model_nothing_is_kept(cli, monkeypatch, model, code, words):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     done = cli("advise", "--undo", "--model", model)
