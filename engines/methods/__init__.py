@@ -106,19 +106,20 @@ def available(draft_model: object, heads: Mapping[str, LoadedHead]) -> tuple[str
 
 
 def heads_of(started: Started) -> dict[str, LoadedHead]:
-    """The draft head of a run, by its kind: the one that the engine asks for."""
+    """The draft head of a run, by its kind: the one that the engine drafted with, so it comes first."""
     spec = known(started.engine)
     if spec is None or started.head is None:
         return {}
     wanted = (*spec.needs, *chain.from_iterable(spec.helped_by.values()))
-    return {need: LoadedHead(started.head, started.head_price) for need in wanted if need in HEADS}
+    return {need: LoadedHead(started.head, started.head_price, preferred=True) for need in wanted if need in HEADS}
 
 
-def drafts_with(started: Started) -> str | None:
-    """Which one of a draft model and a draft head a run drafts with; None where it drafts with neither."""
+def drafts_with(started: Started) -> tuple[str, ...]:
+    """Which of a draft model and draft heads a run drafts with; of an engine that is not known here or is another
+    program's, what there was."""
     there = available(started.draft_model, heads_of(started))
     spec = known(started.engine)
-    return next(iter(spec.used(started.options, there)), None) if spec else None
+    return there if spec is None or spec.host else spec.used(started.options, there)
 
 
 def what_drafts(run: RunState) -> str:
@@ -128,7 +129,7 @@ def what_drafts(run: RunState) -> str:
         return "part of target"
     if made is not None and made.reads is not None:
         return one_line(made.reads.head, 24)
-    return (drafts_with(run.started) if run.started is not None else None) or DRAFT_MODEL
+    return next(iter(drafts_with(run.started)), DRAFT_MODEL) if run.started is not None else DRAFT_MODEL
 
 
 def who_proposes(source: str, run: RunState) -> str:

@@ -1,4 +1,4 @@
-"""The command line: ``spec-tui``, and ``python -m spec_tui``."""
+"""The command line."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def main() -> NoReturn:
     """Run the command line of this process; exits with its code."""
     if not _DECODE.isdisjoint((" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3]))):
         begin_in_huge_pages()
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed by the caller
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (for the process's life)
+    for name, mode, access in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:  # closed by the caller; a result that is written there is lost, which is told
+            setattr(sys, name, open(os.open(os.devnull, access), mode))  # noqa: SIM115 (for the process's life)
     for name in LEAVING:
         number = getattr(signal, name, None)
         if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup
@@ -38,6 +38,8 @@ def main() -> NoReturn:
         value = os.environ.get(name, "")
         if not (value.isdecimal() and len(value) <= _DIGITS and int(value)):  # 0 says that it is not known
             os.environ.pop(name, None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # until here, by __main__
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     code = call(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

@@ -15,8 +15,9 @@ from engines.advice.advice_events import ScreeningStarted
 from engines.advice.adviser import Adviser
 from engines.advice.halving import sampled
 from engines.cost import other_machine
-from engines.errors import UsageProblem
+from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import check_folder, read_input
+from engines.hub.known_models import default_model, label
 from engines.hub.model_source import locate
 from engines.race.race_events import LaneFinished, LaneStarted
 from engines.report.events import Auditing, Loading, Preparing
@@ -78,9 +79,7 @@ def advise(
     """
     _check_server(models, save, what_if, also, html)
     if undo:
-        forgotten = kept_settings.forget(models.load)
-        narrate("forgotten: the default engine answers again" if forgotten else "nothing is kept for this model")
-        return 0
+        return _undo(models)
     if not 0 < minutes <= _LONGEST:
         raise UsageProblem(f"minutes {minutes:g} is out of range", f"--minutes takes more than 0, up to {_LONGEST:g}")
     asked, request = read_prompts(prompts, generation.request())
@@ -112,6 +111,21 @@ def advise(
     if interrupted:
         return INTERRUPTED
     return FAILED if done.bugs else 0
+
+
+def _undo(models: ModelOrServerOptions) -> int:
+    """Forget what is kept for the model, which may be gone itself. Raises ModelUnavailable where there is neither."""
+    if kept_settings.forget(models.load):
+        narrate("forgotten: the default engine answers again")
+        return 0
+    load, name = replace(models, offline=True).load, models.model or default_model()
+    try:
+        locate(name, load.revision, load.terms)
+    except ModelUnavailable:
+        raise ModelUnavailable(f"nothing is kept for {name}, and no such model is on this machine",
+                               "spec-tui model list names those that are") from None
+    narrate(f"nothing is kept for {label(name)}")
+    return 0
 
 
 def _check_server(models: ModelOrServerOptions, *others: object) -> None:

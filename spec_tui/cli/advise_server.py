@@ -3,7 +3,6 @@ prompts like yours."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -19,6 +18,7 @@ from spec_tui.cli.failures import INTERRUPTED, Interrupt, narrate
 from spec_tui.cli.option_groups import Format
 from spec_tui.export.report import Report, text
 from spec_tui.present.tables import Rows
+from spec_tui.present.text import as_json
 
 if TYPE_CHECKING:
     from engines.report.events import RunEvent
@@ -56,7 +56,7 @@ def advise_server(server: ServedModel, suite: Suite, request: Request, seconds: 
     if not told:
         narrate("stopped before the first answer")
     elif format is Format.json:
-        print(json.dumps({"server": server.ready.backend} | ({"ways": told} if len(server.ways) > 1 else told[0])))
+        print(as_json({"server": server.ready.backend} | ({"ways": told} if len(server.ways) > 1 else told[0])))
     return INTERRUPTED if interrupted() else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from engines.errors import UsageProblem
 from engines.request import Request
 from spec_tui.cli.starting import starting
+from spec_tui.present.text import dumb
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.tui.terminal_restore import restored
 
@@ -69,6 +71,10 @@ def open_recorded(make: Callable[[], SpecTui], otherwise: str) -> int:
 
 
 def _need_terminal(otherwise: str) -> None:
-    """Raises UsageProblem where there is no terminal; ``otherwise`` is the command that needs none."""
+    """Raises UsageProblem where there is no terminal, or none to draw on; ``otherwise`` is the command that needs
+    none."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageProblem("the application needs a terminal", f"in a pipe or a script: spec-tui {otherwise}")
+    if dumb(os.environ):  # Textual would wait for its size for ever
+        raise UsageProblem(f"the application cannot draw on a terminal of the kind TERM={os.environ['TERM']}",
+                           f"without drawing: spec-tui {otherwise}")

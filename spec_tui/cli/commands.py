@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.completion import completion_init
 from typer.core import TyperGroup
 from typer.main import get_group
 
@@ -16,6 +17,7 @@ from engines.request import Request
 from spec_tui import PRIVACY
 from spec_tui.cli.application import open_application
 from spec_tui.cli.option_groups import (
+    Alone,
     DatastoreOptions,
     EngineSettings,
     ModelOrServerOptions,
@@ -77,6 +79,13 @@ class _Group(TyperGroup):
         super().__init__(**said | {"commands": {}})
         self.commands = _Imported()
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Typer knows no option whose value may be left out: the shell's name is joined to its option."""
+        if args[:1] and args[0] in _COMPLETION:
+            named = [arg for arg in args[1:2] if not arg.startswith("-")]
+            args = [f"{args[0]}={''.join(named)}", *args[1 + len(named):]]
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     cls=_Group,
@@ -85,9 +94,16 @@ app = typer.Typer(
     epilog=PRIVACY,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
+    add_completion=False,  # Typer's own options take no name of a shell
     rich_markup_mode=None,  # plain help: half the time to the first line, and the same in a pipe
 )
 
+completion_init()
+
+_COMPLETION = "--install-completion", "--show-completion"
+_INSTALL = "Install completion for a shell: bash, zsh or fish. Default: the one that runs this."
+_SHOW = "Print what that installs, to copy or change it."
+_ALONE = Alone(frozenset({"context"}))
 _ENGINE = "The engine to start with; spec-tui engines lists them."
 
 
@@ -101,12 +117,18 @@ def tui(
     engine: Annotated[str, typer.Option(metavar="ID", help=_ENGINE)] = "",
     set_: EngineSettings = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    install: Annotated[str | None, typer.Option(_COMPLETION[0], metavar="[SHELL]", help=_INSTALL), _ALONE] = None,
+    show: Annotated[str | None, typer.Option(_COMPLETION[1], metavar="[SHELL]", help=_SHOW), _ALONE] = None,
 ) -> Callable[[], int] | None:
     name = context.invoked_subcommand
+    if name is None and (install is not None or show is not None):
+        from spec_tui.cli.completion import install_completion, show_completion
+
+        return partial(show_completion, show) if install is None else partial(install_completion, install)
     if name is None:
         asked = Request((), engine=engine, options=engine_settings(set_), datastores=datastores.names)
         return _version if version else partial(open_application, models.load, theme, asked, presenter, rejected)
-    given = (datastores.names, theme is not None, presenter, rejected, version, engine, set_)
+    given = (datastores.names, theme is not None, presenter, rejected, version, engine, set_, install, show)
     if models != ModelOrServerOptions() or any(given):
         raise UsageProblem("options go after the command", f"see spec-tui {name} --help")
     return None  # typer goes on to the command

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -30,7 +29,7 @@ from spec_tui.cli.output import console, table
 from spec_tui.cli.prompts import argument_text, comma_separated, confirmed
 from spec_tui.cli.status_line import StageProgress, Status
 from spec_tui.present.progress_text import estimate_parts, left_out
-from spec_tui.present.text import one_line, padded, visible
+from spec_tui.present.text import as_json, one_line, padded, visible
 from spec_tui.session.engine_commands import LoadRequest
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class KeyOptions:
 @command
 def build(
     name: Annotated[str, Argument(metavar="NAME", help="Name of the new datastore.")],
-    more: Annotated[list[str] | None, Argument(metavar="[SOURCE]...", help="More sources, for --from *.py.")] = None,
+    more: Annotated[list[str] | None, Argument(metavar="SOURCE", help="More sources, for --from *.py.")] = None,
     kind: Annotated[str, Option(
         metavar="sparse|dense|both", help="sparse: exact matches; dense: hidden states of the model; both."
     )] = "sparse",
@@ -181,7 +180,7 @@ def list_(format: OutputFormat = Format.text) -> int:
                              "hint": entry.hint})
     offered = not any(e.name == _STANDARD_LIBRARY and e.manifest is not None for e in entries)
     if format is Format.json:
-        print(json.dumps(rows + [{"name": _STANDARD_LIBRARY, "offered": True}] * offered, indent=2))
+        print(as_json(rows + [{"name": _STANDARD_LIBRARY, "offered": True}] * offered, indent=2))
         return 0
     lines = [(row["name"], _line(row)) for row in rows]
     if offered:
@@ -198,7 +197,7 @@ def info(name: Name, format: OutputFormat = Format.text) -> int:
 
     store = open_store(name)
     if format is Format.json:
-        print(json.dumps(datastore_facts(store) | {"parameters": dict(store.manifest.parameters)}, indent=2))
+        print(as_json(datastore_facts(store) | {"parameters": dict(store.manifest.parameters)}, indent=2))
     else:
         _print([(one_line(key), one_line(value)) for key, value in _facts(store)])
     return 0
@@ -207,7 +206,7 @@ def info(name: Name, format: OutputFormat = Format.text) -> int:
 @group.command(short_help="Compare checksums; measure how good an index is.")
 @command
 def verify(
-    names: Annotated[list[str] | None, Argument(metavar="[NAME]...", help="Datastores to check. Default: all.")] = None,
+    names: Annotated[list[str] | None, Argument(metavar="NAME", help="Datastores to check. Default: all.")] = None,
     recall: Annotated[bool, Option(
         "--recall", help="Measure recall@10 of held-out keys against exact search."
     )] = False,
@@ -228,7 +227,7 @@ def verify(
         raise UsageProblem("there are no datastores to verify", "spec-tui datastore build makes one")
     results = [_verified(name, recall, mrr, sample) for name in dict.fromkeys(chosen)]
     if format is Format.json:
-        print(json.dumps(results, indent=2))
+        print(as_json(results, indent=2))
     else:
         _print([(r["name"], r["problem"] or _sound(r)) for r in results])
     return DatastoreProblem.exit_code if any(r["problem"] for r in results) else 0
@@ -254,7 +253,7 @@ def probe(
         raise UsageProblem("the text is empty", "give the end of a context, or --prompt with it")
     found = _probe(text, prompt, datastore or [], models.load)
     if format is Format.json:
-        print(json.dumps(plain(found), indent=2))
+        print(as_json(plain(found), indent=2))
     else:
         print("\n".join(line for probed in found for line in _lines(probed)))
     return 0
@@ -330,7 +329,7 @@ def _what_is_left(name: str) -> str:
 def _print_store(store: Store, format: Format) -> None:
     facts = datastore_facts(store)
     if format is Format.json:
-        print(json.dumps(facts, indent=2))
+        print(as_json(facts, indent=2))
         return
     keys = f", {counted(facts['keys'], 'key')}" if facts["keys"] else ""
     tokens, documents = counted(facts["tokens"], "token"), counted(facts["documents"], "document")
@@ -364,12 +363,12 @@ def _facts(store: Store) -> list[tuple[str, str]]:
         ("name", store.name), ("folder", str(store.folder)), ("kind", facts.kind),
         ("tokens", f"{facts.tokens:,} in {counted(facts.documents, 'document')}"), ("size", in_bytes(facts.size)),
         ("vocabulary", f"{facts.vocab_size:,} tokens, fingerprint {facts.tokenizer[:16]}"), ("built", facts.created),
-        ("sources", json.dumps(facts.parameters.get("sources"))),
+        ("sources", as_json(facts.parameters.get("sources"))),
     ]
     if facts.model is not None:
         rows.append(("model", f"{facts.model.name}, width {facts.model.width}"))
     if isinstance(dense, dict):
-        rows += [("keys", f"{facts.keys:,}"), ("dense", json.dumps(dense))]
+        rows += [("keys", f"{facts.keys:,}"), ("dense", as_json(dense))]
     return rows
 
 

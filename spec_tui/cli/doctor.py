@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -17,7 +16,7 @@ from spec_tui.cli.library_probe import DECODING, LIBRARIES, probe_libraries
 from spec_tui.cli.option_groups import Format, OutputFormat
 from spec_tui.cli.output import console
 from spec_tui.present.ansi import FateStyle
-from spec_tui.present.text import one_line
+from spec_tui.present.text import as_json, one_line
 from spec_tui.session.log import log_path
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def doctor(format: OutputFormat = Format.text) -> int:
     facts = collect()
     code = 1 if facts["broken"] else 0
     if format is Format.json:
-        print(json.dumps(facts, indent=2))
+        print(as_json(facts, indent=2))
         return code
     grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for title, rows in _sections(facts).items():

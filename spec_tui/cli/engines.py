@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import Format, OutputFormat
 from spec_tui.cli.output import console
-from spec_tui.present.text import one_line
+from spec_tui.present.text import as_json, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +25,7 @@ def engines(format: OutputFormat = Format.text) -> int:
     for sentence in problems():
         narrate(f"note: {one_line(sentence)}")
     if format is Format.json:
-        print(json.dumps([describe(spec) for spec in (*specs(), *of_other_programs())], indent=2))
+        print(as_json([describe(spec) for spec in (*specs(), *of_other_programs())], indent=2))
         return 0
     out = console()
     for spec in (*specs(), *of_other_programs()):

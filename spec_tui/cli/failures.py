@@ -28,8 +28,9 @@ _VALUES = {
     "Input should be less than or equal to ": "is at most ",
 }
 """What the libraries of the parser say of values, as patterns that hold for all their versions; what we say instead."""
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
-_NO_BUG = {errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM, errno.EROFS}  # limits and permissions of the machine
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}  # the last: stdout is closed
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_BUG = {errno.EMFILE, errno.ENFILE, *_FORBIDDEN}  # limits and permissions of the machine
 
 
 def narrate(text: str) -> None:
@@ -93,7 +94,7 @@ def _other(error: Exception) -> int:
         forget_stdout()
     elif isinstance(error, OSError) and error.errno in _NO_BUG:
         tell_failure(f"{one_line(str(error.filename or 'a file'))} cannot be opened: {error.strerror}",
-                     way_out(error, "check who may read and write it"))
+                     "check who may read and write it" if error.errno in _FORBIDDEN else way_out(error, ""))
     else:
         tell_failure(f"unexpected error: {type(error).__name__}: {error}", _bug_report())
     return FAILED

@@ -30,7 +30,7 @@ from spec_tui.cli.prompts import comma_separated
 from spec_tui.cli.run import load_once
 from spec_tui.cli.status_line import StageProgress
 from spec_tui.present.tables import text_width
-from spec_tui.present.text import one_line, wrap
+from spec_tui.present.text import as_json, one_line, wrap
 
 if TYPE_CHECKING:
     from engines.heads.check_head import HeadCheck
@@ -66,7 +66,7 @@ def list_(format: OutputFormat = Format.text) -> int:
     heads = local_heads()
     if format is Format.json:
         rows = [{**asdict(head), "kind": head.kind, "folder": str(head.folder)} for head in heads]
-        print(json.dumps(rows, indent=2))
+        print(as_json(rows, indent=2))
         return 0
     words = [(head.name, f"{head.title} for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}")
              for head in heads]
@@ -93,7 +93,7 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: TargetOp
         "share_of_a_forward_pass": price.at(config.rows_a_pass) / runtime.prices.target.at(1), "card": dict(file.card),
     }
     if format is Format.json:
-        print(json.dumps(facts, indent=2))
+        print(as_json(facts, indent=2))
         return 0
     drafted = f"{config.draft_vocabulary:,} of {config.vocabulary:,} tokens"
     rows = [
@@ -144,7 +144,7 @@ def check(
         asked = encode(runtime.tokenizer, request, runtime.target.vocab_size)[0]
         texts.append(Text((*asked, *finished.tokens), len(asked), True))
     found = check_head(head, runtime.target, texts)
-    print(json.dumps(_check_facts(found), indent=2) if format is Format.json else "\n".join(check_lines(found)))
+    print(as_json(_check_facts(found), indent=2) if format is Format.json else "\n".join(check_lines(found)))
     if take is not None and found.better is not None:
         stored = next(iter(head.file.weights.values())).dtype
         _write(as_read(head.file, found.better, take), runtime.target.name, str(stored).removeprefix("torch."))
@@ -275,7 +275,7 @@ def train(
     if progress is None:
         return 0
     if format is Format.json:
-        print(json.dumps({"head": name, "folder": str(folder), **asdict(progress)}, indent=2))
+        print(as_json({"head": name, "folder": str(folder), **asdict(progress)}, indent=2))
     else:
         shares = ", ".join(f"{share:.0%}" for share in progress.agreement)
         print(f"{name}: agreement by depth on held-out answers: {shares}; {progress.best:.2f} tokens a round expected\n"

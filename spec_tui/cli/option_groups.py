@@ -296,6 +296,6 @@ def _named(parameter: inspect.Parameter) -> str:
     """A parameter as it is typed."""
     option = next(note for note in get_args(parameter.annotation)[1:] if isinstance(note, OptionInfo | ArgumentInfo))
     if isinstance(option, ArgumentInfo):
-        return str(option.metavar or parameter.name.upper()).strip("[].")
+        return str(option.metavar or parameter.name.upper())
     written = (option.default, *(option.param_decls or ()))  # typer takes the first name for a default
     return next((name for name in written if isinstance(name, str) and name.startswith("--")), flag(parameter.name))

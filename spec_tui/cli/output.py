@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import sys
@@ -26,7 +25,7 @@ from spec_tui.present.rejected import labels
 from spec_tui.present.speed_caveats import speed_caveats
 from spec_tui.present.speed_explained import explanation
 from spec_tui.present.tables import or_dash
-from spec_tui.present.text import one_line, sanitise
+from spec_tui.present.text import as_json, one_line, sanitise
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -170,7 +169,7 @@ class JsonOutput(Output):
             found["explanation"] = explanation(run)
         if audit:
             found["audit"] = encoding.plain(run.audited) if run.audited else None
-        print(json.dumps(found), flush=True)
+        print(as_json(found), flush=True)
 
 
 def table(rows: Iterable[Sequence[str]]) -> Table:

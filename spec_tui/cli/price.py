@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -22,7 +21,7 @@ from spec_tui.cli.status_line import StageProgress
 from spec_tui.present.rows import bar
 from spec_tui.present.served_price import WHAT_IT_IS
 from spec_tui.present.tables import aligned, share, text_width
-from spec_tui.present.text import one_line, wrap
+from spec_tui.present.text import as_json, one_line, wrap
 
 if TYPE_CHECKING:
     from engines.servers.served_model import ServedModel
@@ -65,7 +64,7 @@ def price(
         from spec_tui.cli import overlap_forecast as overlapping
 
         facts = overlapping.facts_of(overlap)
-        print(json.dumps(facts) if format is Format.json else "\n".join(overlapping.lines(facts)))
+        print(as_json(facts) if format is Format.json else "\n".join(overlapping.lines(facts)))
         return 0
     asked = _Asked(() if requests is None else _counts(requests), acceptance, context)
     load = models.load
@@ -92,7 +91,7 @@ def price(
         with StageProgress() as progress:
             facts["rounds"] = round_profile.profile(
                 decoder, lanes, lambda done, total: progress.show(BuildProgress("profiling", done, total, "prompts")))
-    print(json.dumps(facts) if format is Format.json else "\n".join(lines(facts)))
+    print(as_json(facts) if format is Format.json else "\n".join(lines(facts)))
     return 0
 
 
@@ -146,7 +145,7 @@ def _from_outside(server: ServedModel, asked: _Asked, format: Format) -> int:
              "price": [list(point) for point in found.price]}
     if asked.counts:
         facts["requests"] = _requests(facts, asked, measured_at=found.context)
-    print(json.dumps(facts) if format is Format.json else "\n".join(
+    print(as_json(facts) if format is Format.json else "\n".join(
         [*_head(facts, "tokens read, n"), *_at_once(facts), "", *wrap(WHAT_IT_IS, text_width())]))
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -27,7 +26,7 @@ from spec_tui.cli.output import console, table
 from spec_tui.cli.run import load_decoder
 from spec_tui.cli.status_line import StageProgress
 from spec_tui.present.progress_text import estimate_parts
-from spec_tui.present.text import one_line
+from spec_tui.present.text import as_json, one_line
 
 if TYPE_CHECKING:
     from engines.bench.suite import Suite
@@ -65,7 +64,7 @@ def complete_entry(incomplete: str) -> list[str]:
 
 def reproduce(
     names: Annotated[list[str] | None, Argument(
-        metavar="[NAME]...", help=_NAMES, autocompletion=complete_entry)] = None,
+        metavar="NAME", help=_NAMES, autocompletion=complete_entry)] = None,
     list_: Annotated[bool, Option("--list", help=_LIST), Alone(frozenset({"format"}))] = False,
     all_: Annotated[bool, Option("--all", help="Run all entries that can be run.")] = False,
     quick: Annotated[bool, Option("--quick", help=_QUICK)] = False,
@@ -191,7 +190,7 @@ def _shipped() -> list[tuple[str, PaperEntry]]:
 def _list(format: RaceFormat) -> None:
     """What there is to reproduce."""
     if format is RaceFormat.json:
-        print(json.dumps([
+        print(as_json([
             {"name": name, "paper": entry.paper, "tables": list(entry.tables), "title": entry.title,
              "cannot": entry.cannot or None} for name, entry in _shipped()
         ], indent=2))

@@ -35,7 +35,7 @@ _OF_CHAT = Only(lambda given: not given["what"], "sessions with a model")
 
 
 def serve(
-    what: Annotated[list[str] | None, Argument(metavar="[learn [NAME] | replay FILE ...]", help=_WHAT)] = None,
+    what: Annotated[list[str] | None, Argument(metavar="learn [NAME] | replay FILE", help=_WHAT)] = None,
     host: Annotated[str, Option(metavar="ADDRESS", help=_HOST)] = "127.0.0.1",
     port: Annotated[int, Option(metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     public_url: Annotated[str | None, Option("--public-url", metavar="URL", help=_URL)] = None,

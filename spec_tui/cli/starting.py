@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from engines.libraries.uncollected import uncollected
+from spec_tui.present.text import dumb
 
 
 @contextmanager
 def starting() -> Iterator[None]:
     """Say that the program starts, where a person is at the terminal, and take it back at the end."""
-    shown = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) and os.environ.get("TERM") != "dumb"
+    shown = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)) and not dumb(os.environ)
     _write("spec-tui is starting ...\r" * shown)
     try:
         with uncollected():

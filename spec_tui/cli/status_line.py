@@ -14,7 +14,7 @@ from engines.report.events import Failed, Loading, Preparing
 from spec_tui.cli.failures import narrate
 from spec_tui.present.progress_text import amount, amount_done, preparing_share, preparing_words, rate_and_time_left
 from spec_tui.present.rows import bar
-from spec_tui.present.text import fitted, one_line
+from spec_tui.present.text import dumb, fitted, one_line
 
 _BAR = 24  # columns
 _INTERVAL = 0.1  # seconds between two drawings
@@ -26,7 +26,7 @@ class Status:
     _first = "loading ..."
 
     def __init__(self) -> None:
-        self.shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.shown = sys.stderr.isatty() and not dumb(os.environ)
         self._downloading = False
         self._line = ""  # what it shows now: where that is nothing, the line may be somebody else's
 

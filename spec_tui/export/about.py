@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from engines.folders import model_label
+from engines.methods import DRAFT_MODEL, drafts_with
 from engines.report.events import Started
 from engines.report.run_state import RunState
 from engines.report.wording import seconds_of, times_of
@@ -21,11 +22,14 @@ def title(run: RunState) -> str:
     return one_line(f"{started.engine} on {model_label(started.model)}" if started else "recorded run", 100)
 
 
-def origin(started: Started) -> Iterator[tuple[str, str]]:
-    """Name and value of what it takes to repeat a run."""
+def origin(started: Started, *others: Started) -> Iterator[tuple[str, str]]:
+    """Name and value of what it takes to repeat a run, or several: of the ``others`` only what they draft with."""
     yield "model", f"{model_label(started.model)}, {started.dtype}, {started.device}"
-    if started.draft_model:
-        yield "draft model", model_label(started.draft_model)
+    runs = (started, *others)
+    models = [run.draft_model for run in runs if run.draft_model and DRAFT_MODEL in drafts_with(run)]
+    for name, taken in (("draft model", models), ("draft head", [run.head for run in runs if run.head])):
+        if taken:
+            yield name, ", ".join(dict.fromkeys(map(model_label, taken)))
     yield "engine", asked(started)
     if started.temperature and (started.top_p < 1 or started.top_k or started.min_p):
         least = f", min-p {started.min_p:g}" if started.min_p else ""

@@ -86,10 +86,10 @@ def report(result: RaceResult, asked: Race) -> Report:
 
 def _setting(result: RaceResult, asked: Race) -> list[tuple[str, str]]:
     """Name and value of what all lanes share, the model first."""
-    started, request = started_here(run.state.started for run in result.complete), asked.request
+    starts, request = [run.state.started for run in result.complete], asked.request
     sampling = f"temperature {request.temperature:g}, seed {request.seed}" if request.temperature else "greedy"
     own = ("engine", "datastores", "notes")
-    shared = [(name, value) for name, value in origin(started) if name not in own]
+    shared = [(name, value) for name, value in origin(started_here(starts), *starts) if name not in own]
     how = "live: slowed by the screen, not comparable" if asked.live else "fair: one after another, screen not updated"
     return [*shared, ("verification law", request.law), ("sampling", sampling),
             ("datastores", ", ".join(request.datastores) or "the default ones"), ("repeats", str(asked.repeats)),

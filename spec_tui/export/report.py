@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 
 from spec_tui.export.page import document, preformatted, rows_as_table, text_of
 from spec_tui.present.tables import Rows, as_csv, as_markdown, as_text, escaped, text_width, whole
-from spec_tui.present.text import fill, one_line, sanitise
+from spec_tui.present.text import as_json, fill, one_line, sanitise
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ WRITERS: dict[str, Callable[[Report], str]] = {
     "table": text,
     "md": markdown,
     "html": page,
-    "json": lambda report: json.dumps(report.data()),  # escaped: nothing in it can steer a terminal
+    "json": lambda report: as_json(report.data()),
     "csv": lambda report: as_csv(report.rows(), report.columns),
 }
 """By format. Where nothing was measured, the first two are "" unless there is something to say."""

@@ -86,7 +86,8 @@ def notes(done: Reproduction) -> list[str]:
     if estimates := [cell.interval for cell in done.cells() if cell.interval is not None]:
         said.append(interval_meaning(estimates))
     if any(column.timed for column in entry.columns):
-        said += dict.fromkeys(disturbance_sentence(run.results.disturbance()) for run in done.runs)
+        said += [f"{run.setting.name}: " * (len(done.runs) > 1) + sentence for run in done.runs
+                 if (sentence := disturbance_sentence(run.results.disturbance()))]
     return [sentence for sentence in said if sentence]
 
 

@@ -9,7 +9,7 @@ from typing import IO, get_args
 
 from engines.report.events import Emitted, Kind
 from spec_tui.present.styles import STYLES
-from spec_tui.present.text import sanitise
+from spec_tui.present.text import dumb, sanitise
 
 # Of the terminal's own colours, so they are readable on its background. Both kinds that the target put right are
 # yellow; one underline or two tells them apart, with colour and without.
@@ -37,8 +37,7 @@ class FateStyle:
         """For a terminal: marked and made safe. For a pipe: the exact text, as data, unless FORCE_COLOR asks
         for marks. NO_COLOR leaves the attributes."""
         terminal = stream.isatty()
-        able = terminal and environ.get("TERM") != "dumb"
-        marks = able or environ.get("FORCE_COLOR", "0") not in ("", "0")
+        marks = (terminal and not dumb(environ)) or environ.get("FORCE_COLOR", "0") not in ("", "0")
         return cls(marks, marks and not environ.get("NO_COLOR"), not (terminal or marks))
 
     def text(self, tokens: Iterable[Emitted], gone: Mapping[int, Sequence[str]] | None = None) -> str:

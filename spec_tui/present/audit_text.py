@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from engines.report.events import Audited
 from engines.report.run_state import RunState
-from engines.report.wording import counted
+from engines.report.wording import counted, quoted
 from spec_tui.present.text import visible
 
 _BADGES = {
@@ -37,7 +37,7 @@ def sentence(found: Audited, bias: float | None = None) -> str:
 def _meaning(found: Audited, bias: float | None) -> str:
     each = "its only token is" if found.checked == 1 else f"each of its {found.checked} tokens is"
     among = f"{found.checked} token{'' if found.checked == 1 else 's'}"
-    rounding = f"rounding explains {_number(found.tolerance)}"
+    gap, explained = (None if value is None else _number(value) for value in (found.gap, found.tolerance))
     if found.verdict == "consistent":
         return (f"{each} one that the target can draw, with the recorded probability; random draws decided which, so "
                 "the law keeps the distribution, not the text")
@@ -55,17 +55,18 @@ def _meaning(found: Audited, bias: float | None) -> str:
         cannot = f"; {found.differences} of {among} are ones that the target cannot draw"
         return said + (cannot if found.differences else "")
     if found.drawn:
-        why = _OTHER_PROB if _inexact(found, found.at) else f"{_number(found.gap)} away, {rounding}"
+        why = _OTHER_PROB if _inexact(found, found.at) else f"it is {gap} away; rounding explains only {explained}"
         return f"the target cannot have drawn this token with this probability; {why}"
-    choice = f"the target's choice there is {visible(found.choices[found.at].piece)}"
+    choice = f"the target's choice there is {quoted(found.choices[found.at].piece)}"
     if found.verdict == "tie":
-        more = f", {found.ties} ties in {among}" if found.ties > 1 else ""
+        more = f"; {found.ties} ties in {among}" if found.ties > 1 else ""
         exact = f"; {_EXACT}" if found.exact else ""
-        return f"{choice}, as good within rounding, which explains {_number(found.tolerance)}{more}{exact}"
+        return f"{choice}; the gap of {gap} is within the {explained} that rounding explains{more}{exact}"
     if _inexact(found, found.at):
         return f"{choice}; {_INEXACT}"
     why = "; another program's arithmetic differs by more, or its drafts do" if found.verdict == "differs" else ""
-    return f"{choice}, {_number(found.gap)} ahead, {rounding}; {found.differences} of {among} differ{why}"
+    ahead = f"{gap} ahead; rounding explains only {explained}"
+    return f"{choice}, {ahead}; {found.differences} of {among} differ{why}"
 
 
 def near_tie(run: RunState, at: int) -> bool | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
-from engines.methods import MethodSpec, drafts_nothing, heads_of, known
+from engines.methods import DRAFT_MODEL, MethodSpec, available, drafts_nothing, heads_of, known
 from engines.methods.options import Option
 from engines.report.events import Ready, Started
 from engines.report.run_state import RunState
@@ -66,10 +66,9 @@ def outlook(started: Started | Ready, engine: str, options: Mapping[str, Any], r
     named = {option.name: option for option in spec.options}
     tree = options.get("shape") == "tree"
     size = named.get("depth") if tree else named.get("num_tokens") or named.get("length")
-    points = {"draft model": started.draft_price}
     heads = started.heads if isinstance(started, Ready) else heads_of(started)
-    points |= {kind: head.price for kind, head in heads.items()}
-    priced = {need: CostCurve(curve) for need, curve in points.items() if curve}
+    points = {DRAFT_MODEL: started.draft_price} | {kind: head.price for kind, head in heads.items()}
+    priced = {need: CostCurve(points[need]) for need in available(started.draft_price, heads) if points[need]}
     draft = next((priced[need] for need in spec.used(options, tuple(priced))), None)
     each = _forward(draft, run) if draft or itself else None
     further = draft.at(int(options.get("top_k", 1)) if tree else 1) if draft and not spec.one_pass else 0.0

@@ -18,6 +18,7 @@ from spec_tui.present.text import cells, fill, one_line, padded, sanitise
 _LEAST, _MOST = 30, 120  # columns that lines fill
 _LABEL = 28  # columns for a lane
 _MARKUP = re.compile(r"([\\`*\[\]|~#!]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_NUMBER = re.compile(r"""baseline|[^\w"]*(\d((?![^\W\d_]{4})[^"])*)?""")  # "1.15x?, 83%", "19 ms", a mark for none
 
 Cell = str | tuple[str, str]
 """What stands there; or a number and its interval, for which a terminal has no room."""
@@ -155,6 +156,6 @@ def _short_labels(labels: Sequence[str]) -> dict[str, str]:
 
 def _markdown_rows(rows: Rows) -> list[str]:
     head, *body = ([escaped(cell) for cell in row] for row in whole(rows))
-    words = {column for row in body for column, cell in enumerate(row) if len(cell) > _LABEL}
+    words = {column for row in body for column, cell in enumerate(row) if not _NUMBER.fullmatch(cell)}
     rule = ["---" if not column or column in words else "---:" for column in range(len(head))]
     return [f"| {' | '.join(row)} |" for row in (head, rule, *body)]

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from engines.report.plain_text import LOSSY, one_line, sanitise, visible
 
-__all__ = ["LOSSY", "capital", "cells", "fill", "fitted", "lossy", "one_line", "padded", "sanitise", "visible", "wrap"]
+__all__ = ["LOSSY", "as_json", "capital", "cells", "dumb", "fill", "fitted", "lossy", "one_line", "padded", "sanitise",
+           "visible", "wrap"]
 wrap = partial(textwrap.wrap, break_on_hyphens=False)
 fill = partial(textwrap.fill, break_on_hyphens=False)
 """As of textwrap, but whole words: a command's --max-new-tokens stays one."""
 
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # of a file's name that is no UTF-8
 _KEPT = re.compile(r"\S*/|[b-z]\b")  # a path, the id of a model; a symbol: p, t(n)
+
+
+def as_json(data: Any, indent: int | None = None) -> str:
+    """JSON for programs, in ASCII, so that nothing in it can steer a terminal; what is no text becomes a replacement
+    mark, which every program can read."""
+    text = json.dumps(data, ensure_ascii=False)
+    return json.dumps(json.loads(_LONE_SURROGATE.sub("\ufffd", text)), indent=indent)
+
+
+def dumb(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal knows no escape sequences, as rich decides it."""
+    return environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
 def cells(text: str) -> int:

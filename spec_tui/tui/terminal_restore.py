@@ -8,12 +8,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from time import monotonic
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from textual.app import App
 
 LEAVING = ("SIGTERM", "SIGHUP")
+_PATIENCE = 1.0  # seconds: a window that closes sends SIGHUP twice, itself and through the shell
 # What Textual switches on, off again: synchronised output, mouse, pasting in brackets, focus and size reports, the
 # keyboard protocol, the alternate screen; and the cursor and plain text on.
 _RESET = b"".join(b"\x1b[?%dl" % mode for mode in (2026, 1000, 1002, 1003, 1006, 1015, 2004, 1004, 2048)) + (
@@ -86,11 +89,22 @@ def _guard(settings: list[Any]) -> tuple[int, int]:
 
 
 def leave_on_signals(app: App[int]) -> None:
-    """The signals that ask a process to end close the application in order, which restores the terminal."""
+    """The signals that ask a process to end close the application in order, which restores the terminal. One that
+    comes later than the first ends the process, whatever the application does."""
     import asyncio
 
+    loop, asked = asyncio.get_running_loop(), []
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        asked.append(monotonic())
+        if asked[-1] - asked[0] > _PATIENCE:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        with suppress(RuntimeError):  # the loop is over
+            loop.call_soon_threadsafe(partial(app.exit, return_code=128 + number))
+
     for name in LEAVING:
-        with suppress(AttributeError, NotImplementedError, RuntimeError):  # Windows; a loop in another thread
+        with suppress(AttributeError, ValueError):  # Windows; a loop in another thread
             number = getattr(signal, name)
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                asyncio.get_running_loop().add_signal_handler(number, partial(app.exit, return_code=128 + number))
+                signal.signal(number, leave)

@@ -41,6 +41,14 @@ def test_a_verdict_and_what_to_paste(cli, tmp_path):
     assert found["rounds"][0]["lanes"][0]["lane"] == "autoregressive" and "eagle" in found["left_out"]
 
 
+@pytest.mark.parametrize("model, code, words", [
+    ("sample", 0, "nothing is kept for sample"), ("nonsense", 3, "nothing is kept for nonsense, and no such model")])
+def test_undo_says_for_which_model_nothing_is_kept(cli, monkeypatch, model, code, words):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    done = cli("advise", "--undo", "--model", model)
+    assert done.code == code and words in done.err
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_page_that_cannot_be_written_costs_neither_the_verdict_nor_what_is_kept(cli, tmp_path):
     (tmp_path / "report.html").symlink_to("/dev/full")

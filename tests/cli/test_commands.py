@@ -55,13 +55,37 @@ def test_what_cannot_be_drawn_costs_no_table(capsys):
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EMFILE])
 def test_a_file_that_may_not_be_opened_is_no_bug(capsys, number):
-    """As where --install-completion cannot write the shell's start-up file."""
     def write() -> int:
         raise OSError(number, os.strerror(number), "/home/me/.bashrc")
 
     assert exit_code(write) == 1
     said = capsys.readouterr().err
     assert f"/home/me/.bashrc cannot be opened: {os.strerror(number)}" in said and "bug" not in said
+    assert number == errno.EMFILE or "check who may read and write it" in said
+
+
+def test_completion_is_for_the_shell_that_is_named(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "/.zfunc/_spec-tui" in cli("--install-completion", "zsh").out
+    assert [path.name for path in tmp_path.iterdir() if "bash" in path.name] == []
+    assert "complete_fish" in cli("--show-completion", "fish").out
+    done = cli("--show-completion", "tcsh")
+    assert done.code == 2 and "no completion for the shell tcsh" in done.err and "fish" in done.err
+
+
+def test_completion_that_cannot_be_installed_is_no_bug(cli, monkeypatch, tmp_path):
+    home = tmp_path / "home"
+    home.touch()
+    monkeypatch.setenv("HOME", str(home))
+    done = cli("--install-completion", "bash")
+    assert done.code == 2 and f"completion cannot be installed in {home}: " in done.err
+    assert "spec-tui --show-completion bash prints it" in done.err
+
+
+def test_completion_is_for_the_shell_that_calls():
+    line = f"{sys.executable} -m spec_tui --show-completion; true"  # true: or the shell becomes the command
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert "complete -o default -F" in done.stdout
 
 
 def test_tasks_that_help_names_are_those_of_the_default_suite(cli):
@@ -80,7 +104,8 @@ def test_version(cli):
     assert cli("--version").out == f"spec-tui {version('spec-tui')}\n"
 
 
-@pytest.mark.parametrize("arguments", [["--model", "x", "run", "y"], ["--theme", "x", "doctor"]])
+@pytest.mark.parametrize("arguments", [
+    ["--model", "x", "run", "y"], ["--theme", "x", "doctor"], ["--show-completion", "zsh", "doctor"]])
 def test_options_before_the_command_are_not_ignored(cli, arguments):
     done = cli(*arguments)
     assert done.code == 2 and "after the command" in done.err
@@ -152,6 +177,15 @@ def test_unknown_command(cli):
 def test_help(cli, command):
     done = cli(*command, "--help")
     assert done.code == 0 and done.out.startswith("Usage: spec-tui") and done.err == ""
+
+
+def test_usage_brackets_an_argument_once():
+    groups = [get_command(app)]
+    for group in groups:
+        for command in group.commands.values():
+            groups += [command] * hasattr(command, "commands")
+            usage = command.get_usage(command.make_context(command.name, [], resilient_parsing=True))
+            assert "[[" not in usage and "[]" not in usage, usage
 
 
 def test_engines_as_json(cli):

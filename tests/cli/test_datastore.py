@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 
+import msgspec
 import pytest
 
 from engines.datastores.building import build_journal
@@ -279,6 +281,15 @@ def test_hostile_names_and_texts_steer_no_terminal(model, cli, texts):
     for name in ("../../etc", "a\x1b[0m", "", "con", "x" * 99, "A", "/"):
         done = cli("datastore", "remove", name, "--yes")
         assert done.code == 2 and "\x1b" not in done.err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file whose name is no UTF-8")
+def test_a_name_that_is_no_text_is_json_that_every_program_reads(cli, tmp_path):
+    source = tmp_path / os.fsdecode(b"n\xffame.txt")
+    source.write_text(TEXTS["a.py"])
+    assert cli("datastore", "build", "odd", "--from", str(source)).code == 0
+    told = cli("datastore", "info", "odd", "--format", "json").out
+    assert msgspec.json.decode(told)["parameters"]["sources"]["roots"] == ["n\ufffdame.txt"]
 
 
 def test_verify_measures_the_index(model, cli, texts):

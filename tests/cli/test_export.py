@@ -177,6 +177,21 @@ def test_markdown_holds_prompt_answer_and_numbers():
     assert len(re.findall(r"^\| \d+ \| \d+ \| \d+ \|", text, re.MULTILINE)) == len(run.rounds)
 
 
+@pytest.mark.parametrize("name", ["pld-in-vain", "draft"])
+def test_only_columns_of_numbers_stand_to_the_right(name):
+    """However short the words of a run are."""
+    after = markdown([run_of(name)]).partition("| ms | text |\n")[2]
+    assert after.startswith("| --- | ---: | ---: | --- | ---: | --- |\n")
+
+
+@pytest.mark.parametrize("name, model, head", [
+    ("draft", "sample_models/draft", None), ("smollm2-eagle", None, "smollm2"), ("hybrid", None, "sample"),
+    ("smollm2-medusa", None, "smollm2-medusa"), ("rest", None, None), ("autoregressive", None, None)])
+def test_a_document_names_what_drafted_and_no_other_drafter(name, model, head):
+    said = dict(re.findall(r"^\| (draft \w+) \| (.*) \|$", markdown([run_of(name)]), re.MULTILINE))
+    assert (said.get("draft model"), said.get("draft head")) == (model, head)
+
+
 @pytest.mark.parametrize("name", names())
 def test_a_recording_shows_the_answer_at_the_engines_pace(name):
     run = run_of(name)

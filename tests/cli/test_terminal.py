@@ -56,6 +56,14 @@ def test_hostile_text_cannot_steer_the_terminal():
         assert "a␛]0;owned␇b␛[31mc" in terminal.text
 
 
+@pytest.mark.parametrize("arguments, instead", [
+    ([], "run PROMPT"), (["replay", "pld"], "replay FILE --format text"), (["learn", "3"], "learn NAME --format text")])
+def test_the_application_needs_a_terminal_that_can_be_drawn_on(arguments, instead):
+    with Terminal([*REAL, *arguments], TERM="unknown") as terminal:
+        assert terminal.exit_code() == 2
+        assert "TERM=unknown" in terminal.text and f"spec-tui {instead}" in terminal.text
+
+
 def test_ctrl_c_keeps_the_text():
     with Terminal([*FAKE, "run", "endless"]) as terminal:
         terminal.wait_for("first t1! t2! t3!")
@@ -63,6 +71,21 @@ def test_ctrl_c_keeps_the_text():
         assert terminal.exit_code() == 130
         shown = terminal.text
         assert "interrupted" in shown and "Traceback" not in shown and "pld: " in shown
+
+
+def test_ctrl_c_while_the_program_is_imported_ends_it_quietly():
+    """Imports stop at the first of a module that never ends."""
+    program = ("import importlib.abc, sys, time\n"
+               "class Slow(importlib.abc.MetaPathFinder):\n"
+               "    def find_spec(self, name, *_):\n"
+               "        if name == 'spec_tui.cli':\n"
+               "            print('importing', flush=True); time.sleep(60)\n"
+               "sys.meta_path.insert(0, Slow())\n"
+               "from spec_tui.__main__ import main; main()")
+    with Terminal([sys.executable, "-c", program]) as terminal:
+        terminal.wait_for("importing")
+        terminal.type("\x03")
+        assert terminal.exit_code() == -signal.SIGINT and "Traceback" not in terminal.text
 
 
 def test_a_reader_that_leaves_ends_the_run_quietly():
@@ -90,7 +113,9 @@ def test_a_killed_run_leaves_a_readable_trace(tmp_path):
     [
         ("{} engines | head -1", 0, "autoregressive  Autoregressive\n"),
         ("{} engines --format json | head -c 1", 0, "["),
-        ("{} engines >&-", 0, ""),
+        ("{} engines 2>&1 >&-", 1, "spec-tui: the output cannot be written: Bad file descriptor"),
+        ("{} export pld --to md -o - 2>&1 >&-", 1, "spec-tui: the output cannot be written: Bad file descriptor"),
+        ("{} forget 2>&1 >&-", 0, "no past answers are kept"),
         ("{} run <&- 2>&1", 2, "spec-tui: the prompt is empty"),
         ("{} <&- 2>&1", 2, "spec-tui: the application needs a terminal"),
         ("{} nonsense 2>&-", 2, ""),

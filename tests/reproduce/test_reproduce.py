@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -71,6 +73,17 @@ def test_an_entry_of_each_paper_runs(reproduced, name):
     assert max(map(len, written["table"].splitlines())) <= 80
     rows = list(csv.DictReader(io.StringIO(written["csv"])))
     assert len(rows) == sum(max(1, len(cell.theirs)) for cell in cells)
+
+
+def test_what_disturbed_a_setting_is_said_with_its_name(reproduced):
+    done = copy.copy(reproduced(TWICE))
+    run = copy.deepcopy(done.runs[0])
+    for each in run.results.complete:
+        each.measured = dataclasses.replace(each.measured, other_seconds=9 * each.measured.seconds)
+    nucleus = dataclasses.replace(run, setting=msgspec.structs.replace(run.setting, name="nucleus"))
+    done.runs = [run, nucleus]
+    said = [sentence for sentence in notes(done) if "other programs kept" in sentence]
+    assert [sentence.partition(":")[0] for sentence in said] == [run.setting.name, "nucleus"]
 
 
 def mean_by_prompt(runs, number):
