@@ -124,7 +124,8 @@ def first_line(error: BaseException, named: bool = False, without: Callable[[str
     end = next((i for i, line in enumerate(lines) if not line.endswith(":")), -1)
     said = " ".join(lines[: end + 1] or lines)
     if len(said) > 200:
-        said = f"{said[:199].rpartition(' ')[0] or said[:199]}…"
+        cut = said.rfind(" ", 150, 199)
+        said = f"{said[: cut if cut > 0 else 199]}…"
     no_sentence = isinstance(error, LookupError | ArithmeticError | SystemExit)
     kind = type(error).__name__ if named or not said or no_sentence else ""
     return ": ".join(filter(None, (kind, said)))

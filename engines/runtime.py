@@ -6,7 +6,7 @@ import gc
 import os
 import platform
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
@@ -41,7 +41,7 @@ from engines.errors import (
 from engines.heads.find_heads import heads_for
 from engines.hub import gguf_file
 from engines.hub.known_models import resolve
-from engines.laws import LAWS, make_law
+from engines.laws import make_law, spec_of
 from engines.libraries.hf import Tokenizer, text_config
 from engines.methods.drafter import Resources
 from engines.methods.shared.datastore_probe import probe
@@ -316,7 +316,8 @@ class Runtime:
         may keep it. One that computes in another thread goes on."""
         for run in [*self._runs]:
             if run.gi_suspended:
-                run.close()
+                with suppress(ValueError):  # another thread reads it on
+                    run.close()
 
     def _run(
         self, request: Request, cancelled: Callable[[], bool], progress: Callable[[Preparing], None]
@@ -593,7 +594,8 @@ class Runtime:
             max_new_tokens=request.max_new_tokens, model=ready.model,
             dtype=ready.dtype, device=ready.device, prompt=tuple(prompt),
             prompt_pieces=tuple(self.words.piece(t) for t in prompt), conversation=tuple(turns),
-            draft_model=ready.draft_model, lossless=spec.lossless_under(LAWS[request.law]), versions=_versions(),
+            draft_model=ready.draft_model, versions=_versions(),
+            lossless=spec.lossless_under(spec_of(request.law, request.temperature)),
             machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
             head=ready.heads[kind].name if kind else None, head_price=ready.heads[kind].price if kind else (),
             datastores=tuple(dict.fromkeys(name for name, _ in drafter.searched)),

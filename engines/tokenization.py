@@ -157,7 +157,7 @@ def _render(tokenizer: Tokenizer, conversation: tuple[tuple[str, str], ...], ans
     """The text of a conversation, ready for an ``answer`` or not. A template is a program of the model's author: it may
     run for ever, or fill the memory. Limits take a process, and most templates show that they need none."""
     if not isinstance(tokenizer.chat_template, str):
-        raise UsageProblem("the model has several chat templates, and none is named default", "use --raw")
+        raise UsageProblem("none of the model's chat templates is named default", "use --raw")
     messages = [{"role": role, "content": content} for role, content in conversation]
 
     def render() -> tuple[str, str]:

@@ -78,7 +78,7 @@ def audit(
     except AuditStopped:
         return None
     floor, ceiling = _bounds(judge, target.rounding)
-    # 8 bits make steps of what other code sums otherwise, and the same code may show none: sums of integers are exact
+    # 8 bits turn another order of sums into whole steps, of which the same code may show none when it reads again
     tolerance = ceiling if target.rounds else min(max(SAFETY * noise, floor), ceiling)
     seen = judge.rows[-len(answer.tokens) :]
     wrong = [s.gap > tolerance or (exact is not None and exact[i]) for i, s in enumerate(seen)]

@@ -123,7 +123,7 @@ def check_room(size: int, name: str, folder: Path | None = None, variable: str =
     free = free_bytes(folder)
     if size > free:
         raise ModelUnavailable(
-            f"{name} needs {in_bytes(size)} more, and the disk of {folder} has {in_bytes(free)} free",
+            f"there is no room for {name}: {in_bytes(size)} more is needed, and {folder} has {in_bytes(free)} free",
             f"make room, or set {variable} to a folder on a larger disk",
         )
 

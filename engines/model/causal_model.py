@@ -251,7 +251,7 @@ class CausalModel:
         if not self._in_use.acquire(blocking=False):
             raise UsageProblem(
                 f"{what} cannot begin while the same model is in use: both would write into one cache",
-                "read the run that is going on to its end, or end it with runtime.stop(); for two at once, load two")
+                "wait until that is over; runtime.stop() ends a run that waits to be read; for two at once, load two")
         try:
             yield
         finally:

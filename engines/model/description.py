@@ -32,7 +32,7 @@ from engines.model.native.native_code import obtainable
 from engines.model.quantise import bytes_laid_out
 from engines.progress import Loading
 
-_TEMPLATES = ("chat_template.jinja", "chat_template.json")
+_TEMPLATES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates/default.jinja")
 _CARD = 1 << 16  # bytes of a model card that are read
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 

@@ -173,7 +173,7 @@ class AdviceProgress(Status):
     def show(self, event: Event) -> None:
         if isinstance(event, ScreeningStarted):
             self._lanes = len(event.asked.lanes)
-            self._stage = f"round {event.number} of {event.rounds}, {counted(len(event.asked.lanes) - 1, 'setting')}"
+            self._stage = f"stage {event.number} of {event.rounds}, {counted(len(event.asked.lanes) - 1, 'setting')}"
             if not self.shown:
                 most = counted(event.asked.request.max_new_tokens, "token")
                 narrate(f"{self._stage}, answers of at most {most}{self._left()}")

@@ -239,6 +239,7 @@ class RaceProgress(Status):
         self._asked, self._labels, self._pause = asked, asked.labels, pause
         self._step, self._stage = (0, 1), ""
         self._lanes = len(asked.lanes)  # that have not failed
+        self._warm = 0  # steps that were warm-ups
         self._began = self._said = perf_counter()
 
     def show(self, event: Event) -> None:
@@ -246,6 +247,7 @@ class RaceProgress(Status):
             if event.step == 1:
                 self._began = perf_counter()
             self._step = event.step, event.steps
+            self._warm += event.warm_up
             what = "warm-up" if event.warm_up else f"repeat {event.repeat + 1} of {self._asked.repeats}"
             prompt = f", prompt {event.prompt + 1}" if self._asked.prompts else ""
             stage = f"{self._labels[event.lane]}, {what}{prompt}{self._left(event.step - 1)}"
@@ -261,8 +263,7 @@ class RaceProgress(Status):
             self._said = perf_counter()
             rate = "" if event.tokens_per_second is None else f", {event.tokens_per_second:.1f} tokens/s"
             label = one_line(self._labels[event.lane])
-            runs = self._asked.runs  # steps are warm-ups too
-            narrate(f"{step - steps + runs} of {runs}: {label}: {counted(event.tokens, 'token')}{rate}"
+            narrate(f"{step - self._warm} of {steps - self._warm}: {label}: {counted(event.tokens, 'token')}{rate}"
                     f"{self._left(step)}")
         elif isinstance(event, Auditing):
             self._show_audit(event)

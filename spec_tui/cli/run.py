@@ -93,7 +93,7 @@ def load_decoder(load: LoadRequest) -> Decoder:
     is kept. Raises SpecError."""
     asked = with_head(load)
     if asked.head != load.head and asked.head is not None:
-        say(f"note: the head {one_line(asked.head)} is kept for this model and used; --head {AUTO} forgets it")
+        say(f"note: the head {one_line(asked.head)}, kept for this model; --head {AUTO} forgets it")
     decoder = load_once(asked)
     keep_head(asked)
     return decoder

@@ -221,7 +221,7 @@ def _modelled(done: Advice, screening: Screening) -> Rows:
 def _dropped(found: Findings, last: Screening) -> Rows:
     """What went out before the round of the verdict, the fastest first."""
     stayed = {lane.label for lane in last.lanes}
-    rows = [["dropped", "in round", "prompts", "x by t(n)", "tokens/step"]]
+    rows = [["dropped", "in stage", "prompts", "x by t(n)", "tokens/step"]]
     for number, screening in reversed(list(enumerate(found.rounds, 1))):
         for lane in ranked(screening) if screening is not last else ():
             if (label := screening.lanes[lane].label) not in stayed:

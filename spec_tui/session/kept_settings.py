@@ -60,7 +60,7 @@ class KeptSettings:
         undo = shlex.join(["spec-tui", "advise", "--undo", "--model", self.model])
         if self.gone:
             return f"{setting}, which is kept for this model, is left out: {self.gone}; {undo} forgets it"
-        return f"{setting} is kept for this model and used{why}; {undo} forgets it"
+        return f"{setting}, kept for this model{why}; {undo} forgets it"
 
 
 def find(load: LoadRequest) -> KeptSettings | None:

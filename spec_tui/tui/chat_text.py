@@ -7,7 +7,7 @@ from engines.errors import SpecError
 from engines.folders import model_label
 from engines.hub.download_progress import in_bytes
 from engines.hub.known_models import default_label, default_notice
-from engines.laws import LAWS
+from engines.laws import LAWS, spec_of
 from engines.methods import baseline, find
 from engines.report.events import Prefilling, Preparing
 from engines.report.run_state import RunState
@@ -103,7 +103,8 @@ def engine(request: Request) -> list[str]:
 
 def _lossless(turn: Turn) -> bool:
     started, request = turn.run.started, turn.request
-    return not started.lossy if started is not None else find(request.engine).lossless_under(LAWS[request.law])
+    law = spec_of(request.law, request.temperature)
+    return not started.lossy if started is not None else find(request.engine).lossless_under(law)
 
 
 def dotted(parts: list[str]) -> str:

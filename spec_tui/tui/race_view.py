@@ -5,7 +5,7 @@ from __future__ import annotations
 from engines import methods
 from engines.folders import model_label
 from engines.hub.download_progress import in_bytes, in_time
-from engines.laws import DEFAULT, LAWS
+from engines.laws import DEFAULT, LAWS, spec_of
 from engines.race.lanes import Lane
 from engines.race.race_events import Compared
 from engines.report.metrics import Metrics
@@ -40,9 +40,9 @@ def lane_views(controller: RaceController) -> tuple[LaneView, ...]:
 
 def _view(controller: RaceController, number: int, lane: Lane, label: str) -> LaneView:
     race, replay, run = controller.race, controller.replay, controller.shown(number)
-    law = race.asked.request.law if race is not None else controller.settings.law
+    asked = race.asked.request if race is not None else controller.settings
     spec = methods.find(lane.engine)
-    lossy = spec.lossless is not None and not spec.lossless_under(LAWS[law])
+    lossy = spec.lossless is not None and not spec.lossless_under(spec_of(asked.law, asked.temperature))
     if run is None:
         return LaneView(label, _about(controller, lane, number), lossy=lossy)
     speed = ""
@@ -158,7 +158,7 @@ def top(controller: RaceController) -> tuple[Row, Row]:
     mode = "LIVE, not comparable" if asked.live else "fair"
     sampling = [sampling_words(settings), *([f"seed {settings.seed}"] if settings.temperature else [])]
     parts = [mode, counted(asked.repeats, "repeat"), *sampling, f"max {most}"]
-    lossless = LAWS[settings.law].lossless
+    lossless = spec_of(settings.law, settings.temperature).lossless
     kept = race is not None and race.origin
     right = [("" if lossless else f" {LAWS[settings.law].label} ", "lossy"),
              (f"HISTORY, {race.origin[0]} · " if kept else "", "text"),

@@ -97,11 +97,10 @@ def leave_on_signals(app: App[int]) -> None:
 
     def leave(number: int, frame: FrameType | None) -> None:
         asked.append(monotonic())
-        if asked[-1] - asked[0] > _PATIENCE:
+        if loop.is_closed() or asked[-1] - asked[0] > _PATIENCE:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        with suppress(RuntimeError):  # the loop is over
-            loop.call_soon_threadsafe(partial(app.exit, return_code=128 + number))
+        loop.call_soon_threadsafe(partial(app.exit, return_code=128 + number))
 
     for name in LEAVING:
         with suppress(AttributeError, ValueError):  # Windows; a loop in another thread

@@ -49,6 +49,6 @@ def test_a_system_prompt_that_all_share_is_used_and_others_are_told():
     same = read(json.dumps([log("q", system="Be brief."), log("r", system="Be brief.")]), "file")
     assert same.system == "Be brief." and not same.notes
     other = read(json.dumps([log("q", system="Be brief."), log("r")]), "file")
-    assert other.system == "" and "do not share one system prompt" in other.notes[0]
+    assert other.system == "" and "have different system prompts" in other.notes[0]
     tools = {"messages": [*log("q")["messages"], {"role": "tool", "content": "42"}]}
     assert "results of tools" in read(json.dumps([tools]), "file").notes[0]

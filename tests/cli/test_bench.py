@@ -118,7 +118,7 @@ def test_who_cannot_run_is_said_and_the_others_run(cli, monkeypatch):
 
 
 def test_generate_is_left_out_where_it_is_not_wanted_or_not_there(cli, monkeypatch, generated):
-    for flags, words in ((("--no-peers",), ""), (("--temperature", "0.8"), "above temperature 0 its texts")):
+    for flags, words in ((("--no-peers",), ""), (("--temperature", "0.8"), "above temperature 0 it writes")):
         done = cli("bench", *ENGINES, *QUICK, *flags)
         assert done.code == 0 and "x generate" not in done.out and words in " ".join(done.out.split())
     assert not generated.ran

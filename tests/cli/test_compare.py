@@ -63,7 +63,7 @@ def test_a_table_for_people(cli):
     assert "autoregressive       50%      50%         2.00      10 ms  1.01 kB" in done.out
     assert "all lanes write the same text" in done.out and "95% or more (6 repeats)" in done.out
     assert max(map(len, done.out.splitlines())) <= 80
-    assert done.err.count(" tokens, 500.0 tokens/s") == 18 and "18 of 18: " in done.err
+    assert done.err.count(" tokens, 500.0 tokens/s") == 18 and all(f"{n} of 18: " in done.err for n in range(1, 19))
     assert "\x1b" not in done.out + done.err
 
 
@@ -455,14 +455,14 @@ def test_a_sweep_is_drawn_from_zero(cli, monkeypatch):
     done = cli(*ask)
     lines = done.out.splitlines()
     assert done.code == 0, done.err
-    assert lines[0] == "rest: c against tokens/s, and acceptance of 100%"
+    assert lines[0] == "rest: tokens/s by c, and acceptance (a full bar is 100%)"
     bars = [line.split()[1].count("█") for line in lines[1:5]]
     assert [round(bars[1] / bar) for bar in bars] == [4, 1, 2, 4]
     assert max(map(len, lines)) <= 80 and "rest:c=16" in done.out
-    assert "budget=auto drafts less" in done.err
+    assert "budget=auto drafts fewer" in done.err
     assert "budget=auto" not in cli(*ask, "--set", "budget=paper").err
     assert len(json.loads(cli(*ask, "--format", "json").out)["lanes"]) == 4
-    assert cli(*ask, "--format", "md").out.startswith("```text\nrest: c")
+    assert cli(*ask, "--format", "md").out.startswith("```text\nrest: tokens/s by c")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_an_engine_that_was_kept_for_the_model_is_named_and_answers(cli, monkeyp
     monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
     kept_settings.keep(LoadRequest(model="sample"), parse_lane("pld:min_ngram=3"), "1.4x")
     done = cli("run", "hello", "--model", "sample", "--max-new-tokens", "3", "--format", format)
-    assert done.code == 0 and "note: pld min_ngram=3, as kept for this model" in done.err
+    assert done.code == 0 and "note: pld min_ngram=3, kept for this model" in done.err
     assert "first" in done.out
 
 

@@ -106,7 +106,7 @@ def test_rows_that_are_no_chats_are_named(tiny, chats, tmp_path, content, said):
 
 
 @pytest.mark.parametrize("changes, said", [
-    ({"columns": ("answer",)}, "is no chat"), ({"sources": ("a.jsonl", "b.jsonl")}, "one file"),
+    ({"columns": ("answer",)}, "is not a chat"), ({"sources": ("a.jsonl", "b.jsonl")}, "one file"),
     ({"sources": ("python-stdlib",)}, "one file"), ({"document_limit": 0}, "document-limit 0"),
     ({"top_p": 0.9}, "--top-p would change nothing here"),
 ])  # fmt: skip

@@ -152,7 +152,7 @@ def test_every_change_of_the_manifest_is_noticed(tmp_path_factory, data):
     (lambda f: (f / "part" / "notes.txt").write_bytes(b"hello, world"), "has 12 bytes instead of 5"),
     (lambda f: shutil.rmtree(f / "part"), "notes.txt is missing"),
     (lambda f: ((f / "numbers.bin").unlink(), (f / "numbers.bin").mkdir()), "numbers.bin is missing"),
-    (lambda f: (f / "manifest.json").unlink(), "is no datastore"),
+    (lambda f: (f / "manifest.json").unlink(), "is not a datastore"),
 ])  # fmt: skip
 def test_damage_is_named(home, damage, complaint):
     damage(build("mine"))

@@ -362,7 +362,7 @@ def test_another_model_goes_on_with_the_conversation(tmp_path):
         def loaded(screen: str) -> bool:
             return "/mine · 1.6" in screen and "ready" in screen
 
-        terminal.wait_for(lambda screen: "enter again loads it" in screen or loaded(screen))
+        terminal.wait_for(lambda screen: "enter again downloads it" in screen or loaded(screen))
         if not loaded(terminal.text):  # the folder was not looked at yet when enter was pressed
             terminal.type("\r")
         terminal.wait_for(loaded)

@@ -236,7 +236,7 @@ def test_without_a_head_the_engine_says_what_to_do(tiny, monkeypatch):
 
 
 def test_a_head_of_another_target_is_refused_with_what_differs(target):
-    with pytest.raises(UsageProblem, match="261 tokens, that of tiny-target 260"):
+    with pytest.raises(UsageProblem, match="261 tokens, the target's 260"):
         DraftHead(make_file(target, vocabulary=261), target)
-    with pytest.raises(UsageProblem, match="width is 16"):
+    with pytest.raises(UsageProblem, match="hidden size is 16"):
         DraftHead(make_file(target, width=16), target)

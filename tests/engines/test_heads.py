@@ -364,7 +364,7 @@ def test_an_answer_may_hold_any_separator_and_a_damaged_line_is_named(tiny, tmp_
     text, = read_answers(tiny, file)
     assert tiny.tokenizer.decode(text.tokens[text.start:]) == row["answer"]
     file.write_text(f"{json.dumps(row)}\n[]\n", "utf-8")
-    with pytest.raises(UsageProblem, match=r"line 2 of .*answers\.jsonl is no JSON object"):
+    with pytest.raises(UsageProblem, match=r"line 2 of .*answers\.jsonl is not a JSON object"):
         read_answers(tiny, file)
 
 

@@ -237,7 +237,7 @@ def test_what_cannot_be_used_is_refused_with_the_reason(target, tmp_path):
         with pytest.raises(ModelUnavailable, match=reason):
             saved(tmp_path / str(number), tensors, CONFIG | changes)
     wrong = replace(file, config=replace(file.config, vocabulary=261))
-    with pytest.raises(UsageProblem, match="261 tokens, that of tiny-target 260"):
+    with pytest.raises(UsageProblem, match="261 tokens, the target's 260"):
         MedusaHeads(wrong, target)
 
 

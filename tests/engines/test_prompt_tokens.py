@@ -231,6 +231,6 @@ def test_without_a_default_chat_template_raw_is_advised(tmp_path):
     (folder / "additional_chat_templates").mkdir()
     (folder / "other").rename(folder / "additional_chat_templates" / "tool_use.jinja")
     tokenizer = load_tokenizer(str(folder))
-    with pytest.raises(UsageProblem, match="none is named default") as caught:
+    with pytest.raises(UsageProblem, match="is named default") as caught:
         ids_of(tokenizer, *CHATS[0])
     assert caught.value.hint == "use --raw" and end_tokens(tokenizer) and ids_of(tokenizer, *CHATS[0], raw=True)

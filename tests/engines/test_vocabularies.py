@@ -121,7 +121,7 @@ def test_a_draft_model_is_not_loaded_and_measured_beside_a_run(tiny):
     decoder = loading(tiny, loaded)
     going_on = decoder.run(Request(TURN, max_new_tokens=2))
     next(going_on)
-    with pytest.raises(UsageProblem, match="loading a draft model cannot begin while a run"):
+    with pytest.raises(UsageProblem, match="loading a draft model cannot begin while the same model"):
         decoder.memory("draft", {}, 10, "other")
     assert not loaded and decoder.memory("draft", {}, 10)
     going_on.close()

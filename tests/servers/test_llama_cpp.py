@@ -128,7 +128,7 @@ def test_the_price_on_the_command_line(address, key, capsys, monkeypatch):
     assert call(asked) == 0
     said = capsys.readouterr().out
     assert all(part in said for part in ("tiny.gguf", "tokens read, n", "t(n) / t(1)"))
-    assert "drafting comes on top" in " ".join(said.split())
+    assert "drafting takes extra time" in " ".join(said.split())
     assert max(map(len, said.splitlines())) <= 80 and key not in said
     assert call([*asked, "--fresh"]) == 2
 
@@ -206,7 +206,7 @@ def test_what_it_cannot_do_is_said(served):
         with pytest.raises(UsageProblem):
             list(served.run(request))
     answer = Answer.from_events(list(served.run(Request(TURN, max_new_tokens=2))))
-    with pytest.raises(UsageProblem, match="cannot be audited"):
+    with pytest.raises(UsageProblem, match="cannot audit its own answers"):
         served.audit(answer)
 
 

@@ -372,7 +372,7 @@ def test_advise_reads_what_the_server_accepts(server, capsys, tmp_path):
     assert call(asked) == 0
     said = capsys.readouterr().out
     assert said.startswith("2 answers, 2.33 tokens a step") and "is not known: all drafts" in said
-    assert "(num_speculative_tokens in --speculative-config)" in said
+    assert "(num_speculative_tokens in --speculative-config)" in " ".join(said.split())
     assert call([*asked, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["accepted"] == [2 / 3, 1 / 2, 1, 0] and found["best"] is None and found["answers"] == 2

@@ -286,7 +286,7 @@ def test_both_files_come_from_the_hub_and_stay_on_the_disk_once(pair, hub, monke
 def test_too_little_room_is_said_before_anything_is_fetched(pair, hub, monkeypatch):
     both, own, _ = pair
     monkeypatch.setattr(get_model.shutil, "disk_usage", lambda _: type("Usage", (), {"free": len(own) + 1})())
-    with pytest.raises(ModelUnavailable, match=r"more, the disk of .* free"):
+    with pytest.raises(ModelUnavailable, match=r"more is needed, and .* free"):
         get_model.get(both, lambda _: None)
     assert not hub.asked
 

@@ -284,7 +284,7 @@ def test_a_known_model_that_is_not_here_says_how_to_get_it(tmp_path, monkeypatch
     known.path.parent.mkdir(parents=True)
     path.rename(known.path)
     assert known.present and default_model() == "smollm2" and locate("smollm2").gguf.path == known.path
-    assert default_notice().startswith("smollm2 answers") and "--model sample" in default_notice()
+    assert default_notice().startswith("no model is named, so smollm2 answers") and "--model sample" in default_notice()
     choose("sample")
     said = default_notice()
     assert "answers: --model smollm2 takes another one, spec-tui model get fetches qwen-coder (1.61 GB)" in said

@@ -153,7 +153,7 @@ def test_an_error_that_is_explained_without_end_is_not_read_to_its_end(hub, crow
 def test_packed_answers_are_not_unpacked(hub, crowded):
     hub.publish(NAME, crowded)
     hub.packed = True
-    assert "packed data" in refused()
+    assert "compressed data" in refused()
 
 
 @pytest.mark.parametrize(("fields", "words"), [

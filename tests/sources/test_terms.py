@@ -121,7 +121,7 @@ def test_no_room_for_both_models_is_said_before_either_is_fetched(hub, crowded, 
     hub.publish("someone/twin", crowded)
     room = int(1.5 * len(crowded["model.safetensors"]))
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": room}))
-    assert "someone/tiny and someone/twin take" in refused(NAME, "someone/twin")
+    assert "no room for someone/tiny and someone/twin" in refused(NAME, "someone/twin")
     assert "model.safetensors" not in hub.fetched()
 
 

@@ -52,7 +52,7 @@ async def test_options_change_between_turns(session):
     [
         ("/set num_tokens=99", "1..64"),
         ("/engine warp", "engines are: autoregressive"),
-        ("/nonsense", "F1 lists them"), ("/engin pld", "did you mean /engine?"),
+        ("/nonsense", "F1 lists the commands"), ("/engin pld", "did you mean /engine?"),
         ("/temp hot", "0..100"),
         ("/top-p 0", "above 0"),
         ("/forget foo", "it takes nothing, or all"), ("/seed 99999999999999999999999", "is above 9223372036854775807"),

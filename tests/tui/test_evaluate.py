@@ -70,7 +70,7 @@ async def test_from_the_start_to_what_is_used_from_now_on(session, tmp_path, mon
         await s.pilot.press("plus", "enter")
         assert client.asked[2] == 600 and client.asked[1].engine == "" and not client.asked[1].keeps
         client.go_on(LaneFinished)
-        assert "round 1 of 3" in text(screen, "said") and "tokens/s" in text(screen)
+        assert "stage 1 of 3" in text(screen, "said") and "tokens/s" in text(screen)
         client.go_on()
         said = text(screen)
         assert said.startswith("Use pld: 2.0") and "--speculative-config" in said
@@ -116,7 +116,7 @@ async def test_it_can_be_stopped_and_says_what_is_known(session):
         await s.pilot.press("escape")
         assert client.stop and screen.running and "stopping" in text(screen, "said")
         client.go_on()
-        assert text(screen).startswith("Unfinished: this is what round 1") and s.app.screen is screen
+        assert text(screen).startswith("Unfinished: this is what stage 1") and s.app.screen is screen
 
 
 async def test_the_file_of_prompts_is_remembered(session, tmp_path, monkeypatch):

@@ -117,7 +117,7 @@ async def test_the_palette_shows_keys_and_finds_screens_on_every_screen(session)
         await s.pilot.pause()
         assert isinstance(s.app.screen, StepScreen)
         offered = {command.title: command for command in s.app.get_system_commands(s.app.screen)}
-        assert {"Race", "Lessons", "Datastores", "Engine and options", "Price of verification"} <= offered.keys()
+        assert {"Race", "Lessons", "Datastores", "Engine and options", "Cost of verification"} <= offered.keys()
         assert offered["Race"].help.startswith("r: ") and "Audit the answer" not in offered, "its screens, no more"
         await offered["Lessons"].callback()
         await s.pilot.pause()
@@ -392,7 +392,7 @@ async def test_keys_that_have_no_room_are_left_out_whole(session, width):
         await s.pilot.press("B")
         await s.pilot.pause()
         box = s.app.screen.query_one(Box)
-        assert box.border_subtitle.startswith("enter runs on") and box.border_subtitle.endswith("esc closes")
+        assert box.border_subtitle.startswith("enter continues") and box.border_subtitle.endswith("esc closes")
         assert len(box.border_subtitle) <= box.size.width
 
 

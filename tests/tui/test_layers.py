@@ -111,7 +111,7 @@ def test_which_rule_left_it_out_and_which_layers_stay():
     assert rowed(out, "attn").split() == ["■■", "■■", "i·", "c·", "c·", "i·", "■■", "■■", "i·", "c·", "▣▣", "▣▣"]
     assert rowed(out, "MLP").split() == ["■■", "■■", "i·"] * 3 + ["■■", "▣▣", "▣▣"]
     assert "α 0.985  m 3  n 2" in out[0]
-    assert any("leaves out 6 attention and 3 MLP of 12" in row for row in out)
+    assert any("skipped: 6 attention and 3 MLP of 12" in row for row in out)
     legend = out[-1]
     assert all(words in legend for words in ("■ runs", "▣ last n", "c cosine", "i interval")) and "both" not in legend
 
@@ -124,7 +124,7 @@ def test_a_preview_shows_what_goes_and_what_comes_back():
     assert rowed(out, "attn").split()[2:7] == [AGAIN * 2, "b·", AGAIN * 2, AGAIN * 2, "I·"]
     assert rowed(out, "MLP").split()[2:7] == [AGAIN * 2, "I·", "■■", AGAIN * 2, "I·"]
     assert "next: α 0.97  m 4  n 4" in out[0]
-    assert any("next leaves out 6→2 attention and 3→2 MLP of 12" in row for row in out)
+    assert any("skipped next: 6→2 attention and 3→2 MLP of 12" in row for row in out)
     changed = {text for row in layers_panel.rows(look, 51, 14) for text, style in row if style == "changed"}
     assert changed == {AGAIN * 2, "I·"}
 
@@ -156,7 +156,7 @@ def test_numbers_stand_below_wide_cells():
 
 
 def test_before_anything_was_measured_the_panel_says_how_to_measure():
-    assert "l and enter for the prompt" in " ".join(flat(LayersView("admg")))
+    assert "l and enter measure it for the typed prompt" in " ".join(flat(LayersView("admg")))
     other = " ".join(flat(LayersView("pld")))
     assert "leaves out no layers" in other and other.count("/engine admg") == 1
     assert flat(LayersView("draft-verify", replace(USED, alpha=None, m=None, n=None)))[0].endswith("a fixed set ")

@@ -28,13 +28,13 @@ async def test_it_comes_and_goes_with_the_engine(session):
     async with session() as s:
         assert shown(s) == {"tree", "speed"}
         await s.ask("/engine admg", feed=0)
-        assert shown(s) == {"tree", "layers", "speed"} and "nothing measured yet" in panel(s)
+        assert shown(s) == {"tree", "layers", "speed"} and "nothing is measured yet" in panel(s)
         await s.ask("Merge two lists.")
-        assert "leaves out" in panel(s) and "draft pass" not in panel(s)  # the first look
+        assert "skipped" in panel(s) and "draft pass" not in panel(s)  # the first look
         await press(s, "escape", "x")
         sizes = {name: s.chat.query_one(f"#{name}").size.height for name in ("tree", "layers", "speed")}
         assert sizes["tree"] >= 6 and sizes["layers"] >= 13 and sizes["speed"] >= 12
-        assert "leaves out" in panel(s) and "draft pass" in panel(s)
+        assert "skipped" in panel(s) and "draft pass" in panel(s)
         await s.ask("/engine pld", feed=0)
         assert shown(s) == {"tree", "speed"}
 
@@ -69,7 +69,7 @@ async def test_alpha_m_and_n_move_by_key_and_take_effect_on_the_next_answer(sess
         assert s.client.requests == [s.chat.session.last.request]  # nothing was generated
         options = s.chat.session.settings.options("admg")
         assert (options["alpha"], options["m"], options["n"]) == (0.991, 4, 3)
-        assert "next: α 0.991  m 4  n 3" in panel(s) and "next leaves out" in panel(s)
+        assert "next: α 0.991  m 4  n 3" in panel(s) and "skipped next" in panel(s)
         preview = find("admg").layer_rules(used, options)
         assert removed(preview) != removed(used)
         await s.ask("Again.")
@@ -112,7 +112,7 @@ async def test_enter_measures_what_is_typed_beside_the_conversation(session):
         s.client.feed()
         await s.settle()
         assert not s.chat.session.turns and s.chat.prompt.text == "Merge two lists."
-        assert "nothing was added" in s.status and "leaves out 6 attention and 3 MLP of 12" in panel(s)
+        assert "nothing was added" in s.status and "skipped: 6 attention and 3 MLP of 12" in panel(s)
         await press(s, "right")
         assert "next: α 0.99 " in panel(s)
         await press(s, "enter", "escape")
@@ -129,7 +129,7 @@ async def test_enter_measures_the_last_prompt_where_none_is_typed(session):
         assert s.client.requests[-1].conversation == s.client.requests[-2].conversation
         s.client.feed()
         await s.settle()
-        assert len(s.chat.session.turns) == 2 and not s.chat.session.same_text and "leaves out" in panel(s)
+        assert len(s.chat.session.turns) == 2 and not s.chat.session.same_text and "skipped" in panel(s)
 
 
 async def test_what_cannot_be_measured_is_told(session):
@@ -183,7 +183,7 @@ async def test_cosines_of_one_engine_serve_the_preview_after_another(session):
         s.client.feed()
         await s.settle()
         assert s.chat.session.layers is cosines
-        assert "next leaves out 12→6 attention and 0→3 MLP of 12" in panel(s)
+        assert "skipped next: 12→6 attention and 0→3 MLP of 12" in panel(s)
 
 
 async def test_layers_without_cosines_and_odd_ones_are_drawn(session):

@@ -257,7 +257,7 @@ async def test_a_model_of_the_hub_says_its_download_first(session, monkeypatch):
         assert "--" not in said(s)
         screen.query_one(Input).value = "owner/name"
         await s.pilot.press("enter")
-        await until(s, lambda: "270 MB to download; enter again loads it" in said(s))
+        await until(s, lambda: "270 MB to download; enter again downloads it" in said(s))
         assert len(s.chat.session.client.loaded) == 1
         await s.pilot.press("enter")
         await until(s, lambda: s.app.screen is s.chat)
@@ -343,7 +343,7 @@ def test_a_path_is_completed_as_far_as_it_is_certain(here, monkeypatch):
     ("it exists; --allow-pickle reads it", "it exists; the start option allow-pickle reads it"),
     ("with --strict all engines write one text",
      "started with the option strict, all engines write one text"),
-    (STRICT, "started with the option strict, every engine writes one text"),
+    (STRICT, "started with the option strict, every engine writes the same text"),
     ("--kind: build one (n, or spec-tui datastore build NAME --kind dense)",
      "the start option kind: build one (n, or spec-tui datastore build NAME --kind dense)"),
 ])
@@ -372,7 +372,7 @@ async def test_a_known_model_that_is_not_here_says_what_it_takes_and_is_fetched(
         assert "writes code" in about and "1.61 GB, needs" in about and "Apache-2.0" in about
         await s.pilot.press("enter")
         assert s.app.screen is screen and len(client.loaded) == 1
-        assert "1.61 GB to download (Apache-2.0); enter again gets it" in said(s)
+        assert "1.61 GB to download (Apache-2.0); enter again downloads it" in said(s)
         assert "Not enough here: only 2 GB of memory are free" in said(s)
         client.ready = Loading("asking the hub for qwen-coder")
         await s.pilot.press("enter")

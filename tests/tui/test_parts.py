@@ -368,7 +368,7 @@ def explained(law: str, emitted: Emitted) -> str:
 def test_the_inspector_explains_drawn_siblings():
     trials = (Trial(0, 0.1, 0.6, 0.9, False), Trial(0, 0.0, 0.6, 0.5, False), Trial(1, 0.4, 0.3, 0.2, True))
     said = explained("rejection", Emitted(2, "b", "b", "accepted", 1, 0.3, trials=trials))
-    assert "tried after 2 others" in said and "rejected, drawn again" in said and "what q leaves of it" in said
+    assert "tried after 2 others" in said and "rejected, drawn again" in said and "p is the residual" in said
     assert "LOSSY" not in said and "bias" not in said
 
 

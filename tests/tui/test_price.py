@@ -212,9 +212,9 @@ def test_the_conclusion_names_what_is_best_by_the_same_numbers():
     found = of(run_of())
     f = found.forecast
     said = price.conclusion(found)
-    assert f"Forecast: best are drafts of {f.best} levels, {f.speed_up(f.best):.2f}x" in said
+    assert f"Forecast: drafts of {f.best} levels are best, {f.speed_up(f.best):.2f}x" in said
     assert f"The published size, 5, would give {f.speed_up(5):.2f}x" in said
-    assert ("nothing so deep" in said) == (f.best > len(f.chances))
+    assert ("no draft that deep" in said) == (f.best > len(f.chances))
     assert "drafting does not pay" in price.conclusion(found, 0.01)
     assert price.conclusion(found, 0.9).startswith("Forecast at 90% acceptance per level")
 

@@ -110,7 +110,7 @@ async def test_the_last_lane_is_removed_after_a_model_took_others_away():
         session.ready = replace(session.ready, draft_model=None, no_draft_model="none is loaded")
         await r.settle()
         await r.press("minus")
-        assert "rest is out of the race" in r.said and r.controller.setup.labels == ("autoregressive", "pld")
+        assert "rest is removed" in r.said and r.controller.setup.labels == ("autoregressive", "pld")
 
 
 async def test_an_example_says_that_it_is_raced():
@@ -365,7 +365,7 @@ async def test_a_killed_engine_takes_the_runs_of_a_fair_race_with_it_and_that_is
         r.client.race_to(LaneFinished, 8)
         r.client.die()
         await r.settle()
-        assert "No run is kept: a fair race hands over its runs at its end." in r.said and not r.controller.finished
+        assert "No run is kept: a fair race saves its runs only at its end." in r.said and not r.controller.finished
 
 
 async def test_a_warm_up_tells_how_much_of_a_long_prompt_is_read(monkeypatch):

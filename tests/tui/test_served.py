@@ -170,7 +170,7 @@ async def test_the_price_is_measured_when_it_is_asked_for(session):
         await s.settle()
         await s.pilot.pause(0.3)
         said = screen_text(s)
-        assert "cost of a pass, t(n), ms" in said and "drafting comes on top" in said
+        assert "cost of a pass, t(n), ms" in said and "drafting takes extra time" in said
         assert "forecast" not in said and "faster" not in said
         assert s.chat.session.ready.price == PRICE and not s.chat.session.busy
 
@@ -213,14 +213,14 @@ def test_rounds_that_were_seen_stand_by_what_they_verified():
     found = served_price(late, [late], SERVED, None, "")
     assert [seen.rows for seen in found.seen] == [None] and "as messages arrived" in found.of_rounds
     text = answer(replace(ROUND, known="text"))
-    assert "does not say what a round is" in served_price(text, [text], SERVED, None, "").of_rounds
+    assert "does not report rounds" in served_price(text, [text], SERVED, None, "").of_rounds
     assert served_price(replace(text, started=replace(text.started, engine="pld")), [], READY, None, "") is None
 
 
 def test_the_connection_stands_beside_the_times_and_nobody_explains_them():
     panel = SpeedPanel()
     panel.detailed = True
-    for arrival, where in ((False, "apart"), (True, "in it")):
+    for arrival, where in ((False, "excluded"), (True, "included")):
         panel.show_run(answer(ROUND, arrival=arrival), None, None)
         rows = ["".join(text for text, _ in row) for row in panel.rows(51, 40)]
         assert any(row.rstrip().endswith(f"connection 0.4 ms {where}") for row in rows)

@@ -216,7 +216,7 @@ async def test_the_answer_is_made_again_with_every_row(session):
         s.client.feed()
         await s.settle()
         await s.pilot.pause(0.2)
-        assert "The same text, every row" in shown(screen) and screen.player.run.rounds[0].verified
+        assert "The same text, with every row" in shown(screen) and screen.player.run.rounds[0].verified
         assert len(s.chat.session.turns) == 1 and not s.chat.session.baselines
         await s.pilot.press("A")
         assert "recorded already" in shown(screen)
@@ -227,7 +227,7 @@ async def test_the_answer_is_made_again_with_every_row(session):
             script(screen.turn.request, text, seed=seed))).rounds) != len(screen.turn.run.rounds))
         screen._say_how_it_ended(other)
         now, before = len(other.rounds), len(screen.turn.run.rounds)
-        assert f"every row; in {now} rounds, not {before}: drafts of other sizes." in shown(screen)
+        assert f"every row recorded; in {now} rounds, not {before}: drafts of other sizes." in " ".join(shown(screen).split())
 
 
 async def test_no_branch_begins_where_the_text_before_is_not_known(session):
@@ -256,7 +256,7 @@ async def test_a_second_run_that_does_not_end_is_told(session, how):
         if how == "stop":
             assert s.client.cancels == 1 and isinstance(s.app.screen, ChatScreen)
         else:
-            assert "It did not work" in shown(screen) and screen.player.run is s.chat.session.turns[0].run
+            assert "The second run failed" in shown(screen) and screen.player.run is s.chat.session.turns[0].run
         assert s.chat.session.turns[0].run.finished is not None
 
 
@@ -283,7 +283,7 @@ async def test_two_versions_side_by_side(session):
         assert asked.max_new_tokens == 256 - len(given) + 1
         text = shown(screen)
         left = len(run.tokens) - run.starts[2]
-        assert "engine pld" in text and f"The same text, all {left} tokens" in text and "both have ended" in text
+        assert "engine pld" in text and f"The same text, all {left} tokens" in text and "both are complete" in text
         await s.pilot.press("full_stop")
         inner = s.app.screen
         assert isinstance(inner, StepScreen) and inner.player.run.started.engine == "pld"
@@ -310,9 +310,9 @@ def test_versions_of_different_lengths_are_compared_as_far_as_both_go():
     whole, begun = (version_from(fold_all([EVENTS[0], *part]), 1) for part in (rounds, rounds[:12]))
     for versions in ((whole, begun), (begun, whole)):
         title, _, tokens, *_, speed, _ = map(words_of, table_rows(*versions, "said", True, 80))
-        assert "as far as both go" in title and "no difference (1.00x ±" in title
+        assert "up to the shorter" in title and "no difference (1.00x ±" in title
         assert tokens.split()[1:] == ["12", "12"] and len(set(speed.split()[1:])) == 1
-    assert "as far as both go" not in words_of(table_rows(begun, begun, "said", True, 80)[0])
+    assert "up to the shorter" not in words_of(table_rows(begun, begun, "said", True, 80)[0])
 
 
 async def test_the_dialog_of_a_branch_says_what_enter_does_and_asks_nothing_without_effect(session):
@@ -320,7 +320,7 @@ async def test_the_dialog_of_a_branch_says_what_enter_does_and_asks_nothing_with
         await stepping(s, "right", "B")
         dialog = s.app.screen
         box = dialog.query_one(".box")
-        assert "branch" in str(box.border_title) and "runs on from here" in str(box.border_subtitle)
+        assert "branch" in str(box.border_title) and "continues here" in str(box.border_subtitle)
         assert dialog.query(".sampling") and not dialog.query(".system")
 
 

@@ -51,9 +51,9 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
         return words
     if len(tree.origins) > 1:
         words.append(f"{counted(len(tree.origins), 'distinct match')} were merged into one tree.")
-    return [*words, "A match includes all tokens before it that agree. Of several matches with enough tokens after "
-                    "them, the longest is taken, then the latest (Saxena's method takes the oldest). A copied token "
-                    "has no draft probability."]
+    return [*words, "The length of a match counts all agreeing tokens before the n-gram too. Of several matches with "
+                    "enough tokens after them, the longest is taken, then the latest (Saxena's method takes the "
+                    "oldest). A copied token has no draft probability."]
 
 
 def _why_empty(run: RunState, event: Round) -> str:

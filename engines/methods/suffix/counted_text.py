@@ -148,14 +148,15 @@ class CountedText:
         return np.where(unequal[np.arange(len(places)), first], first, len(tail))
 
     def after(
-        self, match: int, places: np.ndarray, nodes: int, min_reach: float, chain: bool, beat: float = 0.0
+        self, match: int, places: np.ndarray, nodes: int, min_reach: float, chain: bool, beat: float = 0.0,
+        ends: frozenset[int] = frozenset(),
     ) -> Continued:
         """What followed these places, as at most ``nodes`` nodes of the trie, the most probable first; none deeper than
         ``DEPTH``, nor with a ``reach`` below ``min_reach``. ``chain``: always on to the most frequent token. Of equally
         frequent tokens the one that occurred last comes first. Where the ``reach`` of all cannot sum to more than
-        ``beat``, some of the nodes are left out."""
+        ``beat``, some of the nodes are left out. Nothing follows a token of ``ends``."""
         if len(places) == 1:
-            return self._only(match, int(places[0]), nodes)
+            return self._only(match, int(places[0]), nodes, ends)
         places = places[-_COUNTED:][::-1]
         found, width = Continued(match, len(places)), min(nodes, DEPTH)
         open_: list[tuple[float, int, _Branch]] = [(-1.0, 0, _Branch(-1, 0, 1.0, places))]
@@ -172,6 +173,8 @@ class CountedText:
                 rows, place = None, int(here[0])
                 below, agreed = self._on(here, column, width)
             agreed = agreed[:room]
+            if not ends.isdisjoint(agreed):
+                agreed, below = _up_to(ends, agreed), ()
             if agreed:
                 found.add(agreed, parent, branch.share, -lost, place + column)
                 parent = len(found.tokens) - 1
@@ -212,14 +215,20 @@ class CountedText:
             return rows[:0, 0], first[: first.index(_END)]
         return rows[:, part] if part < len(first) else rows[:0, :0].ravel(), first[:part]
 
-    def _only(self, match: int, place: int, nodes: int) -> Continued:
+    def _only(self, match: int, place: int, nodes: int, ends: frozenset[int]) -> Continued:
         """The same for a single place."""
         found = Continued(match, 1)
         tokens = self._tokens[place : place + min(nodes, DEPTH)].tolist()
         tokens = tokens[: tokens.index(_END)] if _END in tokens else tokens
         if tokens:
+            tokens = tokens if ends.isdisjoint(tokens) else _up_to(ends, tokens)
             found.add(tokens, -1, 1.0, 1.0, place)
         return found
+
+
+def _up_to(ends: frozenset[int], tokens: list[int]) -> list[int]:
+    """Tokens up to the first one of ``ends``, of which there is one."""
+    return tokens[: 1 + min(tokens.index(end) for end in ends.intersection(tokens))]
 
 
 class _Branch(NamedTuple):

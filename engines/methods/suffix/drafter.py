@@ -89,8 +89,7 @@ class Suffix(Drafter):
             return DraftTree(note=SuffixNote(match=0, answers=answers))
         if len(found) > 1 and (surer := _surer(*(draft for draft, _ in found))) is not None:
             found = [found[surer]]
-        ends = self.resources.end_tokens
-        trees = [self._tree(draft, text, answers).ending_at(ends) for draft, text in found]
+        trees = [self._tree(draft, text, answers) for draft, text in found]
         tree = trees[0] if len(trees) == 1 else max(
             trees, key=self.budget.score if self.budget else lambda tree: tree.note.score)
         return self.worth_verifying(tree)
@@ -107,7 +106,7 @@ class Suffix(Drafter):
             nodes = min(most, int(self.factor * match + self.offset))
             if nodes <= score:  # what shorter matches could still reach
                 break
-            found = text.after(match, places, nodes, self.min_prob, self.chain, score)
+            found = text.after(match, places, nodes, self.min_prob, self.chain, score, self.resources.end_tokens)
             if (reached := sum(found.reach)) > score:
                 best, score = found, reached
         return best

@@ -248,8 +248,8 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
             self._say("the models are still loading: enter again when they are ready", wrong=True)
         elif self.target is not None and self.target.to_fetch and self._asked is not self.target:
             self._asked, model = self.target, self.target.to_fetch
-            self._say(f"{model.name}: {in_bytes(model.missing)} to download ({model.licence}); enter again loads it. "
-                      f"{model.lacking}", wrong=bool(model.lacking))
+            self._say(f"{model.name}: {in_bytes(model.missing)} to download ({model.licence}); enter again "
+                      f"downloads it. {model.lacking}", wrong=bool(model.lacking))
         else:
             self.dismiss(self.load)
 
@@ -281,7 +281,7 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
             return
         self._asked = ModelChoice(name, name, "", None, {})
         if size:
-            self._say(f"{name}: {in_bytes(size)} to download; enter again loads it")
+            self._say(f"{name}: {in_bytes(size)} to download; enter again downloads it")
         elif self._mark(role, self._asked):
             self._load()
 

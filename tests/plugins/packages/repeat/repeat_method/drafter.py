@@ -17,4 +17,4 @@ class Repeat(Drafter):
         count = min(self.num_tokens, limits.depth, limits.nodes)
         tree = DraftTree.chain([context[-1]] * count, Origin(ECHO.name, place=len(context) - 1))
         tree.note = RepeatNote(copies=count)
-        return self.budget.prune(tree) if self.budget else tree
+        return self.worth_verifying(tree)
