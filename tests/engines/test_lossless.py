@@ -190,7 +190,7 @@ def test_a_budget_counts_only_tokens_that_can_be_written(sample, engine):
     copying = next(s.prompt for s in SHOWCASES if s.kind == "copying")
     seen = 0
     for most in (12, 60):
-        events = sample.run(Request((("user", copying),), engine, max_new_tokens=most))
+        events = sample.run(Request((("user", copying),), engine, max_new_tokens=most, keeps=False))
         rounds = [event for event in events if isinstance(event, Round)]
         seen += sum(bool(e.budget) for e in rounds)
         assert all(e.budget.kept == len(e.draft.tokens) for e in rounds if e.budget)
