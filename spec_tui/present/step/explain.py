@@ -216,7 +216,7 @@ def _accept(run: RunState, number: int, event: Round, deep: bool) -> list[str]:
         head = f"{counted(kept, 'drafted node')} accepted; how many others there were is not disclosed."
     law = _law(run)
     words = [f"{head} {law.walk(event)}", *(law.more(event) if deep else ())]
-    if (started := run.started) is not None and started.lossy and started.temperature == 0:
+    if (started := run.started) is not None and started.temperature == 0 and not spec_of(started.law).lossless:
         words.append(f"At temperature 0 the law {one_line(started.law, 20)} keeps the likeliest token only, as greedy "
                      f"decoding does; above it, it is {LOSSY}.")
     return words

@@ -179,7 +179,7 @@ class StepScreen(HasActions, Backdrop):
             now, before = len(made.rounds), len(self.turn.run.rounds)
             why = "past answers are left out" if uses_past_answers(self.turn.run) else "drafts of other sizes"
             rounds = "" if now == before else f"; in {now} rounds, not {before}: {why}"
-            self.say(f"The same text, with every row recorded{rounds}.")
+            self.say(f"Same text, with every row{rounds}.")
         else:
             self.rerun = None
             self.say("The text came out differently this time, so the first run stays.")
