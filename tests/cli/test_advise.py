@@ -33,7 +33,7 @@ def test_a_verdict_and_what_to_paste(cli, tmp_path):
     prompts.write_text(json.dumps([{"messages": [{"role": "user", "content": f"Say {n}."}]} for n in range(4)]))
     done = cli("advise", "--prompts", str(prompts), "--html", str(page), *QUICK)
     assert done.code == 0 and "too little time for a verdict" in done.out.replace("\n", " ")
-    assert "round 1 of " in done.err and f"wrote {page}" in done.err and max(map(len, done.out.splitlines())) <= 80
+    assert "stage 1 of " in done.err and f"wrote {page}" in done.err and max(map(len, done.out.splitlines())) <= 80
     assert page.read_text().startswith("<!doctype html>") and "not tried" in page.read_text()
     again = cli("advise", "--prompts", str(prompts), "--sample", "2", "--html", str(page), *QUICK, "--format", "json")
     found = json.loads(again.out)

@@ -340,15 +340,16 @@ def test_a_chain_judged_as_a_block_is_consistent(tiny):
     assert tiny.audit(write(tiny, "draft", law="block")).verdict == "identical"
 
 
-def test_what_is_lossy_by_design_is_called_so(tiny):
+def test_what_is_lossy_by_design_is_called_so_and_nothing_is_at_temperature_0(tiny):
     for law in ("typical", "redraw"):
         answer = write(tiny, "draft", law=law)
-        assert not answer.lossless
-        found = tiny.audit(answer)
-        assert (found.words, found.differences, found.at) == ("lossy", 0, None), "greedy: nothing is drawn"
-        bent = tiny.audit(tampered(answer, 4, (answer.tokens[4] + 1) % 256))
-        assert (bent.words, bent.at) == ("lossy", 4) and bent.differences >= 1
-        assert tiny.audit(write(tiny, "draft", law=law, temperature=1.2, top_k=4)).differences == 0
+        assert answer.lossless and tiny.audit(answer).verdict == "identical"
+        assert tiny.audit(tampered(answer, 4, (answer.tokens[4] + 1) % 256)).verdict == "BUG"
+        drawn = write(tiny, "draft", law=law, temperature=1.2, top_k=4)
+        found = tiny.audit(drawn)
+        assert not drawn.lossless and (found.words, found.differences) == ("lossy", 0)
+        bent = tiny.audit(tampered(drawn, 4, (drawn.tokens[4] + 1) % 256))
+        assert bent.words == "lossy" and bent.at is not None and bent.differences >= 1
 
 
 @pytest.mark.parametrize("law", ["typical", "redraw"])

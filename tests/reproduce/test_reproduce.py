@@ -150,11 +150,11 @@ def test_its_arithmetic_by_hand(reproduced, name, measures):
 
 
 @pytest.mark.parametrize(("repeats", "holds", "said"), [
-    (((1.2, 1.2, 1.21), (1.5, 1.52, 1.5)), True, "It holds here: "),
-    (((1.5, 1.52, 1.5), (1.2, 1.2, 1.21)), False, "It does not hold here: "),
-    (((1.2, 1.6, 1.4), (1.3, 1.55, 1.5)), None, "It cannot be told here: it is within the noise of 3 repeats: "),
-    (((1.2,), (1.5,)), None, "It cannot be told here from a single repeat: "),
-    (((0.9, 0.91, 0.9), (1.5, 1.52, 1.5)), False, "It does not hold here: "),  # below the bound
+    (((1.2, 1.2, 1.21), (1.5, 1.52, 1.5)), True, "It holds here. "),
+    (((1.5, 1.52, 1.5), (1.2, 1.2, 1.21)), False, "It does not hold here. "),
+    (((1.2, 1.6, 1.4), (1.3, 1.55, 1.5)), None, "It cannot be told here: it is within the noise of 3 repeats. "),
+    (((1.2,), (1.5,)), None, "It cannot be told here from a single repeat. "),
+    (((0.9, 0.91, 0.9), (1.5, 1.52, 1.5)), False, "It does not hold here. "),  # below the bound
 ])
 def test_a_claim_about_speeds_holds_only_beyond_the_noise(repeats, holds, said):
     low, high = (dict(enumerate(each)) for each in repeats)
