@@ -68,7 +68,8 @@ def list_(format: OutputFormat = Format.text) -> int:
         rows = [{**asdict(head), "kind": head.kind, "folder": str(head.folder)} for head in heads]
         print(as_json(rows, indent=2))
         return 0
-    words = [(head.name, f"{head.title} for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}")
+    words = [(one_line(head.name), f"cannot be used: {one_line(head.fault)}" if head.fault else
+              f"{head.title} for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}")
              for head in heads]
     console().print(table(words) if words else "there are no heads here: spec-tui head train makes one")
     return 0
