@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from engines import Request, UsageProblem, measure
 from engines.folders import sample_heads
 from engines.heads.head_config import EAGLE_HEAD, MEDUSA_HEADS
 from engines.heads.local_heads import local_heads
+from spec_tui.cli import call
 
 _LARGEST = 12_000_000  # bytes
 
@@ -64,6 +66,27 @@ def test_a_head_is_described_by_its_family(sample, monkeypatch, asked, found):
             commands._with_head(asked, SimpleNamespace(load=LoadRequest()))
     else:
         assert commands._with_head(asked, SimpleNamespace(load=LoadRequest()))[1].name == found
+
+
+def test_a_head_of_another_target_is_described_by_its_files_and_says_what_it_was_trained_for(capsys):
+    assert call(["head", "info", "smollm2", "--model", "sample", "--format", "json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["fits"], facts["trained_for"], facts["target_width"]) == (False, "smollm2", 576)
+    assert "does not fit sample: it is for hidden states of 576 numbers" in facts["problem"]
+    assert call(["head", "check", "smollm2", "--model", "sample"]) == 2
+    assert "it was trained for smollm2: --model smollm2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name, given, loaded", [
+    ("sample-medusa", [], "sample"), ("smollm2", [], None), ("sample", ["--model", "a/b"], "a/b"), ("eagle", [], None)])
+def test_where_no_model_is_named_the_one_that_the_heads_file_names_is_loaded_if_it_is_here(monkeypatch, name, given,
+                                                                                          loaded):
+    from spec_tui.cli import head as commands
+
+    asked = []
+    monkeypatch.setattr(commands, "load_once", lambda load: asked.append(load.model) or SimpleNamespace(heads={}))
+    assert call(["head", "info", name, *given]) == 2
+    assert asked == [loaded]
 
 
 @pytest.mark.parametrize("engine", ["eagle", "hybrid"])

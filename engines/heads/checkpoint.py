@@ -55,7 +55,7 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
                 raise ValueError("some of its weights are not numbers")
     except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:  # sizes that nobody foresaw, too
         raise ModelUnavailable(f"the head {name} cannot be used: {first_line(error)}",
-                               "give a head that was trained for this model, or --head none") from None
+                               "give a head that was trained for this model") from None
     own = object_in(config, OWN)
     made_for = own.get("target_fingerprint")
     return replace(file, made_for=made_for if isinstance(made_for, str) else "", card=object_in(own, "card"))

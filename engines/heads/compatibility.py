@@ -30,7 +30,7 @@ def check_compatible(file: HeadFile, target: CausalModel) -> None:
         found = f"{target.name} has no language modelling head"
     if found:
         raise UsageProblem(f"the head {file.name} does not fit {target.name}: {found}",
-                           "give a head that was trained for this model, or --head none")
+                           "give a head that was trained for this model")
 
 
 def reads_of(file: HeadFile, target: CausalModel) -> HeadReads:

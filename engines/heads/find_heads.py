@@ -74,7 +74,7 @@ def _folder(name: str, allow_pickle: bool, progress: Callable[[Loading], None]) 
 
 
 def _names() -> str:
-    return "one of: " + ", ".join([*(head.name for head in local_heads()), AUTO, NONE])
+    return "one of: " + ", ".join([*(head.name for head in local_heads() if not head.fault), AUTO, NONE])
 
 
 def _from_hub(name: str, allow_pickle: bool, progress: Callable[[Loading], None]) -> Path:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engines.errors import first_line
 from engines.folders import data, listed, sample_heads, typed_path
 from engines.heads.head_config import EAGLE, EAGLE3, EAGLE_HEAD, MEDUSA, MEDUSA_HEADS
 from engines.hub import gguf_config, gguf_file
@@ -33,33 +34,35 @@ class LocalHead:
 
     Attributes:
         name: of its folder.
-        family, kind: of ``config``.
+        family, kind: of ``config``; None where it is damaged.
         ships: it comes with the program.
         target_fingerprint, target: the model that it was trained for, by its weights and by name.
         width, vocabulary: sizes of that model's hidden states and vocabulary; None where its file does not say.
         stored: numbers in its file, by dtype.
         expected: tokens a round that its training expected on answers held out; 0 where its file does not say.
+        fault: why its files cannot be read, in words; "" where they can. Then nothing is known but name and folder.
     """
 
     name: str
-    family: str
+    family: str | None = None
     folder: Path
     ships: bool
-    target_fingerprint: str
-    target: str
-    width: int | None
-    vocabulary: int | None
-    stored: Mapping[str, int]
+    target_fingerprint: str = ""
+    target: str = ""
+    width: int | None = None
+    vocabulary: int | None = None
+    stored: Mapping[str, int] = field(default_factory=dict)
     expected: float = 0.0
+    fault: str = ""
 
     @property
-    def kind(self) -> str:
-        return MEDUSA_HEADS if self.family == MEDUSA else EAGLE_HEAD
+    def kind(self) -> str | None:
+        return MEDUSA_HEADS if self.family == MEDUSA else EAGLE_HEAD if self.family else None
 
     @property
     def title(self) -> str:
         """What it is, in words."""
-        return MEDUSA_HEADS if self.family == MEDUSA else f"{self.family} head"
+        return MEDUSA_HEADS if self.family == MEDUSA else f"{self.family} head" if self.family else "head"
 
     def differs(self, target: Path) -> str:
         """What keeps it from drafting for the model of a folder or file, as far as files tell, else ""."""
@@ -77,27 +80,32 @@ def trained_heads() -> Path:
 
 
 def local_heads() -> list[LocalHead]:
-    """The heads that were trained here, then those that ship, by name."""
-    found = []
-    for home, ships in ((trained_heads(), False), (sample_heads(), True)):
-        for folder in listed(home) if home is not None else ():
-            try:
-                config, counts, family = read_object(folder / CONFIG), stored(folder / WEIGHTS), family_of_head(folder)
-            except (OSError, ValueError):
-                continue
-            inner = object_in(config, "transformer_layer_config") or config
-            verifier = object_in(object_in(config, "speculators_config"), "verifier")
-            target = verifier.get("name_or_path") or config.get("base_model_name_or_path", "")
-            expected = object_in(object_in(config, OWN), "card").get("expected_tokens_a_round")
-            known = isinstance(expected, int | float) and 0 <= expected < 1e6
-            found.append(LocalHead(
-                name=folder.name, family=family, folder=folder, ships=ships, target=str(target), stored=counts,
-                target_fingerprint=str(object_in(config, OWN).get("target_fingerprint", "")),
-                width=_count(config, "target_hidden_size") or _count(inner, "hidden_size"),
-                vocabulary=_count(inner, "vocab_size"),
-                expected=float(expected) if known else 0.0,
-            ))
-    return found
+    """The heads that were trained here, then those that ship, by name; damaged ones too, each with its fault."""
+    homes = ((trained_heads(), False), (sample_heads(), True))
+    return [look_at(folder, ships) for home, ships in homes if home is not None for folder in listed(home)
+            if os.path.isdir(folder) and not folder.name.startswith(".")]  # in which heads are trained
+
+
+def look_at(folder: Path, ships: bool = False) -> LocalHead:
+    """The head of a folder, as far as its files tell without being loaded."""
+    try:
+        config, counts, family = read_object(folder / CONFIG), stored(folder / WEIGHTS), family_of_head(folder)
+    except (OSError, ValueError) as error:
+        lacking = next((name for name in (CONFIG, WEIGHTS) if not os.path.exists(folder / name)), "")
+        return LocalHead(name=folder.name, folder=folder, ships=ships,
+                         fault=f"it has no {lacking}" if lacking else first_line(error))
+    inner = object_in(config, "transformer_layer_config") or config
+    verifier = object_in(object_in(config, "speculators_config"), "verifier")
+    target = verifier.get("name_or_path") or config.get("base_model_name_or_path", "")
+    expected = object_in(object_in(config, OWN), "card").get("expected_tokens_a_round")
+    known = isinstance(expected, int | float) and 0 <= expected < 1e6
+    return LocalHead(
+        name=folder.name, family=family, folder=folder, ships=ships, target=str(target), stored=counts,
+        target_fingerprint=str(object_in(config, OWN).get("target_fingerprint", "")),
+        width=_count(config, "target_hidden_size") or _count(inner, "hidden_size"),
+        vocabulary=_count(inner, "vocab_size"),
+        expected=float(expected) if known else 0.0,
+    )
 
 
 def place_of(name: str) -> Path | None:

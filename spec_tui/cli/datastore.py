@@ -175,7 +175,8 @@ def list_(format: OutputFormat = Format.text) -> int:
     entries = catalog.listing()
     rows = []
     for entry in entries:
-        facts = datastore_facts(Store(entry.folder)) if entry.manifest is not None else {"name": entry.name}
+        facts = datastore_facts(Store(entry.folder)) if entry.manifest is not None else {
+            "name": entry.name, "bytes": entry.size}
         rows.append(facts | {"shipped": entry.shipped, "unfinished": entry.unfinished, "problem": entry.problem,
                              "hint": entry.hint})
     offered = not any(e.name == _STANDARD_LIBRARY and e.manifest is not None for e in entries)
@@ -349,9 +350,9 @@ def datastore_facts(store: Store) -> dict[str, Any]:
 
 def _line(row: dict[str, Any]) -> str:
     if row["unfinished"]:
-        return "unfinished: the command that began it continues it; remove deletes it"
+        return f"unfinished, {in_bytes(row['bytes'])}: the command that began it continues it; remove deletes it"
     if row["problem"]:
-        return f"cannot be used: {row['problem']}; {row['hint']}"
+        return f"cannot be used, {in_bytes(row['bytes'])}: {row['problem']}; {row['hint']}"
     keys = f", {counted(row['keys'], 'key')} of {row['model']}" if row["keys"] else ""
     ships = ", ships with the program" if row["shipped"] else ""
     return f"{row['kind']}, {counted(row['tokens'], 'token')}{keys}, {in_bytes(row['bytes'])}{ships}"

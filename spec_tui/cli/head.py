@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from enum import StrEnum
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from engines.errors import RunFailed, UsageProblem
-from engines.folders import check_new_folder, lock, refusal, room_or
+from engines.errors import ModelUnavailable, RunFailed, UsageProblem
+from engines.folders import check_new_folder, lock, refusal, room_or, typed_path
 from engines.heads.head_config import EAGLE, EAGLE3, FAMILIES, MEDUSA
 from engines.heads.local_heads import AUTO, NONE
 from engines.progress import BuildProgress
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from engines.heads.check_head import HeadCheck
     from engines.heads.head_file import HeadFile
     from engines.heads.hidden_state_cache import Text
+    from engines.heads.local_heads import LocalHead
     from engines.heads.make_head import HeadSpec
     from engines.heads.training import TrainingProgress
 
@@ -68,7 +69,8 @@ def list_(format: OutputFormat = Format.text) -> int:
         rows = [{**asdict(head), "kind": head.kind, "folder": str(head.folder)} for head in heads]
         print(as_json(rows, indent=2))
         return 0
-    words = [(head.name, f"{head.title} for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}")
+    words = [(one_line(head.name), f"cannot be used: {one_line(head.fault)}" if head.fault else
+              f"{head.title} for {one_line(head.target)}; {'ships' if head.ships else 'trained here'}")
              for head in heads]
     console().print(table(words) if words else "there are no heads here: spec-tui head train makes one")
     return 0
@@ -77,14 +79,18 @@ def list_(format: OutputFormat = Format.text) -> int:
 @group.command(short_help="Describe a head: sizes, the features it reads, how it was trained.")
 @command
 def info(name: HeadName, format: OutputFormat = Format.text, *, models: TargetOptions) -> int:
-    """Describe a head, and say whether it fits the model."""
+    """Describe a head, and say whether it fits the model. One that does not is described by its files alone."""
     from engines.hub.known_models import label
 
-    runtime, head = _with_head(name, models)
+    try:
+        runtime, head = _with_head(name, models)
+    except _Misfit as misfit:
+        _describe(misfit, name, format)
+        return 0
     target = label(runtime.target.name)
     config, file, price = head.config, head.file, runtime.prices.heads[head.config.kind]
     facts = {
-        "head": name, "folder": str(file.folder), "family": config.family, "reads": head.reads.words,
+        "head": name, "fits": True, "folder": str(file.folder), "family": config.family, "reads": head.reads.words,
         "layers_in_file": list(file.layers_said), "parameters": head.parameters, "shape": asdict(config),
         "lm_head": "its own" if file.rows is not None else "the target's",
         "embeddings": _embeddings(head),
@@ -105,6 +111,24 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: TargetOp
     rows += [(one_line(str(key)), one_line(str(value))) for key, value in file.card.items() if key != "recipe"]
     console().print(table(rows))
     return 0
+
+
+def _describe(misfit: _Misfit, name: str, format: Format) -> None:
+    """What the files of a head say that does not fit the model."""
+    head = misfit.head
+    facts = {"head": name, "fits": False, "problem": misfit.message, "hint": misfit.hint, "folder": str(head.folder),
+             "family": head.family, "parameters": sum(head.stored.values()), "trained_for": head.target or None,
+             "target_width": head.width, "vocabulary": head.vocabulary}
+    if format is Format.json:
+        print(as_json(facts, indent=2))
+        return
+    known = [(words, f"{size:,}") for words, size in (
+        ("parameters", facts["parameters"]), ("hidden size", head.width), ("vocabulary", head.vocabulary)) if size]
+    console().print(table([
+        ("head", one_line(name)), ("family", head.family), *known,
+        ("trained for", one_line(head.target) or "its file does not say"),
+        ("fits", f"no: {one_line(misfit.message)}; {one_line(misfit.hint)}"),
+    ]))
 
 
 @group.command(short_help="Find out why a head accepts nothing: its agreement under other interpretations of its file.")
@@ -465,11 +489,46 @@ def _made_for(these: bool | None, target: str) -> str:
     return f"{'these' if these else 'other'} weights {'of' if these else 'than those of'} {one_line(target)}"
 
 
+class _Misfit(UsageProblem):
+    """A head is of another target, by the files of both."""
+
+    def __init__(self, head: LocalHead, name: str, target: str, why: str) -> None:
+        super().__init__(f"the head {name} does not fit {target}: {why}", "give a head that was trained for this model")
+        self.head = head
+        if head.target:
+            self.hint = f"it was trained for {one_line(head.target)}: --model {shlex.quote(one_line(head.target))}"
+
+
 def _with_head(name: str, models: ModelOptions) -> tuple[Any, Any]:
-    """The model loaded with the head of this name or family, and that head. Raises UsageProblem: there is none."""
-    runtime, family = load_once(replace(models.load, head=name)), FAMILIES.get(name.lower())
-    head = next((head for head in runtime.heads.values() if name in (head.name, AUTO) or head.config.family == family),
-                None)
-    if head is None:
+    """The model loaded with the head of this name or family, and that head; where no model is named, the one that the
+    head's file names, if it is here. Raises UsageProblem: there is no such head; _Misfit."""
+    from engines.heads.local_heads import look_at, place_of
+    from spec_tui.session.model_choices import targets
+
+    load, family = replace(models.load, head=name), FAMILIES.get(name.lower())
+    folder = place_of(name) if family is None and name not in (AUTO, NONE) else None
+    head = look_at(folder) if folder is not None else None
+    places = {one.name: one.folder for one in targets(load) if one.folder and not one.problem} if head else {}
+    if head and load.model is None and head.target in places:
+        narrate(f"note: no model is named, so {one_line(head.target)} is loaded, which the head was trained for")
+        load = replace(load, model=head.target)
+    try:
+        runtime = load_once(load)
+    except (UsageProblem, ModelUnavailable):
+        if head is not None:
+            _check_fits(head, name, load.model, places)
+        raise
+    found = next((one for one in runtime.heads.values() if name in (one.name, AUTO) or one.config.family == family),
+                 None)
+    if found is None:
         raise UsageProblem(f"{name} names no head of this model", "spec-tui head list shows them")
-    return runtime, head
+    return runtime, found
+
+
+def _check_fits(head: LocalHead, name: str, model: str | None, places: Mapping[str, Path]) -> None:
+    """Raises _Misfit; ModelUnavailable: the model is not here. ``places``: of available models, by name."""
+    from engines.hub.known_models import default_model, label, resolve
+
+    model = model or default_model()
+    if why := head.differs(places.get(model) or typed_path(resolve(model))):
+        raise _Misfit(head, name, label(model), why) from None

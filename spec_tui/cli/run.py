@@ -40,7 +40,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.engine_service import Decoder
 from spec_tui.session.environment import prepare_this_process
-from spec_tui.session.kept_settings import begin_with, keep_head, with_head
+from spec_tui.session.kept_settings import begin_with, head_left_out, keep_head, with_head
 
 _ENGINE = "Decoding method; spec-tui engines lists them. Default: depends on the loaded models."
 _NARRATE = "Describe the run in sentences, one line per round, for screen readers."
@@ -94,6 +94,8 @@ def load_decoder(load: LoadRequest) -> Decoder:
     asked = with_head(load)
     if asked.head != load.head and asked.head is not None:
         say(f"note: the head {one_line(asked.head)}, kept for this model; --head {AUTO} forgets it")
+    elif left_out := head_left_out(asked):
+        say(f"note: {one_line(left_out)}; --head {AUTO} forgets it")
     decoder = load_once(asked)
     keep_head(asked)
     return decoder

@@ -18,7 +18,6 @@ _WAYS = (  # what is said there, and what is done here
      "choose a draft model (ctrl+l)"),
     (r"give --head(?: one| a file of them)?(?: that was trained for this model)?", "choose a draft head (ctrl+l)"),
     (r"\bgive --model\b", "choose a model (ctrl+l)"),
-    (r",? or --head none\b", ""),
     (r"\b(?:started )?with --strict,?", "started with the option strict,"),
     (r",? or (?:--dtype \w+|start with --[^,;:)]*)", ""),
 )

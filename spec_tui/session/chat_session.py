@@ -42,7 +42,7 @@ from spec_tui.session.datastore_jobs import DatastoreJobs
 from spec_tui.session.engine_commands import Audit, BuildDatastore, Load, LoadRequest, MeasurePrice, Run, StartRace
 from spec_tui.session.history import Entry, History, is_baseline, numbered
 from spec_tui.session.jobs import Jobs, SessionChange
-from spec_tui.session.kept_settings import KeptSettings, keep_head, with_head
+from spec_tui.session.kept_settings import KeptSettings, head_left_out, keep_head, with_head
 from spec_tui.session.replay_client import ReplayClient, request_of
 from spec_tui.session.settings import ChatSettings
 
@@ -101,6 +101,7 @@ class ChatSession:
         queued: a prompt sent while the models load.
         datastore_jobs: datastores being built, and what was asked of them.
         kept: what is kept for the loaded model, used or, with ``gone``, left out; None where nothing is.
+        head_left_out: why the head that is kept for it is not loaded, as of ``kept_settings.head_left_out``.
         store: where conversations are kept, None for nowhere; ``entry`` is this one, once something was answered, and
             ``unsaved`` says why it could not be written; if it is ``forgotten``, it was deleted, and is not kept again.
     """
@@ -113,6 +114,7 @@ class ChatSession:
         self.jobs = Jobs(client, self._unasked)
         self.store, self.unsaved = store, ""
         self.kept: KeptSettings | None = None
+        self.head_left_out = ""
         self.entry: Entry | None = None
         self.forgotten = False
         self.phase: Phase = "loading"
@@ -339,6 +341,7 @@ class ChatSession:
         if load.model != self.load_request.model:
             self.kept = None
         self._before, self.load_request = self.load_request, with_head(load)
+        self.head_left_out = head_left_out(self.load_request)
         self.ready = self.layers = None
         self.restart()
 

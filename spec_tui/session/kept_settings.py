@@ -131,7 +131,16 @@ def with_head(load: LoadRequest) -> LoadRequest:
         with suppress(OSError):
             _file(load, _HEAD).unlink(missing_ok=True)
         return replace(load, head=None)
-    return replace(load, head=_kept_head(load)) if load.head is None else load
+    kept = _kept_head(load) if load.head is None else ""
+    return replace(load, head=kept) if kept and not _fault(kept) else load
+
+
+def head_left_out(load: LoadRequest) -> str:
+    """That the head which is kept for the model is left out, and why, in words; "" where none is kept, it can be taken,
+    or another one is named."""
+    kept = "" if load.head is not None or load.server is not None or load.backend else _kept_head(load)
+    fault = _fault(kept) if kept else ""
+    return f"the head {kept}, which is kept for this model, is left out: {fault}" if fault else ""
 
 
 def keep_head(load: LoadRequest) -> None:
@@ -165,15 +174,21 @@ def finish_lesson(name: str) -> None:
     folders.keep_setting(_LESSONS, finished=sorted(finished_lessons() | {name}))
 
 
-def _kept_head(load: LoadRequest) -> str | None:
-    """The head that is kept for a model, as far as it is still there."""
+def _kept_head(load: LoadRequest) -> str:
+    """The head that is kept for a model, whether it is still there or not; "" for none."""
     kept = folders.kept_setting(_file(load, _HEAD).name)
     head = kept.get("head")
-    if kept.get("model") != _name(load) or not isinstance(head, str):
-        return None
+    return head if kept.get("model") == _name(load) and isinstance(head, str) else ""
+
+
+def _fault(head: str) -> str:
+    """Why a head that was kept cannot be taken, in words; "" if it can, as far as its files tell."""
+    ours = next((one for one in local_heads() if one.name == head), None)
+    if ours is not None:
+        return ours.fault
     with suppress(OSError, ValueError, UsageProblem):
-        return head if place_of(head) is not None or may_be_on_hub(head) else None
-    return None
+        return "" if place_of(head) is not None or may_be_on_hub(head) else "it is not here"
+    return "it is not here"
 
 
 def kept_view() -> str:

@@ -148,8 +148,9 @@ def heads(target: ModelChoice) -> tuple[ModelChoice, ...]:
         most = max(head.stored, key=head.stored.__getitem__, default=None)
         facts = {"type": head.title, "parameters": sum(head.stored.values()), "dtype": most, "target": head.target}
         origin = "ships with the program" if head.ships else "trained here"
-        judged.append(ModelChoice(head.name, head.name, origin, head.folder, facts, False if differs else its or None,
-                                  f"{differs}; {made}" if differs else made))
+        judged.append(ModelChoice(head.name, head.name, origin, head.folder, facts,
+                                  False if differs or head.fault else its or None,
+                                  head.fault or (f"{differs}; {made}" if differs else made)))
     by_itself = ModelChoice(AUTO, "by itself", "", None, {}, True, "of each kind one that was trained for the target")
     return (by_itself, *sorted(judged, key=lambda choice: (bool(choice.problem), not choice.fits)))
 

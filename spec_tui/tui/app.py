@@ -21,7 +21,7 @@ from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.client import EngineClient
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.history import History
-from spec_tui.session.kept_settings import KeptSettings, keep_view, kept_view
+from spec_tui.session.kept_settings import KeptSettings, head_left_out, keep_view, kept_view
 from spec_tui.session.settings import ChatSettings
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.border import HasBorder
@@ -246,7 +246,7 @@ def run_app(
     app = SpecTui(
         client, load, theme=theme, initial_request_options=initial_request_options, presenter=presenter,
         rejected=rejected, store=History.of_user(), remembers=True)
-    app.session.kept = kept
+    app.session.kept, app.session.head_left_out = kept, head_left_out(load)
     try:
         app.run()
         return app.return_code or 0

@@ -60,6 +60,8 @@ def welcome(session: ChatSession) -> str:
         said.append(f"Here {default_notice()}; ctrl+l lists the available models.")
     if session.kept is not None:
         said.append(f"{'Note:' if session.kept.gone else 'Answers use'} {one_line(session.kept.words)}.")
+    if session.head_left_out:
+        said.append(f"Note: {one_line(session.head_left_out)}; “by itself” among the heads (ctrl+l) forgets it.")
     return "\n\n".join(said)
 
 

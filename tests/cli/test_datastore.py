@@ -13,6 +13,7 @@ import pytest
 from engines.datastores.building import build_journal
 from engines.datastores.building import model_answers as answers
 from engines.folders import sample_model
+from engines.hub.download_progress import in_bytes
 from engines.model.loading import load_tokenizer
 from spec_tui.cli import datastore as commands
 from spec_tui.session import loader
@@ -99,7 +100,7 @@ def test_damage_is_found_and_told(cli, texts, home):
     assert cli("datastore", "info", "notes").code == 3
     assert "cannot be used" in cli("datastore", "list").out.replace("\n", " ")
     (home / "notes" / "manifest.json").write_text('{"format": 99}')
-    assert ("cannot be used: datastore notes has format 99, this program reads up to 1; update spec-tui, or build it "
+    assert (": datastore notes has format 99, this program reads up to 1; update spec-tui, or build it "
             "anew") in " ".join(cli("datastore", "list").out.split())
 
 
@@ -200,7 +201,9 @@ def test_answers_of_a_build_that_was_interrupted_are_not_asked_again(
     monkeypatch.setattr(type(model), "run", interrupted)
     done = cli("datastore", "build", "parts", *command)
     assert done.code == 130 and "the same command continues" in done.err
-    assert "unfinished" in cli("datastore", "list").out
+    row = next(one for one in json.loads(cli("datastore", "list", "--format", "json").out) if one["unfinished"])
+    assert row["bytes"] == sum(one.stat().st_size for one in (home / "parts.partial").rglob("*") if one.is_file()) > 0
+    assert f"unfinished, {in_bytes(row['bytes'])}: " in cli("datastore", "list").out
     assert cli("datastore", "build", "parts", *command).code == 0
     assert asked == ["one?", "two?", "three?", "four?"][:after] + ["one?", "two?", "three?", "four?"][after:][:1] + [
         "one?", "two?", "three?", "four?"][after:]  # fmt: skip

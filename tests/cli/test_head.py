@@ -13,9 +13,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engines.errors import RunFailed, UsageProblem
+from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.folders import lock, sample_model
 from engines.heads.checkpoint import write
+from engines.heads.find_heads import heads_for
 from spec_tui.cli import head
 from tests.heads import make_file
 
@@ -30,12 +31,30 @@ def test_the_list_names_what_each_head_is_for(cli, monkeypatch, tmp_path):
     verifier = {"verifier": {"name_or_path": "a/target"}}
     (folder / "config.json").write_text(json.dumps({"spec_tui": {"target_fingerprint": "12"},
                                                     "speculators_config": verifier}))
-    (tmp_path / "heads" / "damaged").mkdir()
+    (tmp_path / "heads" / ".work").mkdir()
     rows = json.loads(cli("head", "list", "--format", "json").out)
     assert rows[0] == {"name": "mine", "family": "EAGLE", "kind": "EAGLE head", "folder": str(folder), "ships": False,
                        "target_fingerprint": "12", "target": "a/target", "width": None, "vocabulary": None,
-                       "stored": {"F32": 2}, "expected": 0.0}  # fmt: skip
+                       "stored": {"F32": 2}, "expected": 0.0, "fault": ""}  # fmt: skip
     assert "EAGLE head for a/target; trained here" in cli("head", "list").out
+    assert ".work" not in [row["name"] for row in rows]
+
+
+@pytest.mark.parametrize("lost, fault", [
+    (("config.json",), "it has no config.json"), (("model.safetensors",), "it has no model.safetensors"),
+    (("model.safetensors", b"cut"), "model.safetensors is damaged, or cut off"),
+    (("config.json", b"{"), "config.json is damaged: it is not JSON")])
+def test_a_damaged_head_is_listed_and_named_with_its_fault(cli, monkeypatch, tmp_path, tiny, lost, fault):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    write(replace(make_file(tiny.target), folder=tmp_path / "heads" / "mine"), tiny.target.name)
+    file = tmp_path / "heads" / "mine" / lost[0]
+    file.write_bytes(lost[1]) if lost[1:] else file.unlink()
+    row = json.loads(cli("head", "list", "--format", "json").out)[0]
+    assert (row["name"], row["family"]) == ("mine", None) and fault in row["fault"]
+    assert f"cannot be used: {fault}" in " ".join(cli("head", "list").out.split())
+    assert heads_for(None, tiny.target) == ({}, ()), "it is not taken by itself"
+    with pytest.raises(ModelUnavailable, match=r"head mine (has no|cannot be read)"):
+        heads_for("mine", tiny.target)
 
 
 @pytest.mark.parametrize("expected", ["NaN", "Infinity", "-1", "1" + "0" * 400, '"many"'])

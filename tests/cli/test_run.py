@@ -62,6 +62,15 @@ def test_an_engine_that_was_kept_for_the_model_is_named_and_answers(cli, monkeyp
     assert "first" in done.out
 
 
+def test_a_kept_head_that_is_gone_is_said_to_be_left_out(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPEC_TUI_DATA_DIR", str(tmp_path))
+    kept_settings.keep_head(LoadRequest(model="sample", head="gone"))
+    said = cli("run", "hello", "--model", "sample").err
+    assert "note: the head gone, which is kept for this model, is left out: it is not here; --head auto forgets" in said
+    cli("run", "hello", "--model", "sample", "--head", "auto")
+    assert "left out" not in cli("run", "hello", "--model", "sample").err
+
+
 def test_which_model_answers_where_none_is_named_is_said_on_a_terminal(cli, monkeypatch):
     assert "model get" not in cli("run", "hello").err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

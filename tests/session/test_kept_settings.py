@@ -60,9 +60,12 @@ def test_the_head_that_was_named_is_kept_until_auto(tmp_path, monkeypatch):
     assert kept_settings.find(LOAD) is None, "the engine is another matter"
     (tmp_path / "mine").rmdir()
     assert kept_settings.with_head(LOAD) == LOAD, "it is gone"
+    assert kept_settings.head_left_out(LOAD).endswith("mine, which is kept for this model, is left out: it is not here")
+    assert not kept_settings.head_left_out(named) and not kept_settings.head_left_out(other)
     kept_settings.keep_head(replace(LOAD, head="owner/name"))
     assert kept_settings.with_head(LOAD).head == "owner/name"
     assert kept_settings.with_head(replace(LOAD, head="auto")) == LOAD == kept_settings.with_head(LOAD)
+    assert not kept_settings.head_left_out(LOAD)
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"model": "sample"}', b'{"model": "sample", "head": 3}',

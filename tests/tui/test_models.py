@@ -194,6 +194,17 @@ async def test_the_first_screen_says_what_is_kept_or_why_it_is_left_out(session,
         assert said in shown and gone in shown
 
 
+async def test_the_first_screen_says_that_a_kept_head_is_left_out(session, here):
+    kept_settings.keep_head(LoadRequest(model=str(here / "mine"), head="gone"))
+    async with session(client=FakeClient()) as s:
+        s.chat.session.change_models(LoadRequest(model=str(here / "mine")))
+        await until(s, lambda: s.chat.session.phase == "ready")
+        s.chat.draw_all()
+        await s.settle()
+        assert "Note: the head gone, which is kept for this model, is left out: it is not here" in " ".join(
+            s.shown.split())
+
+
 async def test_both_are_marked_before_they_are_loaded(session, here):
     async with session(client=FakeClient()) as s:
         screen = await opened(s)
