@@ -27,7 +27,7 @@ class Metrics:
         messages: of a server that tells no tokens: what it sent at once, the first as the prefill, the others as rounds
             that need not be verification passes.
         path_acceptances: sum over drafting rounds of accepted / depth of the draft, None where a server does not say;
-            ``drafting_rounds`` counts them, and ``levels`` sums these depths.
+            ``drafting_rounds`` counts them, None likewise, and ``levels`` sums these depths.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
             that something drafted at this depth was judged; rounds that accepted there.
         rows: rounds by how many tokens they verified, the root counted; ``draft_forwards``: passes that drafted, in
@@ -48,7 +48,7 @@ class Metrics:
     accepted: int | None = 0
     messages: int = 0
     path_acceptances: float | None = 0.0
-    drafting_rounds: int = 0
+    drafting_rounds: int | None = 0
     levels: int = 0
     prefill_seconds: float = 0.0
     draft_seconds: float | None = 0.0
@@ -94,7 +94,7 @@ class Metrics:
         """What a server says of a single answer, in the place of what its messages said."""
         said = {name: getattr(totals, name) for name in ("drafted", "accepted", "depth_tried", "depth_accepted")}
         known = {name: value for name, value in said.items() if value not in (None, ())}
-        if totals.drafts is not None:
+        if totals.drafts is not None or self.accepted is None:
             known |= {"drafting_rounds": totals.drafts, "path_acceptances": None}
         if totals.drafted_by_round:
             known["rows"] = _count({}, [1 + drafted for drafted in totals.drafted_by_round])

@@ -38,6 +38,11 @@ def fate(run: RunState, token: TokenState, event: Round | None) -> str:
     return "Nothing was drafted in this round: the target wrote this token alone."
 
 
+def unit_of(event: Round) -> str:
+    """What a round wrote: a message, where the server does not tell its tokens."""
+    return "message" if any(emitted.token == UNDISCLOSED for emitted in event.emitted) else "token"
+
+
 def rivals(event: Round) -> list[str]:
     """What is known to be drafted at the place where the target wrote its own token, likeliest first."""
     draft = event.draft
@@ -65,7 +70,7 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
             f", noise {e.noise:+.3f} included" if e.noise is not None else " (logits)")
     if event is not None:
         drafted, kept = (count_or_dash(count) for count in (run.drafted_in(token.round), event.accepted))
-        gained = counted(len(event.emitted), "message" if event.known == "text" else "token")
+        gained = counted(len(event.emitted), unit_of(event))
         yield "its round", f"{drafted} drafted, {kept} kept, {gained} gained"
         kept, expected = budget_words(event.budget)
         if kept or expected:
