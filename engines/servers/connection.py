@@ -107,9 +107,9 @@ class Connection:
         text = error.get("message", error) if isinstance(error, dict) else error
         return " ".join(self.hidden(str(text)).split())[:200] or "no reason is given"
 
-    def get(self, path: str, kind: type[Answered]) -> Answered:
-        """What a GET answers, as JSON of this kind. Raises ModelUnavailable."""
-        return self._json(self._checked(path), kind)
+    def get(self, path: str, kind: type[Answered], cancelled: Cancelled = lambda: False) -> Answered:
+        """What a GET answers, as JSON of this kind. Raises ModelUnavailable, StartCancelled."""
+        return self._json(self._checked(path, None, cancelled), kind)
 
     def find(self, path: str, kind: type[Answered]) -> Answered | None:
         """The same; None where there is no such path, or it answers otherwise than with this kind."""

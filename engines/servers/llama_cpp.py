@@ -62,27 +62,37 @@ class LlamaCppModel(ServedModel):
 
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(connection, spec, options)
-        self._parts: dict[tuple[str, int], list[int]] = {}  # ids before a token's that its text's character takes
-        facts, models = connection.get("/props", Props), connection.get("/v1/models", Models)
+        self._met: Ready | None = None
+        self._meet()
+
+    def _meet(self, cancelled: Cancelled = lambda: False) -> None:
+        """Ask what is served: it may be another model than before, where the server was started anew."""
+        facts = self.connection.get("/props", Props, cancelled)
+        models = self.connection.get("/v1/models", Models, cancelled)
         if facts.default_generation_settings is None:
-            raise ModelUnavailable(f"{connection.address} is not a llama.cpp server", "check the address")
+            raise ModelUnavailable(f"{self.connection.address} is not a llama.cpp server", "check the address")
         meta = (models.data or [ListedModel()])[0].meta or ModelMeta()
         name = facts.model_alias or facts.model_path or "model"
-        self._template = bool(facts.chat_template)
-        self.ready = self._introduced(Ready(
+        met = self._introduced(Ready(
             model=PurePosixPath(name).name, dtype=facts.model_ftype or "not disclosed",
-            device=connection.address, parameters=meta.n_params, vocab_size=meta.n_vocab,
-            context_limit=facts.default_generation_settings.n_ctx, chat_template=self._template, threads=None,
-            backend=f"llama.cpp {facts.build_info or ''}".strip(),
-            capabilities=replace(CAPABILITIES, asks_price=True), host=spec.host,
+            device=self.connection.address, parameters=meta.n_params, vocab_size=meta.n_vocab,
+            context_limit=facts.default_generation_settings.n_ctx, chat_template=bool(facts.chat_template),
+            threads=None, backend=f"llama.cpp {facts.build_info or ''}".strip(),
+            capabilities=replace(CAPABILITIES, asks_price=True), host=self.spec.host,
         ))
+        if met != self._met:
+            self._met = self.ready = met
+            self._auditor = None
+            self._parts: dict[tuple[str, int], list[int]] = {}  # ids before a token's that its text's character takes
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
         progress: Callable[[Preparing], None] = lambda event: None, prompt: Prompt | None = None,
     ) -> Iterator[RunEvent]:
         self._refuse(request)
-        prompt = prompt or self._prompt(request, cancelled)
+        if prompt is None:
+            self._meet(cancelled)
+            prompt = self._prompt(request, cancelled)
         self._room(len(prompt[0]))
         yield self._started(request, prompt)
         yield from self._answer(request, prompt[0], cancelled)
@@ -109,7 +119,7 @@ class LlamaCppModel(ServedModel):
     def _prompt(self, request: Request, cancelled: Cancelled) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids of the prompt and their labels, as the server's template and tokenizer make them."""
         text = raw_text(request)
-        if not request.raw and self._template:
+        if not request.raw and self.ready.chat_template:
             body = {"messages": turns(request)}
             text = self.connection.post("/apply-template", body, Rendered, cancelled).prompt
         found = self._tokens(text, cancelled)

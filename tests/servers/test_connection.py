@@ -156,6 +156,13 @@ def test_an_answer_that_breaks_keeps_what_had_arrived(server, parts, words):
     assert len(events) >= 1 and all(not isinstance(event, Finished) for event in events)
 
 
+def test_another_model_at_the_same_address_is_named(server):
+    model = connect(server.url)
+    server.wrong["/props"] = (200, {}, PROPS | {"model_alias": "another", "default_generation_settings": {"n_ctx": 32}})
+    started, *_ = model.run(Request(TURN))
+    assert started.model == model.ready.model == "another" and model.ready.context_limit == 32
+
+
 def test_a_refused_question(server):
     model = connect(server.url)
     server.wrong["/completion"] = (429, {}, b"too many")
