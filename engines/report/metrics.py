@@ -25,7 +25,8 @@ class Metrics:
         target_forwards: verification passes, the prefill excluded.
         drafted, accepted: nodes sent to verification; those kept. None where a server does not say.
         messages: of a server that tells no tokens: what it sent at once, the first as the prefill, the others as rounds
-            that need not be verification passes.
+            that need not be verification passes; ``uncounted``: those of which it has not said yet how many tokens they
+            are, each of which counts as one.
         path_acceptances: sum over drafting rounds of accepted / depth of the draft, None where a server does not say;
             ``drafting_rounds`` counts them, None likewise, and ``levels`` sums these depths.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
@@ -47,6 +48,7 @@ class Metrics:
     drafted: int | None = 0
     accepted: int | None = 0
     messages: int = 0
+    uncounted: int = 0
     path_acceptances: float | None = 0.0
     drafting_rounds: int | None = 0
     levels: int = 0
@@ -88,7 +90,7 @@ class Metrics:
         """The same where the prefill was the first message of a server that tells no tokens: more than one may have
         been in it."""
         unknown = dict.fromkeys(("drafted", "accepted", "path_acceptances", "draft_seconds", "other_seconds"))
-        return replace(self, messages=self.messages + 1, **unknown)
+        return replace(self, messages=self.messages + 1, uncounted=self.uncounted + 1, **unknown)
 
     def _correct(self, totals: ServerTotals) -> Metrics:
         """What a server says of a single answer, in the place of what its messages said."""
@@ -103,7 +105,9 @@ class Metrics:
         known["target_forwards"] = self.target_forwards + hidden
         if totals.steps is not None:
             known |= {"target_forwards": totals.steps, "messages": 0}
-        return replace(self, **known, new_tokens=totals.tokens or self.new_tokens)
+        if totals.tokens:
+            known |= {"new_tokens": totals.tokens, "uncounted": 0}
+        return replace(self, **known)
 
     def _add_round(self, r: Round) -> Metrics:
         whole, step = r.known == "all", r.known != "text"
@@ -124,6 +128,7 @@ class Metrics:
             drafted=_both(self.drafted, len(r.draft.tokens) if whole else None),
             accepted=_both(self.accepted, len(r.path) if step else None),
             messages=self.messages + (not step),
+            uncounted=self.uncounted + any(e.token == UNDISCLOSED for e in r.emitted),
             path_acceptances=_both(self.path_acceptances, len(r.path) / depth if depth else 0.0),
             drafting_rounds=self.drafting_rounds + (depth > 0),
             levels=self.levels + depth,
@@ -196,8 +201,13 @@ class Metrics:
         return _ratio(self.lookup_seconds, self.lookups)
 
     @property
+    def unit(self) -> str:
+        """What ``new_tokens`` counts, and ``tokens_per_second``."""
+        return "message" if self.uncounted else "token"
+
+    @property
     def tokens_per_second(self) -> float | None:
-        """(new tokens - 1) / decoding time; the first token belongs to the prefill."""
+        """(new tokens - 1) / decoding time; the first token belongs to the prefill. See ``unit``."""
         later = self.new_tokens - self.answers
         return _ratio(later, self.decode_seconds) if later else None
 
@@ -261,7 +271,8 @@ class Metrics:
         return _ratio(self.bias_total, self.biased_rounds)
 
     def stats(self) -> dict[str, float | int | dict[str, int] | None]:
-        """The numbers of ``run --format json``; of messages of a server it isn't known how many passes they took."""
+        """The numbers of ``run --format json``; of messages of a server it isn't known how many passes they took, nor
+        always how many tokens they are."""
         lengths = {str(length): rounds for length, rounds in sorted(self.matches.items())}
         return {"match_lengths": lengths or None} | {
             name: getattr(self, name)
@@ -270,7 +281,8 @@ class Metrics:
                 "mean_generated_length", "tau", "tokens_per_second", "prefill_seconds", "decode_seconds",
                 "draft_seconds", "verify_seconds", "other_seconds", "break_even_length", "bias",
             )
-        } | ({"target_forwards": None} if self.messages else {})
+        } | dict.fromkeys(["target_forwards"] * bool(self.messages) + ["new_tokens", "tokens_per_second"] * bool(
+            self.uncounted))
 
 
 def measure(events: Iterable[RunEvent]) -> Metrics:

@@ -52,7 +52,7 @@ def summary(run: RunState) -> str:
     drafted, accepted = (or_dash(number, str, "(not disclosed)") for number in (m.drafted, m.accepted))
     speed = f", {said['speed']}" if "speed" in said else ""
     lines = [
-        f"{name}: {counted(m.new_tokens, 'token')}{speed}, {said['ended']}",
+        f"{name}: {counted(m.new_tokens, m.unit)}{speed}, {said['ended']}",
         f"{passes(m)}{length}",
         f"drafted {drafted}, accepted {accepted}{rate}",
     ]

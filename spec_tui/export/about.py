@@ -53,7 +53,7 @@ def origin(started: Started, *others: Started) -> Iterator[tuple[str, str]]:
 def outcome(run: RunState) -> Iterator[tuple[str, str]]:
     """Name and value of the results."""
     m = run.metrics
-    yield "tokens", str(m.new_tokens)
+    yield "tokens", "not disclosed" if m.uncounted else str(m.new_tokens)
     yield ("messages of the server", str(m.messages)) if m.messages else (
         "forward passes of the target", str(m.target_forwards))
     if m.mean_generated_length is not None:
@@ -61,7 +61,7 @@ def outcome(run: RunState) -> Iterator[tuple[str, str]]:
     if m.acceptance_rate is not None:
         yield "accepted", f"{m.accepted} of {m.drafted} drafted ({m.acceptance_rate:.0%})"
     if m.tokens_per_second is not None:
-        yield "speed", f"{m.tokens_per_second:.1f} tokens/s"
+        yield "speed", f"{m.tokens_per_second:.1f} {m.unit}s/s"
     parts = times_of(m)
     times = (("prefill", m.prefill_seconds), *(parts if len(parts) > 1 else (("rounds", m.verify_seconds),)))
     yield "seconds", ", ".join(f"{name} {took:.3f}" for name, took in times if took is not None)

@@ -43,9 +43,9 @@ def narration(event: Event, run: RunState) -> Iterator[str]:
 
 
 def _totals(m: Metrics) -> str:
-    speed = f", {m.tokens_per_second:.1f} tokens/s" if m.tokens_per_second is not None else ""
+    speed = f", {m.tokens_per_second:.1f} {m.unit}s/s" if m.tokens_per_second is not None else ""
     rate = f", {m.acceptance_rate:.0%} of {m.drafted} drafted accepted" if m.acceptance_rate is not None else ""
-    return f"{counted(m.new_tokens, 'token')} in {passes(m)}{speed}{rate}"
+    return f"{counted(m.new_tokens, m.unit)} in {passes(m)}{speed}{rate}"
 
 
 def passes(m: Metrics) -> str:

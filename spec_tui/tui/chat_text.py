@@ -120,9 +120,9 @@ def foot(turn: Turn) -> tuple[str, bool]:
     if run.finished is None:
         return "", False
     m = run.metrics
-    parts = [counted(m.new_tokens, "token")]
+    parts = [counted(m.new_tokens, m.unit)]
     if m.tokens_per_second:
-        parts.append(f"{m.tokens_per_second:.1f} tokens/s")
+        parts.append(f"{m.tokens_per_second:.1f} {m.unit}s/s")
     if m.acceptance_rate is not None:
         parts.append(f"{m.acceptance_rate * 100:.0f}% accepted")
     if m.mean_generated_length:

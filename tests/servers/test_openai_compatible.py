@@ -249,6 +249,18 @@ def test_an_answer_in_one_message_says_nothing_of_drafts_or_passes(chat, capsys)
     assert ServerAcceptance.of([events]).drafted is None
 
 
+def test_messages_are_not_called_tokens_where_their_number_is_not_told(chat, capsys):
+    from spec_tui.cli import call
+
+    chat.wrong["/v1/chat/completions"] = (200, {}, [says("The sky"), says(" is blue."), says("", "stop"), END])
+    assert call(["run", "--server", chat.url, "Hi"]) == 0
+    said = capsys.readouterr().err
+    assert "server: 2 messages, " in said and " messages/s, " in said and "token" not in said.split("server: ")[1]
+    assert call(["run", "--server", chat.url, "Hi", "--format", "json"]) == 0
+    stats = json.loads(capsys.readouterr().out)["stats"]
+    assert (stats["new_tokens"], stats["tokens_per_second"]) == (None, None)
+
+
 @pytest.mark.parametrize(("last_said", "rest"), [([END], 60.0), ([], 0.1)], ids=["[DONE]", "finish_reason"])
 def test_a_complete_answer_ends_though_the_server_leaves_the_connection_open(chat, monkeypatch, last_said, rest):
     monkeypatch.setattr(connection, "_REST", rest)

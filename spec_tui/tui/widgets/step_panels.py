@@ -232,8 +232,8 @@ class SoFar(StepPanel):
         made = "—" if m.mean_generated_length is None else f"{m.mean_generated_length:.2f} tokens per verify step"
         rate = "—" if m.tokens_per_second is None else f"{m.tokens_per_second:.1f}"
         return [title_row(width, title, f"after {counted(m.target_forwards, 'round')}"),
-                named("tokens", f"{m.new_tokens}"), named("accepted", accepted), named("M", made),
-                named("tokens/s", rate), *(self._guesses(player) if height >= 8 else [])]
+                named(f"{m.unit}s", f"{m.new_tokens}"), named("accepted", accepted), named("M", made),
+                named(f"{m.unit}s/s", rate), *(self._guesses(player) if height >= 8 else [])]
 
     @staticmethod
     def _guesses(player: StepPlayer) -> list[Row]:
