@@ -544,12 +544,14 @@ class ServerTotals:
 class Finished:
     """A run ended: at the end token (stop), at a limit (length), or by the user (cancelled). ``text`` is the answer,
     ``tokens`` its ids with the end token, ``UNDISCLOSED`` where they are not known. ``totals`` is what a server said of
-    the answer at its end, None where there is nothing that the rounds do not say."""
+    the answer at its end, None where there is nothing that the rounds do not say. ``ended_by``: why, in a server's own
+    word, where it stopped for another reason than the model's end (a filter, a tool)."""
 
     reason: Reason
     tokens: tuple[int, ...]
     text: str
     totals: ServerTotals | None = None
+    ended_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

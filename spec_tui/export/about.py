@@ -11,7 +11,7 @@ from engines.report.events import Started
 from engines.report.run_state import RunState
 from engines.report.wording import seconds_of, times_of
 from spec_tui.present.audit_text import sentence
-from spec_tui.present.narration import REASONS, asked, quoted
+from spec_tui.present.narration import asked, quoted, why_ended
 from spec_tui.present.tables import count_or_dash
 from spec_tui.present.text import lossy, one_line
 
@@ -81,7 +81,7 @@ def ending(run: RunState) -> str:
     """Why a run ended."""
     if run.failed is not None:
         return f"failed: {run.failed.message}"
-    return REASONS[run.finished.reason] if run.finished is not None else "the end of the run is missing"
+    return why_ended(run.finished) if run.finished is not None else "the end of the run is missing"
 
 
 ROUND = ("round", "drafted", "accepted", "added by the target", "ms", "text")

@@ -363,6 +363,18 @@ def test_a_key_that_the_server_repeats_is_not_shown(server):
     assert "SECRET" not in several.value.message
 
 
+def test_an_answer_that_the_server_ended_is_not_the_model_s_end(chat, capsys):
+    from spec_tui.cli import call
+
+    for reason, code, words in (("content_filter", 0, "ended by the server: content_filter"),
+                                ("abort", 1, "ended the answer: abort"), ("error", 1, "ended the answer: error")):
+        chat.wrong["/v1/chat/completions"] = (200, {}, [says("The sky"), says("", reason), last(), END])
+        assert call(["run", "--server", chat.url, "Hi"]) == code
+        said = capsys.readouterr()
+        assert words in said.err and "The sky" in said.out
+    assert "top_p" not in json.loads(chat.bodies["/v1/chat/completions"]), "TGI refuses 1.0"
+
+
 def test_what_a_refusal_means(server):
     wrong = {"error": {"message": "The model `x` does not exist.", "code": 404}}
     for answer, words in (((404, {}, wrong), "does not exist"),
