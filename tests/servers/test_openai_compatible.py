@@ -17,6 +17,7 @@ from engines.report.run_state import fold_all
 from engines.report.trace_validation import TraceValidator
 from engines.servers import connect, connection
 from spec_tui.present.served_price import seen_rounds
+from spec_tui.present.speed_caveats import speed_caveats
 from tests.servers.misbehaving import misbehaving
 
 __all__ = ["server"]
@@ -247,6 +248,13 @@ def test_an_answer_in_one_message_says_nothing_of_drafts_or_passes(chat, capsys)
     stats = measure(events).stats()
     assert (stats["drafted"], stats["accepted"], stats["target_forwards"]) == (None, None, None)
     assert ServerAcceptance.of([events]).drafted is None
+
+
+def test_many_tokens_in_one_message_came_all_at_once(chat):
+    rest = last(usage={"completion_tokens": 1000})
+    chat.wrong["/v1/chat/completions"] = (200, {}, [says("The"), lambda: sleep(0.01), says(" rest." * 99, "stop"), rest])
+    run = fold_all(connect(chat.url).run(Request(TURN, max_new_tokens=1000)))
+    assert run.metrics.tokens_per_second > 5000 and "all at once" in speed_caveats(run)[0].words
 
 
 def test_messages_are_not_called_tokens_where_their_number_is_not_told(chat, capsys):
