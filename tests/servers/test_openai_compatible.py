@@ -251,8 +251,8 @@ def test_an_answer_in_one_message_says_nothing_of_drafts_or_passes(chat, capsys)
 
 
 def test_many_tokens_in_one_message_came_all_at_once(chat):
-    rest = last(usage={"completion_tokens": 1000})
-    chat.wrong["/v1/chat/completions"] = (200, {}, [says("The"), lambda: sleep(0.01), says(" rest." * 99, "stop"), rest])
+    parts = [says("The"), lambda: sleep(0.01), says(" rest." * 99, "stop"), last(usage={"completion_tokens": 1000})]
+    chat.wrong["/v1/chat/completions"] = (200, {}, parts)
     run = fold_all(connect(chat.url).run(Request(TURN, max_new_tokens=1000)))
     assert run.metrics.tokens_per_second > 5000 and "all at once" in speed_caveats(run)[0].words
 
@@ -387,10 +387,21 @@ def test_what_a_refusal_means(server):
     wrong = {"error": {"message": "The model `x` does not exist.", "code": 404}}
     for answer, words in (((404, {}, wrong), "does not exist"),
                           ((401, {}, {"error": "Unauthorized"}), "requires a key"),
+                          ((404, {}, {"object": "error", "message": "no such model"}), "no such model"),
+                          ((404, {}, {"error": "model 'm' not found"}), "model 'm' not found"),
+                          ((404, {}, {"error": "Not Found"}), "has no /v1/completions"),
+                          ((307, {"Location": "https://other.example/v1"}, {}), "elsewhere: https://other.example/v1"),
+                          ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), "sends compressed answers"),
+                          ((200, {}, [b'data: {"object": "error", "message": "it died"}\n\n']), "it died"),
+                          ((200, {}, [b'event: error\ndata: {"message": "it died"}\n\n']), "broke off: it died"),
                           ((429, {}, b"too many"), "busy")):
         server.wrong["/v1/completions"] = answer
         with pytest.raises(RunFailed, match=words):
             list(connect(server.url).run(Request(TURN)))
+    server.wrong["/v1/completions"] = (429, {"Retry-After": "37"}, b"too many")
+    with pytest.raises(RunFailed) as refused:
+        list(connect(server.url).run(Request(TURN)))
+    assert refused.value.hint == "try again in 37 seconds"
     server.wrong["/v1/models"] = (200, {}, {"data": []})
     with pytest.raises(ModelUnavailable, match="names no model"):
         connect(server.url)
