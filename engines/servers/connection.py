@@ -29,7 +29,8 @@ _SAID = 1 << 16  # bytes of an answer that are looked through for why it was ref
 _KEY = "***"  # is shown where a server repeats the key
 _SECRET, _WORD = 4, 12  # letters: what is shorter is no secret; may be a word of an answer, as "not-needed" is
 _LOOK = 0.05  # seconds between two looks at whether a request was cancelled
-_TRIPS, _CHEAP = 5, "/health"  # where llama.cpp and vLLM answer with nothing; "no such path" comes back as soon
+_TRIPS, _LONG = 5, 0.5  # at most, and the seconds of one that is the last
+_CHEAP = "/health"  # where llama.cpp and vLLM answer with nothing; "no such path" comes back as soon
 _END = object()
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that lines of a stream of events begin with
 Cancelled = Callable[[], bool]
@@ -127,13 +128,17 @@ class Connection:
         return self._checked(path).data.decode("utf-8", "replace")
 
     def round_trip(self) -> float | None:
-        """Seconds that an empty request takes there and back, the least of a few; None where nobody answers."""
+        """Seconds that an empty request takes there and back, the least of a few, of which a long one is the last; None
+        where nobody answers."""
         least = math.inf
         for _ in range(_TRIPS):
             try:
-                least = min(least, self._answer(_CHEAP).seconds)
+                took = self._answer(_CHEAP).seconds
             except ModelUnavailable:
                 return None
+            least = min(least, took)
+            if took > _LONG:
+                break
         return least
 
     def post(

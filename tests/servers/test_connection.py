@@ -204,6 +204,10 @@ def test_how_long_the_way_is_is_asked_without_a_prompt(server):
     assert paths.count("/health") == 5 and paths.index("/completion") > paths.index("/health")
     server.wrong["/health"] = (404, {}, b"")
     assert connect(server.url).round_trip > 0, "that there is nothing comes back as soon"
+    server.asked.clear()
+    server.wrong["/health"] = (200, {}, [lambda: time.sleep(0.6)])
+    assert connect(server.url).round_trip > 0.5
+    assert [path for path, _ in server.asked].count("/health") == 1, "a slow server is not asked five times"
 
 
 def test_a_silent_server_is_left_at_once_when_asked(server):
