@@ -420,3 +420,13 @@ def test_advise_reads_what_the_server_accepts(server, capsys, tmp_path):
     found = json.loads(capsys.readouterr().out)
     assert found["accepted"] == [2 / 3, 1 / 2, 1, 0] and found["best"] is None and found["answers"] == 2
     assert call([*asked, "--save"]) == 2 and "only its acceptance" in capsys.readouterr().err
+
+
+def test_advise_asks_a_server_that_tells_no_drafts_once(chat, capsys, tmp_path):
+    from spec_tui.cli import call
+
+    (tmp_path / "prompts").write_text("one\ntwo\n")
+    chat.wrong["/v1/chat/completions"] = (200, {}, [says("The sky", "stop"), last(), END])
+    assert call(["advise", "--server", chat.url, "--prompts", str(tmp_path / "prompts")]) == 0
+    assert "does not report acceptance by depth" in " ".join(capsys.readouterr().out.split())
+    assert [path for path, _ in chat.asked].count("/v1/chat/completions") == 1
