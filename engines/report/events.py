@@ -528,6 +528,7 @@ class ServerTotals:
         drafts: rounds that had one.
         steps: rounds, where the messages are none.
         drafted_by_round: for each round the tokens of its draft; empty where it is not known which round had one.
+        prompt_tokens: of the prompt.
     """
 
     tokens: int | None = None
@@ -538,6 +539,7 @@ class ServerTotals:
     drafts: int | None = None
     steps: int | None = None
     drafted_by_round: tuple[int, ...] = ()
+    prompt_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ class Metrics:
         sources: emitted tokens by who proposed them.
         matches: of retrieval by exact match: rounds by the length in tokens of the longest suffix that was found,
             0 for none (REST's Fig. 13).
+        prompt_tokens: as a server says them at the end of an answer.
         price: t(n) of the target, where the run says it; ``priced_seconds`` is the sum of it over the rounds' rows.
         draft_seconds, verify_seconds, other_seconds: sums over the rounds; None where some round does not say.
         bias_total: sum of the rounds' biases under a lossy law; ``biased_rounds`` counts them.
@@ -65,6 +66,7 @@ class Metrics:
     lookup_seconds: float = 0.0
     sources: dict[str, int] = field(default_factory=dict)
     matches: dict[int, int] = field(default_factory=dict)
+    prompt_tokens: int | None = None
     price: CostCurve | None = None
     priced_seconds: float = 0.0
     bias_total: float = 0.0
@@ -107,7 +109,7 @@ class Metrics:
             known |= {"target_forwards": totals.steps, "messages": 0}
         if totals.tokens:
             known |= {"new_tokens": totals.tokens, "uncounted": 0}
-        return replace(self, **known)
+        return replace(self, **known, prompt_tokens=totals.prompt_tokens)
 
     def _add_round(self, r: Round) -> Metrics:
         whole, step = r.known == "all", r.known != "text"
@@ -302,7 +304,7 @@ def run_object(
         "lossless": started.lossless,
         "temperature": started.temperature,
         "seed": started.seed,
-        "prompt_tokens": len(started.prompt),
+        "prompt_tokens": len(started.prompt) or metrics.prompt_tokens,
         **({} if started.round_trip is None else {"round_trip_seconds": started.round_trip}),
         "tokens": list(tokens),
         "text": text,

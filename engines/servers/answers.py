@@ -175,6 +175,7 @@ class ChunkChoice(Struct):
 
 
 class Usage(Struct):
+    prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
 
 

@@ -76,14 +76,14 @@ class _Written:
     reason: str = ""
     ended_by: str = ""
     thinks: bool = False
-    usage: int | None = None
+    usage: answers.Usage = field(default_factory=answers.Usage)
     drafts: answers.SpeculativeDecoding | None = None
     details: answers.SpecTokensDetails | None = None
 
     def note(self, message: answers.Chunk) -> None:
         """Keep what a message says of the whole answer."""
-        if message.usage is not None and message.usage.completion_tokens is not None:
-            self.usage = message.usage.completion_tokens
+        if message.usage is not None:
+            self.usage = message.usage
         if message.metrics is not None:
             self.drafts = message.metrics.speculative_decoding or self.drafts
         if message.sglext is not None:
@@ -288,8 +288,9 @@ class OpenAICompatibleModel(ServedModel):
         counted here."""
         most = len(so_far.tokens) if self._exact else asked
         least = -(-sum(map(len, so_far.texts)) // LETTERS)
-        told = not self._exact and so_far.usage is not None and least <= so_far.usage <= asked
-        found = ServerTotals(so_far.usage if told else None)
+        prompt, made = so_far.usage.prompt_tokens, so_far.usage.completion_tokens
+        told = not self._exact and made is not None and least <= made <= asked
+        found = ServerTotals(made if told else None, prompt_tokens=None if self._exact else prompt)
         if self._tells and so_far.details is not None:
             found = _possible(_told_by_sglang(so_far.details, found), found, most)
         if self._exact and so_far.drafts is not None:

@@ -267,6 +267,11 @@ def test_messages_are_not_called_tokens_where_their_number_is_not_told(chat, cap
     assert call(["run", "--server", chat.url, "Hi", "--format", "json"]) == 0
     stats = json.loads(capsys.readouterr().out)["stats"]
     assert (stats["new_tokens"], stats["tokens_per_second"]) == (None, None)
+    told = last(usage={"prompt_tokens": 7, "completion_tokens": 8})
+    for more, tokens in (([], None), ([told], 7)):
+        chat.wrong["/v1/chat/completions"] = (200, {}, [says("The sky", "stop"), *more, END])
+        assert call(["run", "--server", chat.url, "Hi", "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["prompt_tokens"] == tokens
 
 
 @pytest.mark.parametrize(("last_said", "rest"), [([END], 60.0), ([], 0.1)], ids=["[DONE]", "finish_reason"])
