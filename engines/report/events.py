@@ -528,6 +528,7 @@ class ServerTotals:
         drafts: rounds that had one.
         steps: rounds, where the messages are none.
         drafted_by_round: for each round the tokens of its draft; empty where it is not known which round had one.
+        prompt_tokens: of the prompt.
     """
 
     tokens: int | None = None
@@ -538,18 +539,21 @@ class ServerTotals:
     drafts: int | None = None
     steps: int | None = None
     drafted_by_round: tuple[int, ...] = ()
+    prompt_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A run ended: at the end token (stop), at a limit (length), or by the user (cancelled). ``text`` is the answer,
     ``tokens`` its ids with the end token, ``UNDISCLOSED`` where they are not known. ``totals`` is what a server said of
-    the answer at its end, None where there is nothing that the rounds do not say."""
+    the answer at its end, None where there is nothing that the rounds do not say. ``ended_by``: why, in a server's own
+    word, where it stopped for another reason than the model's end (a filter, a tool)."""
 
     reason: Reason
     tokens: tuple[int, ...]
     text: str
     totals: ServerTotals | None = None
+    ended_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,10 @@ class Metrics:
         target_forwards: verification passes, the prefill excluded.
         drafted, accepted: nodes sent to verification; those kept. None where a server does not say.
         messages: of a server that tells no tokens: what it sent at once, the first as the prefill, the others as rounds
-            that need not be verification passes.
+            that need not be verification passes; ``uncounted``: those of which it has not said yet how many tokens they
+            are, each of which counts as one.
         path_acceptances: sum over drafting rounds of accepted / depth of the draft, None where a server does not say;
-            ``drafting_rounds`` counts them, and ``levels`` sums these depths.
+            ``drafting_rounds`` counts them, None likewise, and ``levels`` sums these depths.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
             that something drafted at this depth was judged; rounds that accepted there.
         rows: rounds by how many tokens they verified, the root counted; ``draft_forwards``: passes that drafted, in
@@ -36,6 +37,7 @@ class Metrics:
         sources: emitted tokens by who proposed them.
         matches: of retrieval by exact match: rounds by the length in tokens of the longest suffix that was found,
             0 for none (REST's Fig. 13).
+        prompt_tokens: as a server says them at the end of an answer.
         price: t(n) of the target, where the run says it; ``priced_seconds`` is the sum of it over the rounds' rows.
         draft_seconds, verify_seconds, other_seconds: sums over the rounds; None where some round does not say.
         bias_total: sum of the rounds' biases under a lossy law; ``biased_rounds`` counts them.
@@ -47,8 +49,9 @@ class Metrics:
     drafted: int | None = 0
     accepted: int | None = 0
     messages: int = 0
+    uncounted: int = 0
     path_acceptances: float | None = 0.0
-    drafting_rounds: int = 0
+    drafting_rounds: int | None = 0
     levels: int = 0
     prefill_seconds: float = 0.0
     draft_seconds: float | None = 0.0
@@ -63,6 +66,7 @@ class Metrics:
     lookup_seconds: float = 0.0
     sources: dict[str, int] = field(default_factory=dict)
     matches: dict[int, int] = field(default_factory=dict)
+    prompt_tokens: int | None = None
     price: CostCurve | None = None
     priced_seconds: float = 0.0
     bias_total: float = 0.0
@@ -88,13 +92,13 @@ class Metrics:
         """The same where the prefill was the first message of a server that tells no tokens: more than one may have
         been in it."""
         unknown = dict.fromkeys(("drafted", "accepted", "path_acceptances", "draft_seconds", "other_seconds"))
-        return replace(self, messages=self.messages + 1, **unknown)
+        return replace(self, messages=self.messages + 1, uncounted=self.uncounted + 1, **unknown)
 
     def _correct(self, totals: ServerTotals) -> Metrics:
         """What a server says of a single answer, in the place of what its messages said."""
         said = {name: getattr(totals, name) for name in ("drafted", "accepted", "depth_tried", "depth_accepted")}
         known = {name: value for name, value in said.items() if value not in (None, ())}
-        if totals.drafts is not None:
+        if totals.drafts is not None or self.accepted is None:
             known |= {"drafting_rounds": totals.drafts, "path_acceptances": None}
         if totals.drafted_by_round:
             known["rows"] = _count({}, [1 + drafted for drafted in totals.drafted_by_round])
@@ -103,7 +107,9 @@ class Metrics:
         known["target_forwards"] = self.target_forwards + hidden
         if totals.steps is not None:
             known |= {"target_forwards": totals.steps, "messages": 0}
-        return replace(self, **known, new_tokens=totals.tokens or self.new_tokens)
+        if totals.tokens:
+            known |= {"new_tokens": totals.tokens, "uncounted": 0}
+        return replace(self, **known, prompt_tokens=totals.prompt_tokens)
 
     def _add_round(self, r: Round) -> Metrics:
         whole, step = r.known == "all", r.known != "text"
@@ -124,6 +130,7 @@ class Metrics:
             drafted=_both(self.drafted, len(r.draft.tokens) if whole else None),
             accepted=_both(self.accepted, len(r.path) if step else None),
             messages=self.messages + (not step),
+            uncounted=self.uncounted + any(e.token == UNDISCLOSED for e in r.emitted),
             path_acceptances=_both(self.path_acceptances, len(r.path) / depth if depth else 0.0),
             drafting_rounds=self.drafting_rounds + (depth > 0),
             levels=self.levels + depth,
@@ -196,8 +203,13 @@ class Metrics:
         return _ratio(self.lookup_seconds, self.lookups)
 
     @property
+    def unit(self) -> str:
+        """What ``new_tokens`` counts, and ``tokens_per_second``."""
+        return "message" if self.uncounted else "token"
+
+    @property
     def tokens_per_second(self) -> float | None:
-        """(new tokens - 1) / decoding time; the first token belongs to the prefill."""
+        """(new tokens - 1) / decoding time; the first token belongs to the prefill. See ``unit``."""
         later = self.new_tokens - self.answers
         return _ratio(later, self.decode_seconds) if later else None
 
@@ -261,7 +273,8 @@ class Metrics:
         return _ratio(self.bias_total, self.biased_rounds)
 
     def stats(self) -> dict[str, float | int | dict[str, int] | None]:
-        """The numbers of ``run --format json``; of messages of a server it isn't known how many passes they took."""
+        """The numbers of ``run --format json``; of messages of a server it isn't known how many passes they took, nor
+        always how many tokens they are."""
         lengths = {str(length): rounds for length, rounds in sorted(self.matches.items())}
         return {"match_lengths": lengths or None} | {
             name: getattr(self, name)
@@ -270,7 +283,8 @@ class Metrics:
                 "mean_generated_length", "tau", "tokens_per_second", "prefill_seconds", "decode_seconds",
                 "draft_seconds", "verify_seconds", "other_seconds", "break_even_length", "bias",
             )
-        } | ({"target_forwards": None} if self.messages else {})
+        } | dict.fromkeys(["target_forwards"] * bool(self.messages) + ["new_tokens", "tokens_per_second"] * bool(
+            self.uncounted))
 
 
 def measure(events: Iterable[RunEvent]) -> Metrics:
@@ -290,7 +304,7 @@ def run_object(
         "lossless": started.lossless,
         "temperature": started.temperature,
         "seed": started.seed,
-        "prompt_tokens": len(started.prompt),
+        "prompt_tokens": len(started.prompt) or metrics.prompt_tokens,
         **({} if started.round_trip is None else {"round_trip_seconds": started.round_trip}),
         "tokens": list(tokens),
         "text": text,

@@ -153,8 +153,8 @@ def _totals(event: Finished | Failed) -> str:
         return ""
     if len(said.depth_tried) != len(said.depth_accepted):
         return "has depths that differ in number"
-    return _counts([said.tokens, said.drafts, said.steps, said.drafted, said.accepted, *said.depth_tried,
-                    *said.depth_accepted, *said.drafted_by_round])
+    return _counts([said.tokens, said.prompt_tokens, said.drafts, said.steps, said.drafted, said.accepted,
+                    *said.depth_tried, *said.depth_accepted, *said.drafted_by_round])
 
 
 def _layers(layers: Layers | None) -> str:

@@ -16,9 +16,11 @@ Answered = TypeVar("Answered")
 
 
 class Error(Struct):
-    """What any server may say instead."""
+    """What any server may say instead; ``object``: "error" where it is all of the message."""
 
     error: Any = None
+    object: Any = None
+    message: Any = None
 
 
 class Message(Error):
@@ -173,6 +175,7 @@ class ChunkChoice(Struct):
 
 
 class Usage(Struct):
+    prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
 
 

@@ -29,7 +29,8 @@ _SAID = 1 << 16  # bytes of an answer that are looked through for why it was ref
 _KEY = "***"  # is shown where a server repeats the key
 _SECRET, _WORD = 4, 12  # letters: what is shorter is no secret; may be a word of an answer, as "not-needed" is
 _LOOK = 0.05  # seconds between two looks at whether a request was cancelled
-_TRIPS, _CHEAP = 5, "/health"  # where llama.cpp and vLLM answer with nothing; "no such path" comes back as soon
+_TRIPS, _LONG = 5, 0.5  # at most, and the seconds of one that is the last
+_CHEAP = "/health"  # where llama.cpp and vLLM answer with nothing; "no such path" comes back as soon
 _END = object()
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that lines of a stream of events begin with
 Cancelled = Callable[[], bool]
@@ -107,9 +108,9 @@ class Connection:
         text = error.get("message", error) if isinstance(error, dict) else error
         return " ".join(self.hidden(str(text)).split())[:200] or "no reason is given"
 
-    def get(self, path: str, kind: type[Answered]) -> Answered:
-        """What a GET answers, as JSON of this kind. Raises ModelUnavailable."""
-        return self._json(self._checked(path), kind)
+    def get(self, path: str, kind: type[Answered], cancelled: Cancelled = lambda: False) -> Answered:
+        """What a GET answers, as JSON of this kind. Raises ModelUnavailable, StartCancelled."""
+        return self._json(self._checked(path, None, cancelled), kind)
 
     def find(self, path: str, kind: type[Answered]) -> Answered | None:
         """The same; None where there is no such path, or it answers otherwise than with this kind."""
@@ -127,13 +128,17 @@ class Connection:
         return self._checked(path).data.decode("utf-8", "replace")
 
     def round_trip(self) -> float | None:
-        """Seconds that an empty request takes there and back, the least of a few; None where nobody answers."""
+        """Seconds that an empty request takes there and back, the least of a few, of which a long one is the last; None
+        where nobody answers."""
         least = math.inf
         for _ in range(_TRIPS):
             try:
-                least = min(least, self._answer(_CHEAP).seconds)
+                took = self._answer(_CHEAP).seconds
             except ModelUnavailable:
                 return None
+            least = min(least, took)
+            if took > _LONG:
+                break
         return least
 
     def post(
@@ -236,16 +241,19 @@ class Connection:
     def _streamed(self, response: httpx.Response) -> Iterator[bytes]:
         """The data of a stream's events. Raises RunFailed: the server says that it broke off, or this is no stream."""
         said = streams = False
+        event = b""
         for line in _lines(response):
             said |= bool(line.strip())
+            event = line[6:].strip() if line.startswith(b"event:") else event if line else b""
             streams |= line.startswith(_FIELDS)
             data = line[5:].strip() if line.startswith(b"data:") else b""
             if data == b"[DONE]":
                 return
+            failure = data if event == b"error" else line[6:] if line.startswith(b"error:") else b""
+            if failure:
+                raise RunFailed(f"{self.address} broke off: {self._message(failure)}", "ask again")
             if data:
                 yield data
-            if line.startswith(b"error:"):
-                raise RunFailed(f"{self.address} broke off: {self._message(line[6:])}", "ask again")
         if said and not streams:
             raise RunFailed(f"{self.address} does not stream its answers", _WHICH)
 
@@ -316,12 +324,22 @@ class Connection:
             return f"{self.address} refuses the key" if "authorization" in self._client.headers else (
                 f"{self.address} requires a key"), "name the environment variable that holds it: --api-key-env NAME"
         if 300 <= status < 400:
-            return f"{self.address} sends requests elsewhere", "give the address that it redirects to"
+            where = self._header(whole, "location")
+            return f"{self.address} sends requests elsewhere{where and f': {where}'}", (
+                "give the address that it redirects to")
         if status == 404 and not _is_error(data):
-            return f"{self.address} has no {whole.response.request.url.path}", _WHICH
+            path = whole.response.request.url.path.removeprefix(self._client.base_url.path.rstrip("/"))
+            return f"{self.address} has no {path}", _WHICH
         if status in (429, 503):
-            return f"{self.address} is busy or still loading: {said}", "try again in a moment"
+            after = self._header(whole, "retry-after")
+            return f"{self.address} is busy or still loading: {said}", (
+                f"try again in {after} seconds" if after.isdigit() else "try again in a moment")
         return f"{self.address} answered with an error ({status}): {said}", "the server's log may say more"
+
+    def _header(self, whole: _Whole, name: str) -> str:
+        """A header's value, in a line; "" where there is none."""
+        value = whole.response.headers.get(name, "")
+        return self.said(value) if value else ""
 
     def _message(self, data: bytes) -> str:
         """What an error's body says, in a line."""
@@ -335,11 +353,18 @@ class Connection:
 def _bounded(response: httpx.Response) -> bytes:
     """The whole answer. Raises ValueError where it is larger than any could be."""
     data = bytearray()
-    for part in response.iter_raw():
+    for part in _parts(response):
         data += part
         if len(data) > _LARGEST:
             raise ValueError("the answer is too large")
     return bytes(data)
+
+
+def _parts(response: httpx.Response) -> Iterator[bytes]:
+    """An answer as it comes. Raises ValueError where it is compressed, which was not asked for."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise ValueError("it sends compressed answers, though it was asked not to")
+    yield from response.iter_raw()
 
 
 @contextmanager
@@ -362,7 +387,7 @@ def _before_reading(response: httpx.Response, do: Callable[[], None]) -> Iterato
 def _lines(response: httpx.Response) -> Iterator[bytes]:
     """Lines of a stream of events, which may end with CR or LF or both, and a byte order mark may come before them."""
     rest, size = b"", 0
-    for part in response.iter_raw():
+    for part in _parts(response):
         *lines, rest = (rest + part).replace(b"\r", b"\n").split(b"\n")
         size += len(part)
         if size > _LARGEST or len(rest) > _LONGEST:
@@ -385,7 +410,9 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder) -> Any:
 
 
 def _is_error(data: bytes) -> bool:
-    """Whether a body says what is wrong, as a server of this form does; a wrong path has no such body."""
+    """Whether a body says what is wrong, as a server of this form does; a wrong path has no such body, or one that
+    names the path."""
     with suppress(ValueError):
-        return isinstance(_decoded(data, msgspec.json.Decoder(Error)).error, dict)
+        found = _decoded(data, msgspec.json.Decoder(Error))
+        return isinstance(found.error, dict) or found.object == "error" or "model" in str(found.error or "")
     return False

@@ -8,7 +8,7 @@ drafted and rejected it does not say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -27,6 +27,7 @@ from engines.report.events import (
     Ready,
     Round,
     RunEvent,
+    ServerTotals,
 )
 from engines.request import Request
 from engines.servers.answers import Completion, ListedModel, ModelMeta, Models, Pieces, Props, Rendered, Timings
@@ -40,16 +41,18 @@ _REASONS = {"eos": "stop", "word": "stop", "limit": "length"}
 
 @dataclass(slots=True)
 class _Step:
-    """A verification step as it comes in: counters before and after it, and its tokens."""
+    """A verification step as it comes in, or several that are not told ``apart``: what was drafted and accepted, the
+    time, and its tokens."""
 
     drafted: int
     accepted: int
     seconds: float
+    apart: bool
     tokens: list[tuple[int, str]] = field(default_factory=list)
 
     @property
     def whole(self) -> bool:
-        return len(self.tokens) > self.accepted
+        return self.apart and len(self.tokens) > self.accepted
 
 
 class LlamaCppModel(ServedModel):
@@ -59,27 +62,37 @@ class LlamaCppModel(ServedModel):
 
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(connection, spec, options)
-        self._parts: dict[tuple[str, int], list[int]] = {}  # ids before a token's that its text's character takes
-        facts, models = connection.get("/props", Props), connection.get("/v1/models", Models)
+        self._met: Ready | None = None
+        self._meet()
+
+    def _meet(self, cancelled: Cancelled = lambda: False) -> None:
+        """Ask what is served: it may be another model than before, where the server was started anew."""
+        facts = self.connection.get("/props", Props, cancelled)
+        models = self.connection.get("/v1/models", Models, cancelled)
         if facts.default_generation_settings is None:
-            raise ModelUnavailable(f"{connection.address} is not a llama.cpp server", "check the address")
+            raise ModelUnavailable(f"{self.connection.address} is not a llama.cpp server", "check the address")
         meta = (models.data or [ListedModel()])[0].meta or ModelMeta()
         name = facts.model_alias or facts.model_path or "model"
-        self._template = bool(facts.chat_template)
-        self.ready = self._introduced(Ready(
+        met = self._introduced(Ready(
             model=PurePosixPath(name).name, dtype=facts.model_ftype or "not disclosed",
-            device=connection.address, parameters=meta.n_params, vocab_size=meta.n_vocab,
-            context_limit=facts.default_generation_settings.n_ctx, chat_template=self._template, threads=None,
-            backend=f"llama.cpp {facts.build_info or ''}".strip(),
-            capabilities=replace(CAPABILITIES, asks_price=True), host=spec.host,
+            device=self.connection.address, parameters=meta.n_params, vocab_size=meta.n_vocab,
+            context_limit=facts.default_generation_settings.n_ctx, chat_template=bool(facts.chat_template),
+            threads=None, backend=f"llama.cpp {facts.build_info or ''}".strip(),
+            capabilities=replace(CAPABILITIES, asks_price=True), host=self.spec.host,
         ))
+        if met != self._met:
+            self._met = self.ready = met
+            self._auditor = None
+            self._parts: dict[tuple[str, int], list[int]] = {}  # ids before a token's that its text's character takes
 
     def run(
         self, request: Request, cancelled: Callable[[], bool] = lambda: False,
         progress: Callable[[Preparing], None] = lambda event: None, prompt: Prompt | None = None,
     ) -> Iterator[RunEvent]:
         self._refuse(request)
-        prompt = prompt or self._prompt(request, cancelled)
+        if prompt is None:
+            self._meet(cancelled)
+            prompt = self._prompt(request, cancelled)
         self._room(len(prompt[0]))
         yield self._started(request, prompt)
         yield from self._answer(request, prompt[0], cancelled)
@@ -106,7 +119,7 @@ class LlamaCppModel(ServedModel):
     def _prompt(self, request: Request, cancelled: Cancelled) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Token ids of the prompt and their labels, as the server's template and tokenizer make them."""
         text = raw_text(request)
-        if not request.raw and self._template:
+        if not request.raw and self.ready.chat_template:
             body = {"messages": turns(request)}
             text = self.connection.post("/apply-template", body, Rendered, cancelled).prompt
         found = self._tokens(text, cancelled)
@@ -151,14 +164,15 @@ class LlamaCppModel(ServedModel):
         if not reason and not cancelled():
             raise self._broken_off()
         tokens = tuple(token for token, _ in written)
-        yield Finished(reason or "cancelled", tokens, "".join(text for _, text in written))
+        text = "".join(text for _, text in written)
+        yield Finished(reason or "cancelled", tokens, text, rounds.totals)
 
     def _held_back(self, message: Completion, known: int, cancelled: Callable[[], bool]) -> list[int]:
         """Ids of the tokens before this message's that are parts of its character: the server sends only the one that
         completes it. ``known`` tokens were sent before. A text is asked for once: a step with a draft counts to its
-        end, so that any token of it may seem to lack some."""
+        end, so that any token of it may seem to lack some. A mark in the place of bytes tells no ids."""
         lacking = (message.tokens_predicted or 0) - known - len(message.ids)
-        if lacking < 1 or len(message.ids) != 1 or message.text.isascii():
+        if lacking < 1 or len(message.ids) != 1 or message.text.isascii() or "\ufffd" in message.text:
             return []
         asked = message.text, message.ids[0]
         if asked not in self._parts:
@@ -174,49 +188,74 @@ class LlamaCppModel(ServedModel):
 
 class _Rounds:
     """Rounds from messages, one a token. A step's counters change before its tokens are sent; a step without a draft
-    changes none, and has one token."""
+    changes none, and has one token. A message with tokens that were held back may be of several steps: where they
+    drafted, which of them drafted and accepted what is not told, and they are one round of which the text is known."""
 
     def __init__(self, prompt: int) -> None:
         self._prompt, self._position, self._index = prompt, prompt, 0
         self._counted, self._milliseconds = (0, 0), 0.0
         self._step: _Step | None = None
+        self._drafted = self._accepted = self._steps = 0
+        self._apart = True  # each step is a round
 
-    def add(self, tokens, timings: Timings, ended: bool) -> Iterator[Prefilled | Round]:
+    @property
+    def totals(self) -> ServerTotals | None:
+        """What the counters say of all rounds, where some round does not say it."""
+        if self._apart:
+            return None
+        return ServerTotals(drafted=self._drafted, accepted=self._accepted, steps=max(self._steps, self._index))
+
+    def add(self, tokens: Iterable[tuple[int, str]], timings: Timings, ended: bool) -> Iterator[Prefilled | Round]:
         """What is complete with this message."""
-        counted = (timings.draft_n or 0, timings.draft_n_accepted or 0)
-        for token, text in tokens:
-            if self._position == self._prompt:
-                yield self._prefilled(token, text, timings)
-                continue
-            if self._step is not None and (counted != self._counted or self._step.whole):
-                yield self._round()
+        counted, rest = (timings.draft_n or 0, timings.draft_n_accepted or 0), [*tokens]
+        held = len(rest) > 1
+        if rest and self._position == self._prompt:
+            yield self._prefilled(*rest.pop(0), timings)
+        if self._step is not None and rest and self._ends_before(counted, timings, held):
+            yield self._round()
+        while rest:
             if self._step is None:
-                self._step = self._begin(counted, timings)
-            self._step.tokens.append((token, text))
+                self._step = self._begin(counted, timings, len(rest))
+            room = 1 if self._step.apart else len(rest)
+            self._step.tokens += rest[:room]
+            del rest[:room]
             if self._step.whole:
                 yield self._round()
         if ended and self._step is not None:
             yield self._round()
 
+    def _ends_before(self, counted: tuple[int, int], timings: Timings, held: bool) -> bool:
+        """Whether a message's first token is of another step than the one that is not whole yet. Tokens that were
+        ``held`` back first complete a step that lacks some: the counters are already those of a later one."""
+        if self._step.apart:
+            return counted != self._counted and not held
+        return held or counted != self._counted or number(timings.predicted_ms) != self._milliseconds
+
     def _prefilled(self, token: int, text: str, timings: Timings) -> Prefilled:
         self._position += 1
-        self._milliseconds = number(timings.predicted_ms)
         return Prefilled(
             self._prompt, min(timings.cache_n or 0, self._prompt),
             number(timings.prompt_ms) / 1000, _emitted(token, text, "target"), None,
         )
 
-    def _begin(self, counted: tuple[int, int], timings: Timings) -> _Step:
+    def _begin(self, counted: tuple[int, int], timings: Timings, tokens: int) -> _Step:
+        """The step of the first of so many tokens, or all their steps; those without a draft share the time."""
         drafted = min(max(counted[0] - self._counted[0], 0), STEP)
         accepted = min(max(counted[1] - self._counted[1], 0), drafted)
-        now = number(timings.predicted_ms)
-        seconds = max(now - self._milliseconds, 0.0) / 1000
-        self._counted, self._milliseconds = counted, max(now, self._milliseconds)
-        return _Step(drafted, accepted, seconds)
+        apart = tokens == 1 or not drafted
+        now = max(number(timings.predicted_ms), self._milliseconds)
+        share = (now - self._milliseconds) / (tokens if apart else 1)
+        self._counted, self._milliseconds = counted, self._milliseconds + share if apart and tokens > 1 else now
+        return _Step(drafted, accepted, share / 1000, apart)
 
     def _round(self) -> Round:
         step, self._step = self._step, None
         kept = min(step.accepted, len(step.tokens))
+        self._drafted, self._accepted = self._drafted + step.drafted, self._accepted + kept
+        self._steps += 1 if step.apart else len(step.tokens) - kept
+        self._apart &= step.apart
+        if not step.apart:
+            step.drafted = kept = 0
         after: Kind = "target" if not step.drafted else "bonus" if step.accepted == step.drafted else "corrected"
         emitted = tuple(
             _emitted(token, text, "accepted" if n < kept else after, n if n < kept else -1)
@@ -228,7 +267,8 @@ class _Rounds:
         draft = chain([*known, *[UNDISCLOSED] * hidden], [*labels, *[_UNKNOWN] * hidden])
         self._index += 1
         position, self._position = self._position, self._position + len(emitted)
-        return Round(self._index, position, draft, tuple(range(kept)), emitted, None, step.seconds, None, None)
+        return Round(self._index, position, draft, tuple(range(kept)), emitted, None, step.seconds, None, None,
+                     known="all" if step.apart else "text")
 
 
 def _emitted(token: int, text: str, kind: Kind, node: int = -1) -> Emitted:

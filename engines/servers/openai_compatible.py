@@ -45,6 +45,8 @@ _FLAG = "--per-request-spec-decode-metrics detailed"
 _DEPTHS = 1 << 10  # of a draft, at most
 _COUNTED = 1 << 60  # no counter goes so far
 _THINKS, _ANSWERS = "<think>\n", "\n</think>\n\n"  # as models themselves mark what they think before they answer
+_ENDS = {"", "stop", "length", "eos_token", "stop_sequence", "end_turn"}  # by the model, or at the limit
+_BROKEN = {"abort", "error"}  # of vLLM and SGLang: the answer is not whole
 _SPELLED = str.maketrans({"Ġ": " ", "Ċ": "\n", "ĉ": "\t", "▁": " "})  # in vocabularies
 
 
@@ -58,6 +60,7 @@ class _Written:
         at: when the last message came.
         drafted: whether a step may have had a draft.
         left: how many tokens more were asked for, or letters where tokens are not told; below 0 the server sent more.
+        ended_by: why it ended, in the server's word.
         thinks: what arrived last is the model's thinking.
         usage, drafts, details: what the server says of the whole answer, the last that it said.
     """
@@ -71,15 +74,16 @@ class _Written:
     tokens: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     reason: str = ""
+    ended_by: str = ""
     thinks: bool = False
-    usage: int | None = None
+    usage: answers.Usage = field(default_factory=answers.Usage)
     drafts: answers.SpeculativeDecoding | None = None
     details: answers.SpecTokensDetails | None = None
 
     def note(self, message: answers.Chunk) -> None:
         """Keep what a message says of the whole answer."""
-        if message.usage is not None and message.usage.completion_tokens is not None:
-            self.usage = message.usage.completion_tokens
+        if message.usage is not None:
+            self.usage = message.usage
         if message.metrics is not None:
             self.drafts = message.metrics.speculative_decoding or self.drafts
         if message.sglext is not None:
@@ -201,7 +205,8 @@ class OpenAICompatibleModel(ServedModel):
     def _common(self, request: Request) -> dict[str, Any]:
         return {
             "model": self._name, "stream": True, "stream_options": {"include_usage": True},
-            "seed": request.seed % 2**31, "temperature": request.temperature, "top_p": request.top_p,
+            "seed": request.seed % 2**31, "temperature": request.temperature,
+            **({"top_p": request.top_p} if request.top_p < 1 else {}),  # TGI refuses 1.0
             **({"return_spec_tokens_details": True} if self._tells else {}),
         }
 
@@ -230,15 +235,20 @@ class OpenAICompatibleModel(ServedModel):
             raise RunFailed("the server answered with nothing", "ask again, or differently")
         if not so_far.reason and not cancelled():
             raise self._broken_off()
+        ended_by = self.connection.said(so_far.ended_by) if so_far.ended_by not in _ENDS else ""
+        if so_far.ended_by in _BROKEN and not cancelled():
+            raise RunFailed(f"{self.connection.address} ended the answer: {ended_by}", "ask again; its log says more")
         totals = self._totals(so_far, request.max_new_tokens)
         text = "".join(so_far.texts)
-        yield Finished(so_far.reason or "cancelled", tuple(so_far.tokens), text, None if totals == _NOTHING else totals)
+        yield Finished(so_far.reason or "cancelled", tuple(so_far.tokens), text, None if totals == _NOTHING else totals,
+                       ended_by)
 
     def _emitted(self, message: answers.Chunk, so_far: _Written, greedy: bool) -> list[Emitted]:
         """The tokens of a message, noted; or its text as one."""
         choice = message.choice
         so_far.note(message)
         if choice.finish_reason:
+            so_far.ended_by = choice.finish_reason
             so_far.reason = "length" if choice.finish_reason == "length" else "stop"
         text, ids = so_far.text(message), message.ids if self._exact else []
         if not self._exact:
@@ -278,8 +288,9 @@ class OpenAICompatibleModel(ServedModel):
         counted here."""
         most = len(so_far.tokens) if self._exact else asked
         least = -(-sum(map(len, so_far.texts)) // LETTERS)
-        told = not self._exact and so_far.usage is not None and least <= so_far.usage <= asked
-        found = ServerTotals(so_far.usage if told else None)
+        prompt, made = so_far.usage.prompt_tokens, so_far.usage.completion_tokens
+        told = not self._exact and made is not None and least <= made <= asked
+        found = ServerTotals(made if told else None, prompt_tokens=None if self._exact else prompt)
         if self._tells and so_far.details is not None:
             found = _possible(_told_by_sglang(so_far.details, found), found, most)
         if self._exact and so_far.drafts is not None:

@@ -74,8 +74,8 @@ def _until_stopped(answers: Iterator[list[RunEvent]], interrupted: Interrupt) ->
 def _answers(
     server: ServedModel, suite: Suite, request: Request, seconds: float, cancelled: Callable[[], bool]
 ) -> Iterator[list[RunEvent]]:
-    """The events of each answer; one that fails is told and left out, and after some in a row no more are asked.
-    Raises SpecError, that of the last, where all failed."""
+    """The events of each answer; one that fails is told and left out. After some in a row, or one of which the server
+    tells no drafts, no more are asked. Raises SpecError, that of the last, where all failed."""
     end, cases, answered, in_a_row, failed = perf_counter() + seconds, spread(suite), False, 0, None
     for number, case in enumerate(cases, 1):
         asked = replace(request, conversation=(*request.conversation, ("user", case.turns[0])))
@@ -90,6 +90,9 @@ def _answers(
             answered, in_a_row = True, 0
             yield events
             narrate(f"answer {number} of at most {len(cases)}")
+            told = ServerAcceptance.of([events])
+            if told.drafted is None and not told.accepted:
+                break  # it tells nothing, of the other prompts neither
         if in_a_row == _FAILURES or perf_counter() >= end or cancelled():
             break
     if failed is not None and not answered:

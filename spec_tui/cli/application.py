@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem
@@ -36,12 +37,22 @@ def open_application(
 
     kept, load = None, with_head(load)
     if asked is not None:
+        asked = _of_backend(asked, load.backend)
         check_datastores(asked.datastores)
         check_engine(asked.engine, asked.options)
         load, asked, kept = begin_with(load, asked)
     with restored():
         return run_app(load, theme=theme, initial_request_options=asked, presenter=presenter, rejected=rejected,
                        kept=kept)
+
+
+def _of_backend(asked: Request, backend: str) -> Request:
+    """The same with the only engine of another program, where options are given without one."""
+    from engines import methods
+
+    if not asked.options or asked.engine or len(found := methods.specs(backend)) != 1:
+        return asked
+    return replace(asked, engine=found[0].id)
 
 
 def check_engine(engine: str, options: Mapping[str, Any]) -> None:
@@ -51,7 +62,7 @@ def check_engine(engine: str, options: Mapping[str, Any]) -> None:
     if engine:
         methods.find(engine).parse(dict(options))
     elif options:
-        raise UsageProblem("--set needs an engine", "add --engine ID, for example --engine pld")
+        raise UsageProblem("--set needs an engine", "add --engine ID; spec-tui engines lists them")
 
 
 def open_recorded(make: Callable[[], SpecTui], otherwise: str) -> int:

@@ -52,7 +52,7 @@ def summary(run: RunState) -> str:
     drafted, accepted = (or_dash(number, str, "(not disclosed)") for number in (m.drafted, m.accepted))
     speed = f", {said['speed']}" if "speed" in said else ""
     lines = [
-        f"{name}: {counted(m.new_tokens, 'token')}{speed}, {said['ended']}",
+        f"{name}: {counted(m.new_tokens, m.unit)}{speed}, {said['ended']}",
         f"{passes(m)}{length}",
         f"drafted {drafted}, accepted {accepted}{rate}",
     ]
@@ -159,7 +159,8 @@ class JsonOutput(Output):
     def finish(self, run: RunState, audit: bool) -> None:
         if run.started is None:
             return
-        tokens, reason = [token.emitted.token for token in run.tokens], run.finished.reason if run.finished else None
+        end, tokens = run.finished, [token.emitted.token for token in run.tokens]
+        reason = (end.ended_by or end.reason) if end is not None else None
         found = run_object(run.started, run.metrics, tokens, run.text, reason)
         if run.failed:
             found["failed"] = encoding.plain(run.failed)

@@ -11,7 +11,7 @@ from engines.report.events import Started
 from engines.report.run_state import RunState
 from engines.report.wording import seconds_of, times_of
 from spec_tui.present.audit_text import sentence
-from spec_tui.present.narration import REASONS, asked, quoted
+from spec_tui.present.narration import asked, quoted, why_ended
 from spec_tui.present.tables import count_or_dash
 from spec_tui.present.text import lossy, one_line
 
@@ -53,7 +53,7 @@ def origin(started: Started, *others: Started) -> Iterator[tuple[str, str]]:
 def outcome(run: RunState) -> Iterator[tuple[str, str]]:
     """Name and value of the results."""
     m = run.metrics
-    yield "tokens", str(m.new_tokens)
+    yield "tokens", "not disclosed" if m.uncounted else str(m.new_tokens)
     yield ("messages of the server", str(m.messages)) if m.messages else (
         "forward passes of the target", str(m.target_forwards))
     if m.mean_generated_length is not None:
@@ -61,7 +61,7 @@ def outcome(run: RunState) -> Iterator[tuple[str, str]]:
     if m.acceptance_rate is not None:
         yield "accepted", f"{m.accepted} of {m.drafted} drafted ({m.acceptance_rate:.0%})"
     if m.tokens_per_second is not None:
-        yield "speed", f"{m.tokens_per_second:.1f} tokens/s"
+        yield "speed", f"{m.tokens_per_second:.1f} {m.unit}s/s"
     parts = times_of(m)
     times = (("prefill", m.prefill_seconds), *(parts if len(parts) > 1 else (("rounds", m.verify_seconds),)))
     yield "seconds", ", ".join(f"{name} {took:.3f}" for name, took in times if took is not None)
@@ -81,7 +81,7 @@ def ending(run: RunState) -> str:
     """Why a run ended."""
     if run.failed is not None:
         return f"failed: {run.failed.message}"
-    return REASONS[run.finished.reason] if run.finished is not None else "the end of the run is missing"
+    return why_ended(run.finished) if run.finished is not None else "the end of the run is missing"
 
 
 ROUND = ("round", "drafted", "accepted", "added by the target", "ms", "text")

@@ -35,17 +35,22 @@ def narration(event: Event, run: RunState) -> Iterator[str]:
     elif isinstance(event, Round):
         yield round_words(event)
     elif isinstance(event, Finished):
-        yield f"end: {REASONS[event.reason]}, {_totals(run.metrics)}"
+        yield f"end: {why_ended(event)}, {_totals(run.metrics)}"
     elif isinstance(event, Failed):
         yield f"failed: {one_line(event.message)}"
     elif isinstance(event, Audited):
         yield f"audit: {sentence(event, run.metrics.bias)}"
 
 
+def why_ended(end: Finished) -> str:
+    """Why a run ended."""
+    return f"ended by the server: {one_line(end.ended_by, 40)}" if end.ended_by else REASONS[end.reason]
+
+
 def _totals(m: Metrics) -> str:
-    speed = f", {m.tokens_per_second:.1f} tokens/s" if m.tokens_per_second is not None else ""
+    speed = f", {m.tokens_per_second:.1f} {m.unit}s/s" if m.tokens_per_second is not None else ""
     rate = f", {m.acceptance_rate:.0%} of {m.drafted} drafted accepted" if m.acceptance_rate is not None else ""
-    return f"{counted(m.new_tokens, 'token')} in {passes(m)}{speed}{rate}"
+    return f"{counted(m.new_tokens, m.unit)} in {passes(m)}{speed}{rate}"
 
 
 def passes(m: Metrics) -> str:

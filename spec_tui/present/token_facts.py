@@ -15,11 +15,14 @@ from spec_tui.present.step.nodes import origins_of
 from spec_tui.present.tables import count_or_dash
 from spec_tui.present.text import LOSSY, one_line, visible
 
+_MESSAGE = "The server sent this text as one message: of which tokens it is, and what was drafted, is not disclosed."
+
 
 def fate(run: RunState, token: TokenState, event: Round | None) -> str:
     """One sentence on what happened."""
     if event is None:
-        return "The first token comes from the prefill: the target had read the prompt, and nothing was drafted yet."
+        return _MESSAGE if token.emitted.token == UNDISCLOSED else (
+            "The first token comes from the prefill: the target had read the prompt, and nothing was drafted yet.")
     who = who_proposes(token.source, run)
     if token.emitted.trials:
         return trying(run.started.law if run.started is not None else "").fate(token, who)
@@ -33,9 +36,16 @@ def fate(run: RunState, token: TokenState, event: Round | None) -> str:
             "The target chose another token than the draft, and that one is kept.")
     if token.kind == "bonus":
         return "The whole path was accepted, so the same forward pass gave one more token, the target's own."
+    if token.emitted.token == UNDISCLOSED:
+        return _MESSAGE
     if event.known != "all":
         return "The target chose this token; what was drafted in its place is not disclosed."
     return "Nothing was drafted in this round: the target wrote this token alone."
+
+
+def unit_of(event: Round) -> str:
+    """What a round wrote: a message, where the server does not tell its tokens."""
+    return "message" if any(emitted.token == UNDISCLOSED for emitted in event.emitted) else "token"
 
 
 def rivals(event: Round) -> list[str]:
@@ -65,7 +75,7 @@ def facts(run: RunState, token: TokenState, event: Round | None) -> Iterator[tup
             f", noise {e.noise:+.3f} included" if e.noise is not None else " (logits)")
     if event is not None:
         drafted, kept = (count_or_dash(count) for count in (run.drafted_in(token.round), event.accepted))
-        gained = counted(len(event.emitted), "message" if event.known == "text" else "token")
+        gained = counted(len(event.emitted), unit_of(event))
         yield "its round", f"{drafted} drafted, {kept} kept, {gained} gained"
         kept, expected = budget_words(event.budget)
         if kept or expected:

@@ -93,6 +93,8 @@ def legend(names: set[str], view: str, runs: Iterable[RunState] = ()) -> list[tu
     if view == "plain":
         return []
     runs, words = tuple(runs), {name: style.legend for name, style in all_styles().items() if style.legend}
+    if runs and all(run.metrics.messages for run in runs):
+        words["target"] = "of the server"
     for kind in origins().values():
         drafters = dict.fromkeys(what_drafts(run) for run in runs if run.metrics.sources.get(kind.name))
         if kind.drafter and drafters:

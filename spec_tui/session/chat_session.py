@@ -474,6 +474,8 @@ class ChatSession:
         if isinstance(event, Prefilling | Loading):
             return "progress"
         turn.run = fold(turn.run, event)
+        if isinstance(event, Started) and self.ready is not None and self.ready.served:
+            self.ready = replace(self.ready, model=event.model)  # another one may be served there now
         if isinstance(event, Prefilled) and event.layers is not None and event.layers.attention_cosine:
             self.layers = event.layers
         if isinstance(event, Finished):

@@ -52,6 +52,7 @@ def _fetch(name: str, progress: Progress) -> None:
 
 def _started(asked: LoadRequest, progress: Progress) -> Decoder:
     """A program that is started for a GGUF file. Raises SpecError."""
+    from engines.hub.local_models import usual_draft
     from engines.race.peers import gguf_file, no_gguf
     from engines.servers import start
 
@@ -63,6 +64,8 @@ def _started(asked: LoadRequest, progress: Progress) -> Decoder:
         files.append(gguf_file(name) if name is not None else None)
         if name is not None and files[-1] is None:
             raise no_gguf(name, flag)
+    if files[1] is None and (usual := usual_draft(files[0])) is not None and usual.fits:
+        files[1] = gguf_file(str(usual.place))
     return start(*files, asked.threads, progress=progress)
 
 

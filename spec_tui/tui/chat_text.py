@@ -16,6 +16,7 @@ from engines.report.wording import counted
 from engines.request import Request
 from spec_tui.present import audit_text as verdict
 from spec_tui.present import token_styles as marks
+from spec_tui.present.narration import why_ended
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.playback import speed_words
 from spec_tui.present.progress_text import preparing_share, preparing_words, short_progress
@@ -122,9 +123,9 @@ def foot(turn: Turn) -> tuple[str, bool]:
     if run.finished is None:
         return "", False
     m = run.metrics
-    parts = [counted(m.new_tokens, "token")]
+    parts = [counted(m.new_tokens, m.unit)]
     if m.tokens_per_second:
-        parts.append(f"{m.tokens_per_second:.1f} tokens/s")
+        parts.append(f"{m.tokens_per_second:.1f} {m.unit}s/s")
     if m.acceptance_rate is not None:
         parts.append(f"{m.acceptance_rate * 100:.0f}% accepted")
     if m.mean_generated_length:
@@ -135,7 +136,7 @@ def foot(turn: Turn) -> tuple[str, bool]:
     limit = counted(most, "token") if most else "the limit"
     cut = "the context is full" if made < most else f"cut at {limit}"
     ending = {"length": cut, "cancelled": "stopped with esc"}
-    if words := ending.get(run.finished.reason):
+    if words := why_ended(run.finished) if run.finished.ended_by else ending.get(run.finished.reason):
         parts.append(words)
     if not _lossless(turn):
         parts.append(lossy(m.bias))

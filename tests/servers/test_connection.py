@@ -156,6 +156,13 @@ def test_an_answer_that_breaks_keeps_what_had_arrived(server, parts, words):
     assert len(events) >= 1 and all(not isinstance(event, Finished) for event in events)
 
 
+def test_another_model_at_the_same_address_is_named(server):
+    model = connect(server.url)
+    server.wrong["/props"] = (200, {}, PROPS | {"model_alias": "another", "default_generation_settings": {"n_ctx": 32}})
+    started, *_ = model.run(Request(TURN))
+    assert started.model == model.ready.model == "another" and model.ready.context_limit == 32
+
+
 def test_a_refused_question(server):
     model = connect(server.url)
     server.wrong["/completion"] = (429, {}, b"too many")
@@ -197,6 +204,10 @@ def test_how_long_the_way_is_is_asked_without_a_prompt(server):
     assert paths.count("/health") == 5 and paths.index("/completion") > paths.index("/health")
     server.wrong["/health"] = (404, {}, b"")
     assert connect(server.url).round_trip > 0, "that there is nothing comes back as soon"
+    server.asked.clear()
+    server.wrong["/health"] = (200, {}, [lambda: time.sleep(0.6)])
+    assert connect(server.url).round_trip > 0.5
+    assert [path for path, _ in server.asked].count("/health") == 1, "a slow server is not asked five times"
 
 
 def test_a_silent_server_is_left_at_once_when_asked(server):

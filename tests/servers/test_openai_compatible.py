@@ -17,6 +17,7 @@ from engines.report.run_state import fold_all
 from engines.report.trace_validation import TraceValidator
 from engines.servers import connect, connection
 from spec_tui.present.served_price import seen_rounds
+from spec_tui.present.speed_caveats import speed_caveats
 from tests.servers.misbehaving import misbehaving
 
 __all__ = ["server"]
@@ -249,6 +250,30 @@ def test_an_answer_in_one_message_says_nothing_of_drafts_or_passes(chat, capsys)
     assert ServerAcceptance.of([events]).drafted is None
 
 
+def test_many_tokens_in_one_message_came_all_at_once(chat):
+    parts = [says("The"), lambda: sleep(0.01), says(" rest." * 99, "stop"), last(usage={"completion_tokens": 1000})]
+    chat.wrong["/v1/chat/completions"] = (200, {}, parts)
+    run = fold_all(connect(chat.url).run(Request(TURN, max_new_tokens=1000)))
+    assert run.metrics.tokens_per_second > 5000 and "all at once" in speed_caveats(run)[0].words
+
+
+def test_messages_are_not_called_tokens_where_their_number_is_not_told(chat, capsys):
+    from spec_tui.cli import call
+
+    chat.wrong["/v1/chat/completions"] = (200, {}, [says("The sky"), says(" is blue."), says("", "stop"), END])
+    assert call(["run", "--server", chat.url, "Hi"]) == 0
+    said = capsys.readouterr().err
+    assert "server: 2 messages, " in said and " messages/s, " in said and "token" not in said.split("server: ")[1]
+    assert call(["run", "--server", chat.url, "Hi", "--format", "json"]) == 0
+    stats = json.loads(capsys.readouterr().out)["stats"]
+    assert (stats["new_tokens"], stats["tokens_per_second"]) == (None, None)
+    told = last(usage={"prompt_tokens": 7, "completion_tokens": 8})
+    for more, tokens in (([], None), ([told], 7)):
+        chat.wrong["/v1/chat/completions"] = (200, {}, [says("The sky", "stop"), *more, END])
+        assert call(["run", "--server", chat.url, "Hi", "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["prompt_tokens"] == tokens
+
+
 @pytest.mark.parametrize(("last_said", "rest"), [([END], 60.0), ([], 0.1)], ids=["[DONE]", "finish_reason"])
 def test_a_complete_answer_ends_though_the_server_leaves_the_connection_open(chat, monkeypatch, last_said, rest):
     monkeypatch.setattr(connection, "_REST", rest)
@@ -351,14 +376,37 @@ def test_a_key_that_the_server_repeats_is_not_shown(server):
     assert "SECRET" not in several.value.message
 
 
+def test_an_answer_that_the_server_ended_is_not_the_model_s_end(chat, capsys):
+    from spec_tui.cli import call
+
+    for reason, code, words in (("content_filter", 0, "ended by the server: content_filter"),
+                                ("abort", 1, "ended the answer: abort"), ("error", 1, "ended the answer: error")):
+        chat.wrong["/v1/chat/completions"] = (200, {}, [says("The sky"), says("", reason), last(), END])
+        assert call(["run", "--server", chat.url, "Hi"]) == code
+        said = capsys.readouterr()
+        assert words in said.err and "The sky" in said.out
+    assert "top_p" not in json.loads(chat.bodies["/v1/chat/completions"]), "TGI refuses 1.0"
+
+
 def test_what_a_refusal_means(server):
     wrong = {"error": {"message": "The model `x` does not exist.", "code": 404}}
     for answer, words in (((404, {}, wrong), "does not exist"),
                           ((401, {}, {"error": "Unauthorized"}), "requires a key"),
+                          ((404, {}, {"object": "error", "message": "no such model"}), "no such model"),
+                          ((404, {}, {"error": "model 'm' not found"}), "model 'm' not found"),
+                          ((404, {}, {"error": "Not Found"}), "has no /v1/completions"),
+                          ((307, {"Location": "https://other.example/v1"}, {}), "elsewhere: https://other.example/v1"),
+                          ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), "sends compressed answers"),
+                          ((200, {}, [b'data: {"object": "error", "message": "it died"}\n\n']), "it died"),
+                          ((200, {}, [b'event: error\ndata: {"message": "it died"}\n\n']), "broke off: it died"),
                           ((429, {}, b"too many"), "busy")):
         server.wrong["/v1/completions"] = answer
         with pytest.raises(RunFailed, match=words):
             list(connect(server.url).run(Request(TURN)))
+    server.wrong["/v1/completions"] = (429, {"Retry-After": "37"}, b"too many")
+    with pytest.raises(RunFailed) as refused:
+        list(connect(server.url).run(Request(TURN)))
+    assert refused.value.hint == "try again in 37 seconds"
     server.wrong["/v1/models"] = (200, {}, {"data": []})
     with pytest.raises(ModelUnavailable, match="names no model"):
         connect(server.url)
@@ -377,3 +425,13 @@ def test_advise_reads_what_the_server_accepts(server, capsys, tmp_path):
     found = json.loads(capsys.readouterr().out)
     assert found["accepted"] == [2 / 3, 1 / 2, 1, 0] and found["best"] is None and found["answers"] == 2
     assert call([*asked, "--save"]) == 2 and "only its acceptance" in capsys.readouterr().err
+
+
+def test_advise_asks_a_server_that_tells_no_drafts_once(chat, capsys, tmp_path):
+    from spec_tui.cli import call
+
+    (tmp_path / "prompts").write_text("one\ntwo\n")
+    chat.wrong["/v1/chat/completions"] = (200, {}, [says("The sky", "stop"), last(), END])
+    assert call(["advise", "--server", chat.url, "--prompts", str(tmp_path / "prompts")]) == 0
+    assert "does not report acceptance by depth" in " ".join(capsys.readouterr().out.split())
+    assert [path for path, _ in chat.asked].count("/v1/chat/completions") == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engines.report.events import UNDISCLOSED, Prefilled, Round
+from engines.report.events import UNDISCLOSED, Finished, Prefilled, Round
 from engines.report.metrics import measure
 from engines.servers.answers import Timings
 from engines.servers.llama_cpp import _Rounds
@@ -36,6 +36,26 @@ def test_a_change_of_the_counters_begins_a_round():
 def test_steps_without_drafts_have_one_token_each():
     events = messages((5, "a", 0.0, 0, 0), (6, "b", 10.0, 0, 0), (7, "c", 20.0, 0, 0), (8, "d", 30.0, 0, 0))
     assert [len(e.emitted) for e in events[1:]] == [1, 1, 1]
+
+
+def test_steps_behind_a_character_of_several_tokens_are_not_invented():
+    """Three tokens a message, of which only the last has text; recorded with drafts of three tokens."""
+    def character(*rows: tuple[float, int, int]) -> list:
+        rounds, events = _Rounds(3), []
+        for ms, drafted, accepted in rows:
+            timings = Timings(predicted_ms=ms, draft_n=drafted, draft_n_accepted=accepted)
+            events += rounds.add([(1, ""), (2, ""), (3, "\U0001f44c")], timings, (ms, drafted, accepted) == rows[-1])
+        return [*events, Finished("length", (), "", rounds.totals)]
+
+    first, *events, end = character((87.9, 6, 0), (222.4, 15, 0), (364.4, 24, 0), (457.4, 30, 1))
+    assert {event.known for event in events} == {"text"} and [len(event.emitted) for event in events] == [2, 3, 3, 3]
+    metrics = measure([first, *events, end])
+    assert (metrics.drafted, metrics.accepted, metrics.target_forwards, metrics.new_tokens) == (30, 1, 10, 12)
+    assert metrics.tau == 0.1 and metrics.mean_generated_length == 1.1 and round(metrics.decode_seconds, 4) == 0.4574
+    assert metrics.depth_tried == () and metrics.rows == {} and metrics.accepted_length is None
+    first, *events, end = character((60.0, 0, 0), (150.0, 0, 0))
+    assert {event.known for event in events} == {"all"} and end.totals is None
+    assert [round(event.verify_seconds, 3) for event in events] == [0.03] * 5
 
 
 def test_an_answer_that_ends_inside_a_draft_keeps_what_was_sent():

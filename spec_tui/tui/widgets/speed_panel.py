@@ -75,7 +75,8 @@ class SpeedPanel(StripPanel, can_focus=True):
 
     def _headline(self, width: int) -> list[Row]:
         run, found = self._run, of_runs(self._run, self._baseline)
-        rate: Row = [(f"{number(run.metrics.tokens_per_second, 7, 1)}", "strong"), (" tokens/s   ", "text")]
+        m = run.metrics
+        rate: Row = [(f"{number(m.tokens_per_second, 7, 1)}", "strong"), (f" {m.unit}s/s   ", "text")]
         verdict: Row = [(f"{found.mark} {found.words}", found.style)]
         return [*([[*rate, *verdict]] if size([*rate, *verdict]) <= width else [rate, verdict]),
                 against(found, self._baseline, self.measures),
@@ -189,10 +190,10 @@ class SpeedPanel(StripPanel, can_focus=True):
         return [
             [("tokens/step M", "muted"), (number(m.mean_generated_length, 5, 2), "strong"), (" accepted", "muted"),
              (percent(m.acceptance_rate), "strong"), ("  path", "muted"), (percent(m.path_acceptance), "strong")],
-            [("tokens ", "muted"), (f"{m.new_tokens:>5}", "text"), ("   KV ", "muted"),
+            [(f"{m.unit}s ", "muted"), (f"{m.new_tokens:>{10 - len(m.unit)}}", "text"), ("   KV ", "muted"),
              (f"{_length(run):>5}{limit}", "text"), ("   reused ", "muted"), (f"{reused:>4}", "text")],
             [("prefill", "muted"), (f"{prefill} ms", "text"), ("   now ", "muted"),
-             (f"{number(rate_now(run), 7, 1)} tokens/s", "text")],
+             (f"{number(rate_now(run), 7, 1)} {m.unit}s/s", "text")],
         ]
 
 
@@ -234,7 +235,7 @@ def telemetry(
     """The two lines that stand for the panels where there is no room for them, with this round's draft."""
     m, found = run.metrics, of_runs(run, baseline)
     last = run.rounds[index] if run.rounds else None
-    first: Row = [(f" {number(m.tokens_per_second, 6, 1)}", "strong"), (" tokens/s  ", "muted"),
+    first: Row = [(f" {number(m.tokens_per_second, 6, 1)}", "strong"), (f" {m.unit}s/s  ", "muted"),
                   (f"{found.mark} {found.words}", found.style),
                   (" │ ", "muted"), *why(run, baseline, outlook, brief=True)]
     drafted, kept = (count_or_dash(count) for count in ((last.drafted, last.accepted) if last else (0, 0)))

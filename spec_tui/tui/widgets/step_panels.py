@@ -32,6 +32,7 @@ from spec_tui.present.step.phases import (
 from spec_tui.present.step.player import MOST, StepPlayer
 from spec_tui.present.tables import count_or_dash
 from spec_tui.present.text import cells, one_line, visible, wrap
+from spec_tui.present.token_facts import unit_of
 from spec_tui.present.token_styles import spans
 from spec_tui.tui.border import said_instead
 from spec_tui.tui.widgets import retrieval_rows
@@ -231,8 +232,8 @@ class SoFar(StepPanel):
         made = "—" if m.mean_generated_length is None else f"{m.mean_generated_length:.2f} tokens per verify step"
         rate = "—" if m.tokens_per_second is None else f"{m.tokens_per_second:.1f}"
         return [title_row(width, title, f"after {counted(m.target_forwards, 'round')}"),
-                named("tokens", f"{m.new_tokens}"), named("accepted", accepted), named("M", made),
-                named("tokens/s", rate), *(self._guesses(player) if height >= 8 else [])]
+                named(f"{m.unit}s", f"{m.new_tokens}"), named("accepted", accepted), named("M", made),
+                named(f"{m.unit}s/s", rate), *(self._guesses(player) if height >= 8 else [])]
 
     @staticmethod
     def _guesses(player: StepPlayer) -> list[Row]:
@@ -495,8 +496,7 @@ def _keep(run: RunState, place: StepPosition, event: Round, width: int, height: 
             share = bar(seconds / total if total > 0 else 0.0, max(4, min(40, width - 24)))
             rows.append([*named(name, f"{seconds * 1000:>8.2f} ms "), (share, "bar")])
     each = f", {total * 1000 / gained:.2f} ms each" if gained else ""
-    unit = "message" if event.known == "text" else "token"
-    return [*rows, named("gained", f"{counted(gained, unit)}{each}", "strong")]
+    return [*rows, named("gained", f"{counted(gained, unit_of(event))}{each}", "strong")]
 
 
 def _prefill(run: RunState, phase: Phase, width: int) -> list[Row]:
