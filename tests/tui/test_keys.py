@@ -220,14 +220,22 @@ async def test_enter_takes_what_is_typed_and_not_an_older_list(session):
         assert s.chat.session.settings.law == "exact" and s.chat.prompt.text == ""
 
 
+async def test_tab_completes_what_is_typed_and_not_an_older_list(session):
+    async with session() as s:
+        await s.pilot.press("slash", *["down"] * 5)
+        s.chat.prompt.put("/eng")
+        s.chat.prompt.action_complete()
+        assert s.chat.prompt.text == "/engine "
+
+
 async def test_commands_and_their_arguments_are_listed(session):
     async with session() as s:
         await s.pilot.press("slash", "e", "n")
         choices = s.chat.prompt.choices
-        assert choices.display and choices.lines == ["/engine "]
+        assert choices.display and [option.id for option in choices.options] == ["/engine "]
         await s.pilot.press("enter")
-        assert s.chat.prompt.text == "/engine " and "/engine pld" in choices.lines and not s.client.requests
-        second = choices.lines[1].split()[1]
+        assert s.chat.prompt.text == "/engine " and choices.get_option("/engine pld") and not s.client.requests
+        second = choices.options[1].id.split()[1]
         await s.pilot.press("down", "enter")
         await s.pilot.pause()
         assert not choices.display and s.chat.prompt.text == "" and s.chat.session.settings.engine == second == "pld"
