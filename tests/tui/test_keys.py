@@ -10,9 +10,10 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from textual.events import Key, Paste
+from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.keys import _character_to_key
 from textual.screen import Screen
+from textual.widgets import OptionList
 from textual.widgets._footer import FooterKey
 
 import spec_tui.tui
@@ -122,6 +123,29 @@ async def test_the_palette_shows_keys_and_finds_screens_on_every_screen(session)
         await offered["Lessons"].callback()
         await s.pilot.pause()
         assert [type(screen) for screen in s.app.screen_stack] == [ChatScreen, LessonsScreen], "Step has been left"
+
+
+@pytest.mark.parametrize("second", ["enter", "escape", "click"])
+async def test_the_palette_runs_one_command_and_closes_no_screen_below(session, second):
+    async with session() as s:
+        await s.pilot.press("escape", "ctrl+p", *"Panels: details")
+        await s.pilot.pause(0.5)
+        await type_or_click_twice(s, second)
+        assert s.app.screen_stack == [s.chat] and (s.chat.has_class("details") or second == "escape")
+        await s.pilot.press("r", "ctrl+p", *"Glossary")
+        race = s.app.screen_stack[1]
+        await s.pilot.pause(0.5)
+        await type_or_click_twice(s, second)
+        assert s.app.screen_stack[:2] == [s.chat, race] and not s.app.faults
+
+
+async def type_or_click_twice(s, second: str) -> None:
+    """Enter and another key, or two clicks on the first line, with no time between them."""
+    at = s.app.screen.query_one(OptionList).content_region
+    for event in (MouseDown, MouseUp, MouseDown, MouseUp) if second == "click" else ("enter", second):
+        s.app.post_message(Key(event, None) if isinstance(event, str) else event(
+            None, at.x + 3, at.y, 0, 0, 1, False, False, False, at.x + 3, at.y))
+    await s.pilot.pause(0.5)
 
 
 async def test_esc_goes_one_way_and_i_enter_or_a_click_lead_back(session):
