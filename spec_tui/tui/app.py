@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult, SystemCommand
 from textual.screen import Screen
-from textual.theme import Theme
+from textual.theme import Theme, ThemeProvider
 from textual.widgets import Static
 
 from engines.errors import UsageProblem
@@ -29,6 +29,7 @@ from spec_tui.tui.chat_actions import APPLICATION
 from spec_tui.tui.key_order import HasKeysInOrder
 from spec_tui.tui.legible import make_legible
 from spec_tui.tui.screens.chat import ChatScreen
+from spec_tui.tui.screens.palette import Palette
 from spec_tui.tui.terminal_input import decode_input_of
 from spec_tui.tui.terminal_restore import leave_on_signals
 
@@ -171,6 +172,13 @@ class SpecTui(HasActions, HasKeysInOrder, HasBorder):
         """ctrl+c with nothing selected."""
         if isinstance(self.screen, ChatScreen):
             self.screen.say("ctrl+c copies a selection; ctrl+q leaves, esc stops an answer")
+
+    def action_command_palette(self) -> None:
+        if not Palette.is_open(self):
+            self.push_screen(Palette(id="--command-palette"))
+
+    def search_themes(self) -> None:
+        self.push_screen(Palette([ThemeProvider], "Search for themes…"))
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
         """Everything a key does, by name."""

@@ -37,8 +37,10 @@ class HasKeysInOrder(App):
 
     async def _hand_out(self) -> None:
         target = self.focused or self.screen
-        await super().on_event(self._typed[0])
-        await self._follow(self._typed[0], target)
+        try:
+            await super().on_event(self._typed[0])
+        finally:  # what fails holds up no later key
+            await self._follow(self._typed[0], target)
 
     async def _follow(self, event: Event, target: DOMNode | None) -> None:
         """Go where a key goes, behind it: from the widget that got it up to the application."""
@@ -54,10 +56,12 @@ class HasKeysInOrder(App):
         if not self._typed or self._typed[0] is not event:  # it was waited for too long
             return
         self._typed.popleft()
-        if self._typed:
-            await self._hand_out()
-        if len(self._typed) > 1:
-            self._watch()
+        try:
+            if self._typed:
+                await self._hand_out()
+        finally:
+            if len(self._typed) > 1:
+                self._watch()
 
     def _watch(self) -> None:
         """Go on with the next key even if this one is not known to be handled in time."""

@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from textual.events import Paste
+from textual.events import Key, Paste
 from textual.widgets import Input, TextArea
 
 from spec_tui.session import model_choices
@@ -162,6 +162,20 @@ async def test_an_action_or_an_event_that_fails_keeps_the_session(session, conta
         await s.ask("two")
         assert len(s.chat.session.turns) == 2 and "The two indices walk" in s.shown
         assert not re.search(r"\bone\b", contained.read_text().replace("in one", "")), "the log holds no prompt"
+
+
+async def test_a_key_that_fails_holds_up_no_later_one(session, contained, monkeypatch):
+    def broken(action, parameters):
+        if action == "command_palette":
+            raise KeyError("no such state")
+        return True
+
+    async with session() as s:
+        monkeypatch.setattr(s.app, "check_action", broken)
+        for key in ("a", "ctrl+p", "b", "c", "d"):
+            s.app.post_message(Key(key, key if len(key) == 1 else None))
+        await s.pilot.pause(1.0)
+        assert s.chat.prompt.text == "abcd" and len(s.app.faults) == 1
 
 
 async def test_an_event_that_cannot_be_shown_does_not_lose_the_end_of_an_answer(session, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from textual.events import Key
 
 from engines.report.events import Failed
 from spec_tui.session.history import History
@@ -154,6 +155,22 @@ async def test_the_list_is_searched_by_words_of_titles_and_questions(session, st
         await s.pilot.press("escape", "enter")
         await s.settle()
         assert isinstance(s.app.screen, ChatScreen) and "continuing ‹Merge two lists›" in s.status
+
+
+async def test_words_typed_fast_in_the_search_describe_what_is_listed(session, store):
+    async with session(store=store) as s:
+        for words in ("hay", "hey"):
+            await s.ask("/new", feed=0)
+            await s.ask(words)
+        await s.ask("/history", feed=0)
+        screen = s.app.screen
+        await s.pilot.press("slash")
+        for typed, titles in (("hx", []), ("\x7fay", ["hay"])):
+            for letter in typed:
+                s.app.post_message(Key("backspace" if letter == "\x7f" else letter, letter))
+            await s.pilot.pause(0.3)
+            assert [entry.title for entry in screen.entries] == titles
+            assert str(screen.query_one("#about").render()).startswith("".join(titles))
 
 
 async def test_a_saved_answer_of_a_folder_is_that_folders(session, store):

@@ -10,9 +10,10 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from textual.events import Key, Paste
+from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.keys import _character_to_key
 from textual.screen import Screen
+from textual.widgets import OptionList
 from textual.widgets._footer import FooterKey
 
 import spec_tui.tui
@@ -124,6 +125,29 @@ async def test_the_palette_shows_keys_and_finds_screens_on_every_screen(session)
         assert [type(screen) for screen in s.app.screen_stack] == [ChatScreen, LessonsScreen], "Step has been left"
 
 
+@pytest.mark.parametrize("second", ["enter", "escape", "click"])
+async def test_the_palette_runs_one_command_and_closes_no_screen_below(session, second):
+    async with session() as s:
+        await s.pilot.press("escape", "ctrl+p", *"Panels: details")
+        await s.pilot.pause(0.5)
+        await type_or_click_twice(s, second)
+        assert s.app.screen_stack == [s.chat] and (s.chat.has_class("details") or second == "escape")
+        await s.pilot.press("r", "ctrl+p", *"Glossary")
+        race = s.app.screen_stack[1]
+        await s.pilot.pause(0.5)
+        await type_or_click_twice(s, second)
+        assert s.app.screen_stack[:2] == [s.chat, race] and not s.app.faults
+
+
+async def type_or_click_twice(s, second: str) -> None:
+    """Enter and another key, or two clicks on the first line, with no time between them."""
+    at = s.app.screen.query_one(OptionList).content_region
+    for event in (MouseDown, MouseUp, MouseDown, MouseUp) if second == "click" else ("enter", second):
+        s.app.post_message(Key(event, None) if isinstance(event, str) else event(
+            None, at.x + 3, at.y, 0, 0, 1, False, False, False, at.x + 3, at.y))
+    await s.pilot.pause(0.5)
+
+
 async def test_esc_goes_one_way_and_i_enter_or_a_click_lead_back(session):
     async with session() as s:
         await s.ask("one", feed=5)
@@ -220,14 +244,22 @@ async def test_enter_takes_what_is_typed_and_not_an_older_list(session):
         assert s.chat.session.settings.law == "exact" and s.chat.prompt.text == ""
 
 
+async def test_tab_completes_what_is_typed_and_not_an_older_list(session):
+    async with session() as s:
+        await s.pilot.press("slash", *["down"] * 5)
+        s.chat.prompt.put("/eng")
+        s.chat.prompt.action_complete()
+        assert s.chat.prompt.text == "/engine "
+
+
 async def test_commands_and_their_arguments_are_listed(session):
     async with session() as s:
         await s.pilot.press("slash", "e", "n")
         choices = s.chat.prompt.choices
-        assert choices.display and choices.lines == ["/engine "]
+        assert choices.display and [option.id for option in choices.options] == ["/engine "]
         await s.pilot.press("enter")
-        assert s.chat.prompt.text == "/engine " and "/engine pld" in choices.lines and not s.client.requests
-        second = choices.lines[1].split()[1]
+        assert s.chat.prompt.text == "/engine " and choices.get_option("/engine pld") and not s.client.requests
+        second = choices.options[1].id.split()[1]
         await s.pilot.press("down", "enter")
         await s.pilot.pause()
         assert not choices.display and s.chat.prompt.text == "" and s.chat.session.settings.engine == second == "pld"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual.events import MouseDown, MouseUp
+
 
 async def test_what_the_mouse_marks_is_shown_and_copied(session):
     from spec_tui.tui.widgets.wrap import GUTTER
@@ -75,3 +77,14 @@ async def test_selection_leaves_out_gutter_and_ghosts(session):
         text, _ = s.chat.transcript.get_selection(SELECT_ALL)
         assert text.startswith("one\n") and s.chat.session.turns[0].run.text.strip() in text
         assert "▌" not in text and "exact" not in text
+
+
+async def test_more_clicks_take_no_line_of_a_list_that_is_gone(session):
+    async with session() as s:
+        s.chat.prompt.put("/ne")
+        await s.pilot.pause(0.3)
+        at = s.chat.prompt.choices.content_region
+        for event in (MouseDown, MouseUp) * 3:
+            s.app.post_message(event(None, at.x + 1, at.y, 0, 0, 1, False, False, False, at.x + 1, at.y))
+        await s.pilot.pause(0.3)
+        assert s.chat.prompt.text == "" and "new conversation" in s.status

@@ -91,12 +91,15 @@ class HistoryScreen(DescribedModal[Entry]):
         self.query_one("#said", Static).update(words)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        if event.option is not self.listed.highlighted_option:
+            return  # the cursor has gone on, or other entries are listed
         self._asked = None
         self.say("")
-        self.describe(_about(self.entries[event.option_index]))
+        self.describe(_about(self.chosen))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self.entries[event.option_index])
+        if event.option is self.listed.highlighted_option:
+            self.dismiss(self.chosen)
 
     def action_rename(self) -> None:
         if self.chosen is not None:

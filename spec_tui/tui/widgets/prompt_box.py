@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.document._edit import Edit
 from textual.message import Message
 from textual.widgets import OptionList, TextArea
+from textual.widgets.option_list import Option
 
 from spec_tui.present.text import cells, sanitise
 from spec_tui.tui.actions import EXAMPLES, Action, HasActions
@@ -27,7 +28,6 @@ class Choices(OptionList, can_focus=False):
 
     def show(self, lines: Mapping[str, str], at: int = 0) -> None:
         """List whole lines, each with what it does; one of them is highlighted, which enter takes."""
-        self.lines = list(lines)
         self.display = bool(lines)
         self.clear_options()
         if lines:
@@ -35,13 +35,20 @@ class Choices(OptionList, can_focus=False):
             name = min(max(map(len, lines)), room // 2) + 2
             for line, words in lines.items():
                 words = shortened(words, room - max(name, cells(line)))
-                self.add_option(Content.assemble((f"{line:<{name}}", "bold"), (words, "$tok-prompt")).truncate(
-                    room, ellipsis=True))
+                shown = Content.assemble((f"{line:<{name}}", "bold"), (words, "$tok-prompt"))
+                self.add_option(Option(shown.truncate(room, ellipsis=True), id=line))
             self.highlighted = at
+
+    @property
+    def here(self) -> str | None:
+        """The highlighted line; None while there is nothing to choose."""
+        option = self.highlighted_option
+        return option and option.id
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self.screen.query_one(PromptBox).take(self.lines[event.option_index])
+        if event.option in self.options:  # else it was taken already, or another text was typed
+            self.screen.query_one(PromptBox).take(event.option.id)
 
 
 class PromptBox(HasActions, TextArea):
@@ -185,8 +192,8 @@ class PromptBox(HasActions, TextArea):
     def action_send(self) -> None:
         if self._listed != self.text:  # enter came before the news of the last letters
             self._list()
-        if self.choices.display and self.choices.highlighted is not None:
-            self.take(self.choices.lines[self.choices.highlighted])
+        if (line := self.choices.here) is not None:
+            self.take(line)
         else:
             self.post_message(self.Sent(self.text))
 
@@ -204,8 +211,9 @@ class PromptBox(HasActions, TextArea):
         if len(lines) > 1 and self.text in lines:
             index = (lines.index(self.text) + 1) % len(lines)
         else:
-            self._tabbed, index = self._completer(self.text), (self.choices.highlighted or 0) * self.choices.display
-            lines = list(self._tabbed)
+            self._tabbed = self._completer(self.text)
+            lines, here = list(self._tabbed), self.choices.here
+            index = lines.index(here) if here in lines else 0  # another one is listed where letters came since
         if lines:
             self.put(lines[index])
         elif not self.text.startswith("/"):
