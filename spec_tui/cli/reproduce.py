@@ -109,7 +109,8 @@ def reproduce(
         if len(runnable) > 1:
             narrate(f"{name}: {entry.title}")
         small = (entry.made_quick() if quick else entry).with_sizes(repeats, limit, max_new_tokens)
-        codes.append(_run_entry(partial(decoders.load, load), name, small, quick, show, others=len(runnable) > 1))
+        codes.append(_run_entry(
+            partial(decoders.load, load, asked.head is not None), name, small, quick, show, others=len(runnable) > 1))
         if codes[-1] == INTERRUPTED:
             break
     return worst(*codes)
@@ -122,13 +123,13 @@ class Decoders:
         self._runtime: Runtime | None = None
         self._asked: LoadOptions | None = None
 
-    def load(self, asked: LoadOptions) -> Runtime:
+    def load(self, asked: LoadOptions, keeps_head: bool) -> Runtime:
         """What is asked for, loaded if it is not the one kept. Raises SpecError."""
         if self._runtime is None or asked != self._asked:
             self._runtime = None
             gc.unfreeze()
             gc.collect()
-            self._runtime, self._asked = load_decoder(asked), asked
+            self._runtime, self._asked = load_decoder(asked, keeps_head), asked
             gc.collect()
             gc.freeze()  # what is loaded stays, so that collecting garbage before each run is quick
         return self._runtime

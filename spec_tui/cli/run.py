@@ -88,16 +88,17 @@ def run(
     return _decode(decoder, request, writer, output, generation.audit, strict=strict)
 
 
-def load_decoder(load: LoadRequest) -> Decoder:
+def load_decoder(load: LoadRequest, keeps: bool = True) -> Decoder:
     """Load the models in this process, with the head that is kept for the target where none is named; one that is named
-    is kept. Raises SpecError."""
+    is kept, unless not to (``keeps``). Raises SpecError."""
     asked = with_head(load)
     if asked.head != load.head and asked.head is not None:
         say(f"note: the head {one_line(asked.head)}, kept for this model; --head {AUTO} forgets it")
     elif left_out := head_left_out(asked):
         say(f"note: {one_line(left_out)}; --head {AUTO} forgets it")
     decoder = load_once(asked)
-    keep_head(asked)
+    if keeps:
+        keep_head(asked)
     return decoder
 
 

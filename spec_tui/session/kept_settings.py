@@ -19,6 +19,7 @@ import msgspec
 from engines import folders, methods
 from engines.errors import RunFailed, SpecError, UsageProblem, first_line
 from engines.folders import typed_path
+from engines.heads.head_config import FAMILIES
 from engines.heads.local_heads import AUTO, NONE, local_heads, may_be_on_hub, place_of
 from engines.race.lanes import Lane
 from engines.request import Request
@@ -184,8 +185,8 @@ def _kept_head(load: LoadRequest) -> str:
 def _fault(head: str) -> str:
     """Why a head that was kept cannot be taken, in words; "" if it can, as far as its files tell."""
     ours = next((one for one in local_heads() if one.name == head), None)
-    if ours is not None:
-        return ours.fault
+    if ours is not None or head.lower() in FAMILIES:
+        return ours.fault if ours is not None else ""
     with suppress(OSError, ValueError, UsageProblem):
         return "" if place_of(head) is not None or may_be_on_hub(head) else "it is not here"
     return "it is not here"

@@ -96,6 +96,7 @@ def test_what_one_entry_loaded_is_gone_before_the_next_one_loads(cli, monkeypatc
                              f'[[rows]]\nname = "pld"\nlane = "pld"\n{head}')
     done = cli("reproduce", *map(str, files), "--limit", "1", "--repeats", "1", "--max-new-tokens", "3")
     assert done.code == 0 and there == [0, 0], done.err
+    assert "kept for this model" not in cli("run", "hello", "--model", "sample").err, "a head of an entry is not"
 
 
 def test_an_entry_whose_model_does_not_load_is_reported_and_the_next_one_runs(cli, monkeypatch, tmp_path):

@@ -64,6 +64,8 @@ def test_the_head_that_was_named_is_kept_until_auto(tmp_path, monkeypatch):
     assert not kept_settings.head_left_out(named) and not kept_settings.head_left_out(other)
     kept_settings.keep_head(replace(LOAD, head="owner/name"))
     assert kept_settings.with_head(LOAD).head == "owner/name"
+    kept_settings.keep_head(replace(LOAD, head="eagle"))
+    assert kept_settings.with_head(LOAD).head == "eagle" and not kept_settings.head_left_out(LOAD), "a family"
     assert kept_settings.with_head(replace(LOAD, head="auto")) == LOAD == kept_settings.with_head(LOAD)
     assert not kept_settings.head_left_out(LOAD)
 
