@@ -299,8 +299,8 @@ class Runtime:
         """One run as events: Started, Prefilled, Round..., Finished. Before them, ``progress`` is told of a draft model
         that is loaded and a datastore that is built, and between them of a prompt that is read in several pieces.
 
-        The models' caches serve one run at a time, from its first event until its last, or until it is closed
-        (``stop``, where nothing has hold of it).
+        The models' caches serve one run at a time, from its first event until its last, or until it is closed;
+        ``stop`` closes a run that was left unfinished.
 
         Raises:
             UsageProblem: before Started, for a request that cannot be run, or while another run is going on.

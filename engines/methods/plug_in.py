@@ -25,7 +25,7 @@ def is_plug_in(kind: type) -> bool:
 
 
 def guard(kind: type[Any]) -> None:
-    """Check what a class of drafters of another package proposes, and that it changes nothing that it is told."""
+    """Check what a class of drafters of another package proposes, and that it does not change the text of a run."""
     kind.propose = _checked(kind.propose)
     for name in ("start", "learn", "follow"):
         setattr(kind, name, _only_reading(getattr(kind, name)))
@@ -44,6 +44,7 @@ def _only_reading(tell: Callable[[Any, Outcome], None]) -> Callable[[Any, Outcom
 
 
 def _text_of(outcome: Outcome) -> tuple[Any, ...]:
+    """A copy of all that the text of a run is made of."""
     return [*outcome.context], [*outcome.verdict.tokens], [*outcome.verdict.path], outcome.reason
 
 

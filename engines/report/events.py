@@ -249,6 +249,11 @@ class Draft:
     origins: tuple[Origin, ...] = ()
     also: tuple[int, ...] = ()
 
+    @property
+    def fused(self) -> int:
+        """Nodes that two drafters proposed."""
+        return sum(origin >= 0 for origin in self.also)
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:

@@ -62,26 +62,26 @@ class LlamaCppModel(ServedModel):
 
     def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(connection, spec, options)
-        self._met: Ready | None = None
-        self._meet()
+        self._identified: Ready | None = None
+        self._identify()
 
-    def _meet(self, cancelled: Cancelled = lambda: False) -> None:
-        """Ask what is served: it may be another model than before, where the server was started anew."""
+    def _identify(self, cancelled: Cancelled = lambda: False) -> None:
+        """Ask which model is served: a server that was started again may have another one."""
         facts = self.connection.get("/props", Props, cancelled)
         models = self.connection.get("/v1/models", Models, cancelled)
         if facts.default_generation_settings is None:
             raise ModelUnavailable(f"{self.connection.address} is not a llama.cpp server", "check the address")
         meta = (models.data or [ListedModel()])[0].meta or ModelMeta()
         name = facts.model_alias or facts.model_path or "model"
-        met = self._introduced(Ready(
+        found = self._introduced(Ready(
             model=PurePosixPath(name).name, dtype=facts.model_ftype or "not disclosed",
             device=self.connection.address, parameters=meta.n_params, vocab_size=meta.n_vocab,
             context_limit=facts.default_generation_settings.n_ctx, chat_template=bool(facts.chat_template),
             threads=None, backend=f"llama.cpp {facts.build_info or ''}".strip(),
             capabilities=replace(CAPABILITIES, asks_price=True), host=self.spec.host,
         ))
-        if met != self._met:
-            self._met = self.ready = met
+        if found != self._identified:
+            self._identified = self.ready = found
             self._auditor = None
             self._parts: dict[tuple[str, int], list[int]] = {}  # ids before a token's that its text's character takes
 
@@ -91,7 +91,7 @@ class LlamaCppModel(ServedModel):
     ) -> Iterator[RunEvent]:
         self._refuse(request)
         if prompt is None:
-            self._meet(cancelled)
+            self._identify(cancelled)
             prompt = self._prompt(request, cancelled)
         self._room(len(prompt[0]))
         yield self._started(request, prompt)

@@ -92,7 +92,7 @@ def _answers(
             narrate(f"answer {number} of at most {len(cases)}")
             told = ServerAcceptance.of([events])
             if told.drafted is None and not told.accepted:
-                break  # it tells nothing, of the other prompts neither
+                break  # it will tell nothing of other prompts either
         if in_a_row == _FAILURES or perf_counter() >= end or cancelled():
             break
     if failed is not None and not answered:

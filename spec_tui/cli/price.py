@@ -202,8 +202,8 @@ def _at_once(facts: dict[str, Any]) -> list[str]:
     for name, drafts in found["drafts"].items():
         top = max(1.0, *(point["gain"] for point in drafts["points"]))
         pays = _pays(drafts, found["most_requests"])
-        out += ["", f"forecast, {name}:", *wrap(f"at {found['acceptance']:.0%} acceptance drafting {pays}",
-                                                      text_width()),
+        said = f"at {found['acceptance']:.0%} acceptance drafting {pays}"
+        out += ["", f"forecast, {name}:", *wrap(said, text_width()),
                 f"  {'requests':>8}{'length':>7}{'gain':>8}{'breaks even from':>18}"]
         room = max(0, min(_BAR, text_width() - _BESIDE))
         line = round(room / top)

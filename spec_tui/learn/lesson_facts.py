@@ -158,7 +158,7 @@ def _sought(run: RunState, event: Round) -> dict[str, Fact | None]:
     facts |= {"hits": found.hits, "used": found.used, "lookup": found.seconds,
               "pruned": sum(count for _, count in found.pruned),
               "cut": _either([piece for piece, _ in found.pruned]) if found.pruned else None,
-              "both": sum(origin >= 0 for origin in draft.also),
+              "both": draft.fused,
               "mine": sum(origin_of(draft, node).source == "draft" for node in range(len(draft.tokens)))}
     facts["theirs"] = len(draft.tokens) - facts["mine"]
     return facts
@@ -260,7 +260,7 @@ def _off(run: RunState, event: Round) -> float | None:
 
 def _fused(event: Round) -> int:
     """How many nodes both drafters proposed, or only the lookup: the smaller of the two."""
-    draft, both = event.draft, sum(origin >= 0 for origin in event.draft.also)
+    draft, both = event.draft, event.draft.fused
     return min(both, sum(origin_of(draft, node).source != "draft" for node in range(len(draft.tokens))))
 
 

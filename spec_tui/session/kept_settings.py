@@ -184,9 +184,10 @@ def _kept_head(load: LoadRequest) -> str:
 
 def _fault(head: str) -> str:
     """Why a head that was kept cannot be taken, in words; "" if it can, as far as its files tell."""
-    ours = next((one for one in local_heads() if one.name == head), None)
-    if ours is not None or head.lower() in FAMILIES:
-        return ours.fault if ours is not None else ""
+    if (ours := next((one for one in local_heads() if one.name == head), None)) is not None:
+        return ours.fault
+    if head.lower() in FAMILIES:
+        return ""
     with suppress(OSError, ValueError, UsageProblem):
         return "" if place_of(head) is not None or may_be_on_hub(head) else "it is not here"
     return "it is not here"

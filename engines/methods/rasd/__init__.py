@@ -51,7 +51,7 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
     if found is None:
         return explain.draft(run, event, deep)
     mine = sum(origin_of(tree, n).source == DRAFT.name for n in range(len(tree.tokens)))
-    cut, both = sum(count for _, count in found.pruned), sum(origin >= 0 for origin in tree.also)
+    cut, both = sum(count for _, count in found.pruned), tree.fused
     who = what_drafts(run)
     if not found.hits:
         return [f"RASD joins two trees. The lookup found nothing here, so this is the tree of the {who}: "

@@ -227,7 +227,7 @@ class CountedText:
 
 
 def _up_to(ends: frozenset[int], tokens: list[int]) -> list[int]:
-    """Tokens up to the first one of ``ends``, of which there is one."""
+    """Tokens up to the first one that is in ``ends``, that one included; there must be one."""
     return tokens[: 1 + min(tokens.index(end) for end in ends.intersection(tokens))]
 
 

@@ -107,7 +107,7 @@ def _lengths(matches: dict[int, int], width: int) -> Row:
 
 
 def _counts(event: Round) -> str:
-    found, fused = event.retrieval, sum(origin >= 0 for origin in event.draft.also)
+    found, fused = event.retrieval, event.draft.fused
     what = "neighbour" if found.match is None else "hit"
     words = f"{found.hits} {what}{'s' * (found.hits != 1)}, {found.used} used"
     words += f" · {fused} fused" if fused else ""
