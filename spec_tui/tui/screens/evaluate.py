@@ -44,7 +44,8 @@ _MINUTES = (1, 2, 3, 5, 10, 20, 30, 60)
 _TIMED, _RESTING = 1.0, 0.1  # seconds between two looks, while lanes are timed and else
 _RUNNING, _IDLE, _ADVISED = attrgetter("running"), attrgetter("idle"), attrgetter("advised")
 _KEYS = """enter starts, + and - change the time, i selects a file of prompts: lines of text or JSON, or a chat log; \
-without one it uses our own. You cannot ask anything else meanwhile, and other programs disturb the measurement."""
+without one it uses built-in prompts. You cannot ask anything else meanwhile, and other programs disturb the \
+measurement."""
 
 
 class EvaluateScreen(HasActions, Screen[None]):
