@@ -24,6 +24,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     monkeypatch.setattr(loader, "load_here", fake_runtime.load)
     for name in ("FORCE_COLOR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")  # whatever the terminal's width
 
     def run(*arguments: str) -> Done:
         code = call(list(arguments))
