@@ -17,7 +17,7 @@ from spec_tui.cli.failures import narrate
 from spec_tui.cli.option_groups import EngineSettings, GenerationOptions, ModelOptions, PromptOptions, engine_settings
 from spec_tui.cli.prompts import comma_separated
 from spec_tui.present.rows import bar
-from spec_tui.present.text import cells, fitted, padded
+from spec_tui.present.text import cells, in_column
 
 _VARY = "The option and its values: c=8,16,32,64. datastore=... varies the datastores, model=... the draft model."
 
@@ -91,7 +91,7 @@ def plot(result: RaceResult, asked: Race, option: str) -> str:
         speed = _bar(rate / max(rates) if max(rates) else 0.0, long)
         accepted = f"{_bar(share, short)} {share:>4.0%}" if share is not None else ""
         number = f"{rate:>7.1f}" if f.rate else f"{'-':>7}"
-        lines.append(f"{padded(fitted(name, width), width)}  {speed} {number}  {accepted}".rstrip())
+        lines.append(f"{in_column(name, width + 2)} {speed} {number}  {accepted}".rstrip())
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from spec_tui.present.narration import question
 from spec_tui.present.rows import Row, struck, words_of
 from spec_tui.present.step.nodes import nodes_of, order
 from spec_tui.present.step.phases import PHASES, event_of, mask
-from spec_tui.present.text import one_line
+from spec_tui.present.text import in_column, one_line
 from spec_tui.present.token_styles import ACCEPTED, CHOSEN, FATE_MARKS, HERE, PRUNED, REJECTED, UNJUDGED
 from spec_tui.present.tree_paths import chain_to
 
@@ -101,7 +101,7 @@ def _trials(event: Round) -> list[Row]:
     """What a law with random draws tried, in its order."""
     trials = [trial for emitted in event.emitted for trial in emitted.trials]
     return [[("trial  " if number == 0 else " " * 7, "muted"),
-             (f"{one_line(quoted(event.draft.pieces[t.node]), 12):<13}", "text"),
+             (in_column(quoted(event.draft.pieces[t.node]), 13), "text"),
              (f"p {t.target_prob:.3f}  q {t.draft_prob:.3f}  draw {t.draw:.3f}  ", "text"),
              ("accepted" if t.accepted else "rejected", "accepted" if t.accepted else "ghost")]
             for number, t in enumerate(trials)]
@@ -114,6 +114,6 @@ def _mask(event: Round) -> list[Row]:
     nodes = [0, *(index + 1 for index in order(event.draft.parents, best_path(event.draft)))]
     if len(nodes) > _MASKED:
         return [[("mask   ", "muted"), (f"{len(nodes)} rows: each sees the text, its ancestors and itself", "muted")]]
-    return [[("mask   " if number == 0 else " " * 7, "muted"), (f"{one_line(labels[node], 12):<13}", "text"),
+    return [[("mask   " if number == 0 else " " * 7, "muted"), (in_column(labels[node], 13), "text"),
              ("".join("█ " if table[node][other] else "· " for other in nodes), "accepted")]
             for number, node in enumerate(nodes)]

@@ -54,6 +54,11 @@ def padded(text: str, width: int, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
+def in_column(text: str, width: int) -> str:
+    """As ``fitted``, with a blank or more after it, in so many terminal columns."""
+    return padded(fitted(text, width - 1), width)
+
+
 def capital(words: str) -> str:
     """A sentence's beginning with a capital letter, unless it is no word."""
     return words if _KEPT.match(words) else words[:1].upper() + words[1:]

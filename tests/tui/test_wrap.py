@@ -7,7 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec_tui.present.text import cells
+from spec_tui.present.text import cells, in_column
 from spec_tui.tui.widgets.wrap import GHOST, Tok, Wrapper
 
 words = st.lists(st.text(alphabet="ab  \n.漢🙂é", min_size=1, max_size=9), max_size=40)
@@ -137,3 +137,9 @@ def test_code_has_quiet_colours_and_prose_has_none():
     assert styles["comment"] == {'# adds "one"'}
     assert styles["strong"] == {"Stack", "adds"} and styles["code"] == {"O(1)"}
     assert {"# ", "- ", "**", "`", "```python", "```"} == styles["markup"]
+
+
+@given(st.text(max_size=30), st.integers(2, 24))
+def test_a_text_in_a_column_takes_the_columns_width_whatever_its_letters(text, width):
+    shown = in_column(text, width)
+    assert cells(shown) == width and shown.endswith(" ")

@@ -14,7 +14,7 @@ from engines.report.wording import counted, ms, seconds_of
 from spec_tui.learn.figures.base import LessonFigure, Runs, told
 from spec_tui.learn.lesson_facts import FLAT
 from spec_tui.present.rows import Row, bar
-from spec_tui.present.text import one_line
+from spec_tui.present.text import in_column, one_line
 from spec_tui.present.token_styles import HERE
 
 
@@ -213,7 +213,7 @@ class RaceFigure(LessonFigure):
                     break
                 tokens += len(event.emitted)
             m, whole = lane.metrics, sum(map(seconds_of, lane.rounds))
-            out.append([(f"{one_line(_label(lane.started), 15):<16}", "text"),
+            out.append([(in_column(_label(lane.started), 16), "text"),
                         (f"{m.mean_generated_length or 0:>15.2f}{1000 * whole / len(lane.rounds):>12.1f}", "text"),
                         (f"{(len(lane.tokens) - 1) / whole:>10.1f}  ", "strong"),
                         (f"{bar(tokens / most, room):<{room}}", "bar"), (f" {tokens}", "text")])

@@ -16,7 +16,7 @@ from engines.report.wording import quoted
 from spec_tui.learn.figures.base import LessonFigure, Runs, told
 from spec_tui.learn.lesson_facts import kept_chances
 from spec_tui.present.rows import Row, bar
-from spec_tui.present.text import one_line
+from spec_tui.present.text import in_column, one_line
 from spec_tui.present.token_styles import HERE
 
 AT_ONCE = 1000  # random draws for one press of a key
@@ -85,7 +85,7 @@ class TrialFigure(LessonFigure):
         heads = ("p, target", "q, drafter", "residual", said)
         out: list[Row] = [[(" " * label, "text"), *((f"{head:<{room + 7}} ", "title") for head in heads)]]
         for n, name in enumerate(self.names):
-            row = [(f"{one_line(name, label - 1):<{label}}", "text")]
+            row = [(in_column(name, label), "text")]
             for share, style in ((self.p[n], "accepted"), (q[n], "by-draft"), (left[n], "muted"),
                                  (drawn[n] if drawn is not None else None, "accent")):
                 known = share is not None
@@ -122,8 +122,8 @@ class BlockFigure(LessonFigure):
         for node, (alone, weight) in enumerate(chances[: max(2, height - 4)]):
             p, q = event.verified[node + 1].drafted, event.draft.probs[node]
             made_up = weight > alone + 0.0005
-            name = f"{node + 1} {one_line(quoted(event.draft.pieces[node]), label - 3)}"
-            out.append([(f"{name:<{label}} {p:.3f} {q:.3f}  ", "text"),
+            name = in_column(f"{node + 1} {quoted(event.draft.pieces[node])}", label + 1)
+            out.append([(f"{name}{p:.3f} {q:.3f}  ", "text"),
                         (f"{bar(alone, room):<{room}}", "bar"), (f" {alone:.3f}  ", "text"),
                         (f"{bar(weight, room):<{room}}", "accent" if made_up else "bar"),
                         (f" {weight:.3f}", "strong" if made_up else "text")])
@@ -207,7 +207,7 @@ class NoiseFigure(LessonFigure):
         for n, (choice, column) in enumerate(zip(choices, columns)):
             style = "strong" if n == best else "text"
             share = f"{self.share[n]:>7.3f} ({choice.prob / total:.3f})" if self.share is not None else ""
-            out.append([(f"{HERE if n == best else ' '}{one_line(quoted(choice.piece), 13):<14}", style),
+            out.append([(f"{HERE if n == best else ' '}{in_column(quoted(choice.piece), 14)}", style),
                         (f"{choice.prob:>6.3f}{''.join(f'{cell:>8}' for cell in column)} ", style),
                         (bars[n], "accent" if n == best else "bar"), (share, "muted")])
         for name, emitted in self.texts:

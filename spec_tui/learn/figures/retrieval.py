@@ -11,7 +11,7 @@ from engines.report.wording import context_tail, counted, quoted
 from spec_tui.learn.figures.base import LessonFigure, Runs, told
 from spec_tui.learn.lesson_facts import followers
 from spec_tui.present.rows import Row, bar, struck
-from spec_tui.present.text import one_line
+from spec_tui.present.text import in_column, one_line
 from spec_tui.present.token_styles import ACCEPTED, HERE, PRUNED, REJECTED
 from spec_tui.present.tree_paths import chain_to
 
@@ -98,7 +98,7 @@ class CountsFigure(LessonFigure):
         out: list[Row] = []
         for piece, count in listed:
             style = "accent" if count == most else "bar"
-            out.append([(f" {one_line(quoted(piece), 15):<16}", "text"), (f"{bar(count / times, 24):<24}", style),
+            out.append([(f" {in_column(quoted(piece), 16)}", "text"), (f"{bar(count / times, 24):<24}", style),
                         (f" {count} of {times} = {count / times:.2f}", "text")])
         rest = len(found) - len(listed)
         longer = self.at + 1 < len(self.found)

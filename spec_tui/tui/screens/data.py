@@ -19,7 +19,7 @@ from engines.report.events import Ready
 from engines.report.wording import counted
 from spec_tui.present.on_screen import failure
 from spec_tui.present.progress_text import amount, amount_done, rate_and_time_left
-from spec_tui.present.text import one_line, wrap
+from spec_tui.present.text import in_column, one_line, wrap
 from spec_tui.present.token_styles import ABSENT, BUSY, PRESENT, WAITING
 from spec_tui.session import shell_lines as command
 from spec_tui.session.datastore_jobs import DatastoreJobs, Refused
@@ -95,7 +95,7 @@ def row_label(row: DatastoreRow, chosen: bool, session: ChatSession) -> Content:
     word, style = row_state(row, session)
     mark = f"{WAITING if row.unfinished else PRESENT if chosen else ABSENT} "
     kind = "built on demand" if row.entry is None else row.entry.manifest.kind if row.entry.manifest else ""
-    return Content.assemble((mark, "$primary"), (f"{one_line(row.name, 20):<20} ", "" if word else "bold"),
+    return Content.assemble((mark, "$primary"), (in_column(row.name, 21), "" if word else "bold"),
                             (word or kind, style))  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from spec_tui.present.advice_text import planned
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.rows import bar
-from spec_tui.present.text import one_line
+from spec_tui.present.text import in_column, one_line
 from spec_tui.session import kept_settings
 from spec_tui.session.advice_setup import foresee
 from spec_tui.session.advice_state import AdviceState
@@ -225,7 +225,7 @@ class EvaluateScreen(HasActions, Screen[None]):
         lines += [f"{'setting':<{room}}{'answers':>9}{'tokens/s':>10}"] if state.rounds else []
         for name, answers, rate in state.so_far():
             shown = "-" if rate is None else f"{rate:.1f}"
-            lines.append(f"{one_line(name, room - 1):<{room}}{answers:>9}{shown:>10}")
+            lines.append(f"{in_column(name, room)}{answers:>9}{shown:>10}")
         if state.rates:
             lines += ["", "Medians of the answers so far; the verdict compares answers to the same prompts."]
         return "\n".join(lines)

@@ -19,7 +19,7 @@ from engines.folders import same_place
 from engines.heads.local_heads import AUTO
 from engines.hub.download_progress import in_bytes
 from spec_tui.present.on_screen import failure, on_screen
-from spec_tui.present.text import one_line
+from spec_tui.present.text import in_column, one_line
 from spec_tui.present.token_styles import ABSENT, PRESENT
 from spec_tui.session import model_choices
 from spec_tui.session.chat_session import ChatSession
@@ -187,9 +187,8 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
         elif choice.share is not None and choice.share < 1:
             words += f" shares {choice.share:.0%}"  # what is beside the list says more
         room = 15 if self.has_class("-narrow") else 22
-        name = one_line(choice.title, room)
         style = "$tok-prompt" if choice.problem else ""
-        return Content.assemble((mark, "$primary"), (f"{name:<{room + 1}}", style), (words, "$tok-prompt"))
+        return Content.assemble((mark, "$primary"), (in_column(choice.title, room + 1), style), (words, "$tok-prompt"))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         panel = self.query_one("#about", Static)
