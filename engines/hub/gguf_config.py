@@ -225,21 +225,48 @@ def token_id(file: GgufFile, name: str) -> int | None:
     return value if type(value) is int and isinstance(tokens, list) and 0 <= value < len(tokens) else None
 
 
+_SCALING = "rope.scaling."
+
+
 def _rope(keys: Keys) -> Config:
     """The rotation of positions. Raises Unsupported for a scaling that transformers would not compute as llama.cpp."""
-    theta = keys.number("rope.freq_base", 10_000.0)
-    if "rope_freqs.weight" in keys.tensors:
-        return _llama3_rope(theta, keys)
-    scaling, factor = keys.get("rope.scaling.type", "none"), keys.number("rope.scaling.factor", 1.0)
-    if scaling == "none" or factor == 1.0:
-        return {"rope_type": "default", "rope_theta": theta}
-    if scaling == "linear":
-        return {"rope_type": "linear", "rope_theta": theta, "factor": factor}
-    if scaling == "yarn":
-        original = keys.need("rope.scaling.original_context_length")
+    theta, kind = keys.number("rope.freq_base", 10_000.0), keys.get(f"{_SCALING}type", "linear")
+    factor = keys.number(f"{_SCALING}factor") or keys.number("rope.scale_linear", 1.0)  # the older name
+    if kind == "none" or factor == 1.0:
+        found = {"rope_type": "default", "rope_theta": theta}
+    elif kind == "linear":
+        found = {"rope_type": "linear", "rope_theta": theta, "factor": factor}
+    elif kind == "yarn":
+        original = keys.need(f"{_SCALING}original_context_length")
         scaled = {"factor": factor, "original_max_position_embeddings": original}
-        return {"rope_type": "yarn", "rope_theta": theta, **scaled}
-    raise Unsupported(f"its positions are scaled by {str(scaling)[:40]!r}")
+        found = {"rope_type": "yarn", "rope_theta": theta, **scaled}
+    else:
+        raise Unsupported(f"its positions are scaled by {str(kind)[:40]!r}")
+    _refuse_other_scaling(keys, 1 + 0.1 * math.log(max(1.0, factor)) if found["rope_type"] == "yarn" else 1.0)
+    if "rope_freqs.weight" not in keys.tensors:
+        return found
+    if found["rope_type"] != "default":
+        raise Unsupported("its positions are scaled both by one factor and by factors for each frequency")
+    return _llama3_rope(theta, keys)
+
+
+def _refuse_other_scaling(keys: Keys, attention: float) -> None:
+    """Raises Unsupported where a scaling has more settings than the above, unless they are the usual ones.
+
+    llama.cpp ignores some of these in the families that are read, so where they are unusual it computes something else
+    than the model. ``attention``: what rotated numbers are multiplied by. ``attn_factor`` comes on top of that, but
+    llama.cpp's older converter wrote the whole of it there for OLMo 3, as its newer one does in ``yarn_attn_factor``.
+    """
+    usual = {
+        "attn_factor": (1.0, attention), "yarn_attn_factor": (attention,), "yarn_beta_fast": (32.0,),
+        "yarn_beta_slow": (1.0,), "yarn_ext_factor": (1.0,), "yarn_log_multiplier": (0.0,),
+    }  # fmt: skip
+    read = {"type", "factor", "original_context_length", "finetuned"}
+    begin = f"{keys.file.architecture}.{_SCALING}"
+    for setting in sorted({name.removeprefix(begin) for name in keys.file.metadata if name.startswith(begin)} - read):
+        value, known = keys.get(_SCALING + setting), usual.get(setting, ())
+        if type(value) not in (int, float) or not any(math.isclose(value, one, rel_tol=1e-3) for one in known):
+            raise Unsupported(f"its positions are scaled with {setting} {str(value)[:40]!r}, which is not read")
 
 
 def _llama3_rope(theta: float, keys: Keys) -> Config:

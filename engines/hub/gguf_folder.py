@@ -22,7 +22,7 @@ from engines.hub.gguf_file import GgufFile
 from engines.machine import content_check, keep, kept
 
 CHECKS = "checks.json"  # of all other files in a folder
-_FORM = 5  # of what is written; a new number makes the folders again
+_FORM = 6  # of what is written; a new number makes the folders again
 _ENDS = {  # tokens that end an answer, by llama.cpp's list, the marks between files at its end
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
     "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "</s>", "<eos>", "<turn|>",

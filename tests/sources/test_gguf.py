@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import tempfile
@@ -150,6 +151,41 @@ def test_the_scaled_positions_of_llama_3_are_recognised(tmp_path):
     assert difference(path) < 0.01
 
 
+def scaling(family: str, kind: str = "", **settings: float):
+    """A change that states how positions are scaled; ``kind``: "" for a file that does not state it."""
+    def change(writer):
+        if kind:
+            writer.add_string(f"{family}.rope.scaling.type", kind)
+        if kind == "yarn":
+            writer.add_uint32(f"{family}.rope.scaling.original_context_length", 8)
+        for name, value in settings.items():
+            writer.add_float32(f"{family}.rope.{'' if name == 'scale_linear' else 'scaling.'}{name}", value)
+    return change
+
+
+YARN = 1 + 0.1 * math.log(4)  # what rotated numbers are multiplied by where positions are scaled by 4
+USUAL = {"yarn_beta_fast": 32, "yarn_beta_slow": 1, "yarn_ext_factor": 1, "yarn_attn_factor": YARN, "attn_factor": 1}
+
+
+@pytest.mark.parametrize("change", [
+    scaling("llama", factor=4), scaling("llama", scale_linear=4), scaling("llama", "linear", factor=4),
+    scaling("llama", "none", factor=4), scaling("llama", "yarn", factor=4), scaling("llama", "yarn", factor=4, **USUAL),
+], ids=("unnamed", "older name", "linear", "none", "yarn", "yarn with its usual settings"))
+def test_positions_are_scaled_as_llama_cpp_scales_them(change, tmp_path):
+    assert difference(Tiny("llama").write(tmp_path / "m.gguf", change)) < 0.01
+
+
+@pytest.mark.parametrize("change", [
+    scaling("llama", "yarn", factor=4, attn_factor=0.5), scaling("llama", "linear", factor=4, attn_factor=YARN),
+    scaling("llama", attn_factor=0.5), scaling("llama", "yarn", factor=4, yarn_attn_factor=0.5),
+    scaling("llama", "yarn", factor=4, yarn_beta_fast=8), scaling("llama", "yarn", factor=4, yarn_beta_slow=2),
+    scaling("llama", "yarn", factor=4, yarn_ext_factor=0), scaling("llama", "yarn", factor=4, yarn_log_multiplier=0.1),
+    scaling("llama", factor=4, alpha=1000),
+])
+def test_unusual_settings_of_a_scaling_are_refused(change, tmp_path):
+    assert "its positions are scaled with" in refused(tmp_path, change)
+
+
 def refused(tmp_path, change, family="llama", **more) -> str:
     path = Tiny(family, **more).write(tmp_path / "bad.gguf", change)
     with pytest.raises(ValueError) as caught:
@@ -163,6 +199,9 @@ def test_what_would_be_read_almost_right_is_refused(tmp_path):
     assert "factors of its own" in refused(tmp_path, lambda w: w.add_tensor("rope_freqs.weight", own))
     assert "longrope" in refused(tmp_path, lambda w: (
         w.add_string("llama.rope.scaling.type", "longrope"), w.add_float32("llama.rope.scaling.factor", 4.0),
+    ))
+    assert "both by one factor" in refused(tmp_path, lambda w: (
+        w.add_tensor("rope_freqs.weight", llama3_factors()), scaling("llama", factor=4)(w),
     ))
     assert "mystery" in refused(tmp_path, lambda w: None, pre="mystery")
     part = Tiny("llama")
