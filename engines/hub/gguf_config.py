@@ -21,6 +21,7 @@ _SIZES = {
     "num_hidden_layers": "block_count", "num_attention_heads": "attention.head_count",
     "max_position_embeddings": "context_length",
 }  # fmt: skip
+_WINDOW, _PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
 
 
 class Unsupported(ValueError):
@@ -91,6 +92,21 @@ class Keys:
         stored = self.file.content()[tensor.begin : tensor.begin + tensor.size]
         return struct.unpack(f"<{tensor.count}f", stored.tobytes())
 
+    def stated(self, name: str) -> bool:
+        """Whether the file has a value of this name, of any type."""
+        return f"{self.file.architecture}.{name}" in self.file.metadata
+
+    def layer_types(self, period: int) -> list[str]:
+        """Which layers attend within a window: as the file states it, by default all but every ``period``-th. Raises
+        Unsupported for a list that is not one of the layers."""
+        layers, stated = self.need("block_count"), self.file.metadata.get(f"{self.file.architecture}.{_PATTERN}")
+        if not isinstance(stated, list):
+            period = self.number(_PATTERN, period, int)
+            stated = [layer % period != 0 for layer in range(1, layers + 1)]
+        if len(stated) != layers or not all(one in (0, 1) for one in stated):
+            raise Unsupported(f"its {_PATTERN} does not say of each layer whether it attends within a window")
+        return ["sliding_attention" if one else "full_attention" for one in stated]
+
     @property
     def per_head(self) -> int:
         """The width of the residual stream over the number of heads. Raises Unsupported where that is below 1."""
@@ -105,11 +121,17 @@ class Keys:
         return self.number("attention.key_length", kind=int) or self.per_head
 
 
-def _llama(keys: Keys) -> Config:
+def _biases(keys: Keys) -> Config:
+    """Which layers have biases. Raises Unsupported where heads are rotated in part."""
     found = {"attention_bias": "blk.0.attn_q.bias" in keys.tensors, "mlp_bias": "blk.0.ffn_gate.bias" in keys.tensors}
     if keys.number("rope.dimension_count", keys.head_dim, int) != keys.head_dim:
         raise Unsupported("it rotates a part of each head")
-    if window := keys.number("attention.sliding_window", kind=int):
+    return found
+
+
+def _llama(keys: Keys) -> Config:
+    found = _biases(keys)
+    if window := keys.number(_WINDOW, kind=int):
         found |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": window}
     return found
 
@@ -121,13 +143,13 @@ def _phi3(keys: Keys) -> Config:
     if rotated > keys.head_dim:
         raise Unsupported(f"it rotates {rotated} numbers of heads that have {keys.head_dim}")
     return {
-        "sliding_window": keys.number("attention.sliding_window", kind=int),
+        "sliding_window": keys.number(_WINDOW, kind=int),
         "partial_rotary_factor": rotated / keys.head_dim,
     }
 
 
 def _granite(keys: Keys) -> Config:
-    return _llama(keys) | {
+    return _biases(keys) | {
         "attention_multiplier": keys.number("attention.scale", keys.head_dim**-0.5),
         "embedding_multiplier": keys.number("embedding_scale", 1.0),
         "residual_multiplier": keys.number("residual_scale", 1.0),
@@ -135,11 +157,13 @@ def _granite(keys: Keys) -> Config:
     }
 
 
-def _gemma(keys: Keys, largest: int) -> Config:
-    """``largest``: the layers of the one size whose attention is not scaled by the head's size."""
+def _gemma(keys: Keys, largest: int, period: int) -> Config:
+    """``largest``: the layers of the one size whose attention is not scaled by the head's size. ``period``: of its
+    attention windows."""
     return {
         "hidden_activation": "gelu_pytorch_tanh",
-        "sliding_window": keys.need("attention.sliding_window"),
+        "sliding_window": keys.need(_WINDOW),
+        "layer_types": keys.layer_types(period),
         "query_pre_attn_scalar": keys.per_head if keys.need("block_count") == largest else keys.head_dim,
         "attn_logit_softcapping": keys.number("attn_logit_softcapping"),
         "final_logit_softcapping": keys.number("final_logit_softcapping"),
@@ -147,19 +171,26 @@ def _gemma(keys: Keys, largest: int) -> Config:
 
 
 def _gemma3(keys: Keys) -> Config:
-    near = {"rope_type": "default", "rope_theta": keys.number("rope.freq_base_swa", 10_000.0)}
-    return _gemma(keys, 62) | {"rope_parameters": {"full_attention": _rope(keys), "sliding_attention": near}}
+    return _gemma(keys, 62, 6) | _ropes(keys, 10_000.0)
+
+
+def _olmo2(keys: Keys) -> Config:
+    """OLMo 2 has no windows; OLMo 3, which has them, is of the same architecture in llama.cpp."""
+    if not (window := keys.number(_WINDOW, kind=int)):
+        return {}
+    found = {"model_type": "olmo3", "architectures": ["Olmo3ForCausalLM"], "sliding_window": window}
+    return found | {"layer_types": keys.layer_types(4)} | _ropes(keys, keys.number("rope.freq_base", 10_000.0))
 
 
 FAMILIES = {
     "llama": Family("llama", "LlamaForCausalLM", _llama, rotated=True),
     "qwen2": Family("qwen2", "Qwen2ForCausalLM"),
     "qwen3": Family("qwen3", "Qwen3ForCausalLM"),
-    "gemma2": Family("gemma2", "Gemma2ForCausalLM", lambda keys: _gemma(keys, 46), norm_offset=1.0),
+    "gemma2": Family("gemma2", "Gemma2ForCausalLM", lambda keys: _gemma(keys, 46, 2), norm_offset=1.0),
     "gemma3": Family("gemma3_text", "Gemma3ForCausalLM", _gemma3, norm_offset=1.0),
     "phi3": Family("phi3", "Phi3ForCausalLM", _phi3),
     "granite": Family("granite", "GraniteForCausalLM", _granite, rotated=True),
-    "olmo2": Family("olmo2", "Olmo2ForCausalLM"),
+    "olmo2": Family("olmo2", "Olmo2ForCausalLM", _olmo2),
 }
 
 
@@ -211,7 +242,13 @@ def config_of(file: GgufFile) -> Config:
         "tie_word_embeddings": "output.weight" not in keys.tensors,
         **{f"{name}_token_id": token_id(file, ggml) for name, ggml in SPECIAL_TOKENS.items()},
     }
-    return found | kind.more(keys)
+    found |= kind.more(keys)
+    window = keys.number(_WINDOW, kind=int)
+    if window is not None and window < found["max_position_embeddings"]:  # a larger one changes nothing
+        for ours, theirs in (("sliding_window", _WINDOW), ("layer_types", _PATTERN)):
+            if keys.stated(theirs) and ours not in found:
+                raise Unsupported(f"it states {theirs}, which is not read for {file.architecture}")
+    return found
 
 
 SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}
@@ -267,6 +304,12 @@ def _refuse_other_scaling(keys: Keys, attention: float) -> None:
         value, known = keys.get(_SCALING + setting), usual.get(setting, ())
         if type(value) not in (int, float) or not any(math.isclose(value, one, rel_tol=1e-3) for one in known):
             raise Unsupported(f"its positions are scaled with {setting} {str(value)[:40]!r}, which is not read")
+
+
+def _ropes(keys: Keys, near: float) -> Config:
+    """The rotations where layers with a window have one of their own, not scaled; ``near``: its theta by default."""
+    windowed = {"rope_type": "default", "rope_theta": keys.number("rope.freq_base_swa", near)}
+    return {"rope_parameters": {"full_attention": _rope(keys), "sliding_attention": windowed}}
 
 
 def _llama3_rope(theta: float, keys: Keys) -> Config:

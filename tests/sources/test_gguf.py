@@ -186,6 +186,37 @@ def test_unusual_settings_of_a_scaling_are_refused(change, tmp_path):
     assert "its positions are scaled with" in refused(tmp_path, change)
 
 
+def test_windows_are_on_the_layers_that_the_file_states(tmp_path):
+    """An OLMo 3 has them, and scaled positions on the other layers alone; llama.cpp calls it an OLMo 2."""
+    path, yarn = tmp_path / "m.gguf", scaling("olmo2", "yarn", factor=4)
+    olmo3 = Tiny("olmo2", window=4)
+    assert difference(olmo3.write(path, lambda w: (w.add_sliding_window_pattern(2), yarn(w)))) < 0.01
+    assert difference(Tiny("olmo2", window=4).write(path, yarn)) < 0.01
+    assert difference(Tiny("gemma3").write(path, lambda w: w.add_sliding_window_pattern(2))) < 0.01
+    config = model_of(Tiny("olmo2", window=4).write(path, lambda w: w.add_sliding_window_pattern([False, True]))).config
+    assert config.layer_types == ["full_attention", "sliding_attention"]
+
+
+def test_a_yarn_factor_of_attention_that_an_older_converter_wrote_is_not_applied_twice(tmp_path):
+    """It wrote for OLMo 3 what transformers has, of which llama.cpp takes its own part for granted."""
+    changes = scaling("olmo2", "yarn", factor=4), scaling("olmo2", "yarn", factor=4, attn_factor=YARN)
+    once, older = (model_of(Tiny("olmo2", window=4).write(tmp_path / "m.gguf", change)) for change in changes)
+    assert torch.equal(once(torch.tensor([PROMPT])).logits, older(torch.tensor([PROMPT])).logits)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "granite"])
+def test_a_window_that_a_family_does_not_have_is_refused_unless_it_is_off(family, tmp_path):
+    assert f"not read for {family}" in refused(tmp_path, lambda w: None, family, window=4)
+    assert difference(Tiny(family, window=256).write(tmp_path / "m.gguf")) < 0.01
+
+
+def test_windows_on_other_layers_than_there_can_be_are_refused(tmp_path):
+    assert "sliding_window_pattern, which is not read" in refused(
+        tmp_path, lambda w: w.add_sliding_window_pattern([True, False]), window=4)
+    assert "does not say of each layer" in refused(
+        tmp_path, lambda w: w.add_sliding_window_pattern([True] * 3), "olmo2", window=4)
+
+
 def refused(tmp_path, change, family="llama", **more) -> str:
     path = Tiny(family, **more).write(tmp_path / "bad.gguf", change)
     with pytest.raises(ValueError) as caught:
