@@ -91,7 +91,7 @@ def plot(result: RaceResult, asked: Race, option: str) -> str:
         speed = _bar(rate / max(rates) if max(rates) else 0.0, long)
         accepted = f"{_bar(share, short)} {share:>4.0%}" if share is not None else ""
         number = f"{rate:>7.1f}" if f.rate else f"{'-':>7}"
-        lines.append(f"{in_column(name, width + 2)} {speed} {number}  {accepted}".rstrip())
+        lines.append(f"{in_column(name, width + 1)} {speed} {number}  {accepted}".rstrip())
     return "\n".join(lines)
 
 
