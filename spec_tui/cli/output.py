@@ -94,8 +94,6 @@ class TextOutput(Output):
         self._open_line = False
         if self._style.exact:
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-        else:
-            sys.stdout.reconfigure(errors="replace")
 
     def show(self, event: Event, run: RunState) -> None:
         tokens = (event.first,) if isinstance(event, Prefilled) else event.emitted if isinstance(event, Round) else ()
@@ -134,9 +132,6 @@ def _messages_follow_in_the_same_file() -> bool:
 
 class NarratedOutput(Output):
     """Tells the run line by line, for those who hear the terminal."""
-
-    def __init__(self) -> None:
-        sys.stdout.reconfigure(errors="replace")
 
     def show(self, event: Event, run: RunState) -> None:
         for line in narration(event, run):
