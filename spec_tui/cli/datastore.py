@@ -159,7 +159,7 @@ def _spec(
     given = asdict(answering) | {"system": argument_text(answering.system, "--system")}
     return BuildSpec(
         name=name, sources=(*(text.from_ or ()), *more), kind=kind, **given,
-        columns=tuple(comma_separated(text.columns)),
+        columns=tuple(comma_separated(text.columns, "--columns")),
         limit=text.limit, document_limit=text.document_limit, recipe=Recipe(keys.dims, keys.z_norm, keys.unit_norm),
         index=keys.index, sample=keys.sample, window=keys.window,
     )

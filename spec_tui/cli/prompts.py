@@ -51,9 +51,13 @@ def argument_text(argument: str, name: str) -> str:
     return text_of(argument.encode("utf-8", "surrogateescape"), name, LARGEST)
 
 
-def comma_separated(text: str) -> list[str]:
-    """The values of a list with commas; none of them is empty."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+def comma_separated(text: str, option: str) -> list[str]:
+    """The values of an option that takes a list with commas; none if the text is empty. Raises UsageProblem: one of
+    them is empty, as where a variable of the shell is not set."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(parts):
+        raise UsageProblem(f"a value of {option} is empty: {text!r}", "give values with one comma between them")
+    return parts
 
 
 def confirmed(question: str, otherwise: str) -> bool:
