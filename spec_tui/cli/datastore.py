@@ -226,6 +226,8 @@ def verify(
     chosen = names or [e.name for e in catalog.listing() if not e.unfinished]
     if not chosen:
         raise UsageProblem("there are no datastores to verify", "spec-tui datastore build makes one")
+    for name in chosen:  # before any is read, which may take minutes
+        catalog.find(name)
     results = [_verified(name, recall, mrr, sample) for name in dict.fromkeys(chosen)]
     if format is Format.json:
         print(as_json(results, indent=2))

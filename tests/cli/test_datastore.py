@@ -96,6 +96,8 @@ def test_damage_is_found_and_told(cli, texts, home):
     part.write_bytes(part.read_bytes()[:-1] + b"\x7f")
     done = cli("datastore", "verify", "--format", "json")
     assert done.code == 3 and "suffixes.bin" in json.loads(done.out)[0]["problem"]
+    done = cli("datastore", "verify", "notes", "nowhere")
+    assert done.code == 2 and "suffixes.bin" not in done.err, "names are looked up before anything is read"
     (home / "notes" / "manifest.json").write_text("{}")
     assert cli("datastore", "info", "notes").code == 3
     assert "cannot be used" in cli("datastore", "list").out.replace("\n", " ")
