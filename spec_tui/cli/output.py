@@ -24,7 +24,7 @@ from spec_tui.present.narration import narration, passes
 from spec_tui.present.rejected import labels
 from spec_tui.present.speed_caveats import speed_caveats
 from spec_tui.present.speed_explained import explanation
-from spec_tui.present.tables import or_dash
+from spec_tui.present.tables import LEAST, or_dash
 from spec_tui.present.text import as_json, one_line, sanitise
 
 if TYPE_CHECKING:
@@ -185,7 +185,9 @@ def console() -> Console:
     from rich.console import Console
 
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
-        return Console(highlight=False)
+        found = Console(highlight=False)
+        found.width = max(found.width, LEAST)  # rich writes empty lines where there is no room
+        return found
     return Console(highlight=False, file=_Unpadded(), width=_PIPE)
 
 

@@ -161,6 +161,11 @@ def test_more_dimensions_than_the_model_has_are_refused_and_the_default_is_not(m
     assert model.identity.width < 64 and cli(*command).code == 0
 
 
+def test_a_table_is_not_empty_however_narrow_the_terminal(cli, home, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1")
+    assert "python-stdlib" in cli("datastore", "list").out
+
+
 def test_a_taken_name_needs_replace(cli, texts):
     cli("datastore", "build", "notes", "--from", str(texts))
     done = cli("datastore", "build", "notes", "--from", str(texts / "a.py"))
