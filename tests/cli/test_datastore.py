@@ -122,6 +122,9 @@ def test_damage_is_found_and_told(cli, texts, home):
     (["x", "--from", ".", "--dims", "-1"], "principal"),
     (["x", "--from", "model-answers", "--prompts", "f", "--engine", "nosuch"], "there is no engine"),
     (["x", "--from", "hf:no/such/thing"], "names no dataset"),
+    (["x", "--from", ".", "--columns", ","], "a value of --columns is empty"),
+    (["x", "--from", "https://example.com/x.txt"], "https://example.com/x.txt is an address, not a file"),
+    (["x", "--from", "-"], "save the text to a file first"),
 ])  # fmt: skip
 def test_what_cannot_be_built_is_said(cli, arguments, message, home):
     done = cli("datastore", "build", *arguments)
