@@ -127,7 +127,8 @@ def build(
     format: OutputFormat = Format.text,
     models: ModelOptions,
 ) -> int:
-    """Build a datastore. An estimate comes first; ctrl+c keeps what is done, and the same command continues.
+    """Build a datastore. An estimate comes first; ctrl+c keeps what is done, and the same command continues;
+    a document that was being tokenized is tokenized again.
 
     It belongs to the model's tokenizer, a dense one to the model itself. Symbolic links and hidden files in folders,
     binary files and files of more than 4 MB are skipped and counted.
