@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import select
 import shutil
 import stat
@@ -38,6 +39,15 @@ def typed_path(name: str) -> Path:
     except OSError as error:
         shown = name if len(name) <= 60 else f"{name[:30]}…{name[-29:]}"
         raise UsageProblem(f"{shown} cannot be read: {error.strerror}", "check the path") from None
+
+
+def typed_file(name: str) -> Path:
+    """As ``typed_path``, of anything but a model. Raises UsageProblem, too, for an address: a path of it has lost one
+    of the slashes."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", name):
+        raise UsageProblem(f"{name} is an address, not a file",
+                           "give a path on this machine; save what is to be read to a file first")
+    return typed_path(name)
 
 
 def check_reachable(path: Path) -> None:

@@ -178,8 +178,9 @@ def parse_lane(text: str) -> Lane:
 
 def make_lane(engine: str, given: dict[str, Any]) -> Lane:
     """A lane of an engine with these settings, checked; ``datastore`` may be one. Raises UsageProblem."""
-    stores = tuple(dict.fromkeys(name.strip() for name in str(given.get(STORES, "")).split(",") if name.strip()))
-    if STORES in given and not stores:
+    named = str(given[STORES]).split(",") if STORES in given else []
+    stores = tuple(dict.fromkeys(name.strip() for name in named))
+    if not all(stores):
         raise UsageProblem(f"{STORES}= names no datastore", "see spec-tui datastore list")
     spec = methods.find(engine)
     taken = {STORES, MODEL} - {option.name for option in spec.options}  # what is no option of the engine itself

@@ -15,7 +15,7 @@ import msgspec
 from engines import methods
 from engines.bench.published import Figure
 from engines.errors import UsageProblem
-from engines.folders import open_input, typed_path
+from engines.folders import open_input, typed_file
 from engines.race.lanes import Lane, Race, parse_lane
 from engines.report.wording import listed
 from engines.reproduce.measures import MEASURES, Measure
@@ -246,7 +246,7 @@ def find(name: str) -> tuple[str, PaperEntry]:
         raise UsageProblem(f"there is no entry {name[:80]!r}",
                            f"{f'perhaps {listed(near)}; ' if near else ''}spec-tui reproduce --list names all; one of "
                            f"yours is a file that ends in {SUFFIX}")
-    path = typed_path(name)
+    path = typed_file(name)
     try:
         with open_input(path) as stream:
             data = stream.read(_LARGEST + 1)

@@ -30,6 +30,7 @@ def main() -> NoReturn:
     for name, mode, access in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
         if getattr(sys, name) is None:  # closed by the caller; a result that is written there is lost, which is told
             setattr(sys, name, open(os.open(os.devnull, access), mode))  # noqa: SIM115 (for the process's life)
+    sys.stdout.reconfigure(errors="replace")  # what its encoding lacks; stderr escapes it by itself
     for name in LEAVING:
         number = getattr(signal, name, None)
         if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup

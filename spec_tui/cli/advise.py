@@ -83,7 +83,7 @@ def advise(
     if not 0 < minutes <= _LONGEST:
         raise UsageProblem(f"minutes {minutes:g} is out of range", f"--minutes takes more than 0, up to {_LONGEST:g}")
     asked, request = read_prompts(prompts, generation.request())
-    asked = replace(asked, suite=asked.suite.of_tasks(comma_separated(task)))
+    asked = replace(asked, suite=asked.suite.of_tasks(comma_separated(task, "--task")))
     if sample is not None:
         asked = replace(asked, suite=sampled(asked.suite, sample))
     if html is not None:

@@ -148,7 +148,7 @@ def _questions(path: Path | None, tasks: str, limit: int | None, request: Reques
     if limit is not None and limit < 1:
         raise UsageProblem(f"--limit {limit} is out of range", "it is at least 1")
     found, request = read_prompts(path, request)
-    suite = found.suite.of_tasks(comma_separated(tasks))
+    suite = found.suite.of_tasks(comma_separated(tasks, "--task"))
     return suite if limit is None else suite.limited(limit), request
 
 

@@ -127,7 +127,8 @@ def build(
     format: OutputFormat = Format.text,
     models: ModelOptions,
 ) -> int:
-    """Build a datastore. An estimate comes first; ctrl+c keeps what is done, and the same command continues.
+    """Build a datastore. An estimate comes first; ctrl+c keeps what is done, and the same command continues;
+    a document that was being tokenized is tokenized again.
 
     It belongs to the model's tokenizer, a dense one to the model itself. Symbolic links and hidden files in folders,
     binary files and files of more than 4 MB are skipped and counted.
@@ -159,7 +160,7 @@ def _spec(
     given = asdict(answering) | {"system": argument_text(answering.system, "--system")}
     return BuildSpec(
         name=name, sources=(*(text.from_ or ()), *more), kind=kind, **given,
-        columns=tuple(comma_separated(text.columns)),
+        columns=tuple(comma_separated(text.columns, "--columns")),
         limit=text.limit, document_limit=text.document_limit, recipe=Recipe(keys.dims, keys.z_norm, keys.unit_norm),
         index=keys.index, sample=keys.sample, window=keys.window,
     )
@@ -226,6 +227,8 @@ def verify(
     chosen = names or [e.name for e in catalog.listing() if not e.unfinished]
     if not chosen:
         raise UsageProblem("there are no datastores to verify", "spec-tui datastore build makes one")
+    for name in chosen:  # before any is read, which may take minutes
+        catalog.find(name)
     results = [_verified(name, recall, mrr, sample) for name in dict.fromkeys(chosen)]
     if format is Format.json:
         print(as_json(results, indent=2))

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from engines.errors import RunFailed, UsageProblem
-from engines.folders import check_folder, room_or, typed_path, write_whole
+from engines.folders import check_folder, room_or, typed_file, write_whole
 from engines.report.traces import Trace
 from engines.report.wording import joined
 from spec_tui.cli.failures import narrate
@@ -86,7 +86,7 @@ def output_file(output: str, force: bool) -> Path | None:
     is no folder."""
     if output == "-":
         return None
-    path = typed_path(output)
+    path = typed_file(output)
     check_folder(path, _ELSEWHERE)
     if os.path.exists(path) and not force:
         raise UsageProblem(f"{path} exists", f"{_ELSEWHERE}, or give --force")

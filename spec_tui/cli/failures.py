@@ -82,6 +82,8 @@ def worst(*codes: int) -> int:
 def _other(error: Exception) -> int:
     """Tell of what is none of ours: the parser's complaints, a full disk, a bug. Returns the exit code."""
     typer = sys.modules.get("typer")  # not imported for the application's sake: its first paint waits for every import
+    if typer and isinstance(error, typer.Abort) and isinstance(error.__cause__, EOFError):
+        error = error.__cause__  # which the parser takes for a key; a file of compiled Python that is cut off raises it
     if typer and isinstance(error, typer.Abort):
         narrate("\nspec-tui: interrupted")
         return INTERRUPTED

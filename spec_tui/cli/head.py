@@ -462,7 +462,7 @@ class TrainingDisplay(StageProgress):
 
 def _layers(text: str) -> tuple[int, ...]:
     try:
-        return tuple(map(int, comma_separated(text)))
+        return tuple(map(int, comma_separated(text, "--layers")))
     except ValueError:
         raise UsageProblem(f"--layers takes numbers, not {text!r}", "for example --layers 2,6,9") from None
 

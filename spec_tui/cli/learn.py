@@ -106,7 +106,6 @@ def _list() -> int:
 def _tell(progress: LessonProgress, notes: bool) -> int:
     from spec_tui.learn.lesson_text import lesson_lines
 
-    sys.stdout.reconfigure(errors="replace")
     for line in lesson_lines(progress, _ask if sys.stdin.isatty() and sys.stdout.isatty() else None, notes):
         print(sanitise(line), flush=True)
     return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Context, Option, Typer
 
 from engines.errors import UsageProblem
-from engines.folders import typed_path
+from engines.folders import typed_file
 from engines.hub.download_progress import in_bytes
 from engines.model.load_options import AUTO
 from engines.report.wording import counted
@@ -133,7 +133,7 @@ def export(
     from engines.model.folder_export import export_folder
     from spec_tui.export.paste_files import stem
 
-    folder = typed_path(output or f"{stem(name)}-{type.name.upper()}")
+    folder = typed_file(output or f"{stem(name)}-{type.name.upper()}")
     with Status() as status:
         source = locate(name, revision, progress=status.show)
         source.fetch_weights(status.show)

@@ -16,7 +16,7 @@ from typer import Argument, Option
 from typer.models import ArgumentInfo, OptionInfo
 
 from engines.errors import UsageProblem
-from engines.folders import typed_path
+from engines.folders import typed_file
 from engines.methods.llama_cpp import SPEC as LLAMA_CPP
 from engines.model.load_options import DRAFTING, LoadOptions, flag
 from engines.request import Request
@@ -253,7 +253,7 @@ def _flag(name: str, default: Any, hint: Any) -> inspect.Parameter:
         if isinstance(note, OptionInfo) and note.autocompletion is None:
             note.autocompletion = _COMPLETE.get(name)
         if isinstance(note, OptionInfo | ArgumentInfo) and _holds_path(get_args(hint)[0]):
-            note.parser = typed_path  # pathlib takes an empty name as the current folder
+            note.parser = typed_file  # pathlib takes an empty name as the current folder
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 

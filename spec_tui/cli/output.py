@@ -24,7 +24,7 @@ from spec_tui.present.narration import narration, passes
 from spec_tui.present.rejected import labels
 from spec_tui.present.speed_caveats import speed_caveats
 from spec_tui.present.speed_explained import explanation
-from spec_tui.present.tables import or_dash
+from spec_tui.present.tables import LEAST, or_dash
 from spec_tui.present.text import as_json, one_line, sanitise
 
 if TYPE_CHECKING:
@@ -94,8 +94,6 @@ class TextOutput(Output):
         self._open_line = False
         if self._style.exact:
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
-        else:
-            sys.stdout.reconfigure(errors="replace")
 
     def show(self, event: Event, run: RunState) -> None:
         tokens = (event.first,) if isinstance(event, Prefilled) else event.emitted if isinstance(event, Round) else ()
@@ -134,9 +132,6 @@ def _messages_follow_in_the_same_file() -> bool:
 
 class NarratedOutput(Output):
     """Tells the run line by line, for those who hear the terminal."""
-
-    def __init__(self) -> None:
-        sys.stdout.reconfigure(errors="replace")
 
     def show(self, event: Event, run: RunState) -> None:
         for line in narration(event, run):
@@ -190,7 +185,9 @@ def console() -> Console:
     from rich.console import Console
 
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
-        return Console(highlight=False)
+        found = Console(highlight=False)
+        found.width = max(found.width, LEAST)  # rich writes empty lines where there is no room
+        return found
     return Console(highlight=False, file=_Unpadded(), width=_PIPE)
 
 

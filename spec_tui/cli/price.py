@@ -107,7 +107,7 @@ def _counts(text: str) -> tuple[int, ...]:
     """The numbers of ``--requests``, ascending. Raises UsageProblem."""
     from engines.cost.concurrent import LIMIT
 
-    words = comma_separated(text)
+    words = comma_separated(text, "--requests")
     if not words or not all(word.isdecimal() and 1 <= int(word) <= LIMIT for word in words):
         raise UsageProblem(f"--requests {text!r} is not understood", f"numbers from 1 to {LIMIT}: 1,2,4,8")
     return tuple(sorted({int(word) for word in words}))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engines.bench.prompt_files import PromptFile, open_prompts, read
 from engines.errors import UsageProblem
-from engines.folders import read_input, text_of, typed_path
+from engines.folders import read_input, text_of, typed_file
 from engines.request import Request
 from spec_tui.cli.failures import narrate
 
@@ -24,7 +24,7 @@ def read_prompt(argument: str | None, file: str | None) -> str:
     if argument not in (None, "-"):
         return argument_text(argument, "the prompt")
     if file not in (None, "-"):
-        return read_input(typed_path(file), LARGEST, "a file after --prompt-file")[1]
+        return read_input(typed_file(file), LARGEST, "a file after --prompt-file")[1]
     if argument is file is None and sys.stdin.isatty():
         raise UsageProblem("there is no prompt", _WAYS)
     return _stdin("the prompt, and end it")
@@ -51,9 +51,13 @@ def argument_text(argument: str, name: str) -> str:
     return text_of(argument.encode("utf-8", "surrogateescape"), name, LARGEST)
 
 
-def comma_separated(text: str) -> list[str]:
-    """The values of a list with commas; none of them is empty."""
-    return [part.strip() for part in text.split(",") if part.strip()]
+def comma_separated(text: str, option: str) -> list[str]:
+    """The values of an option that takes a list with commas; none if the text is empty. Raises UsageProblem: one of
+    them is empty, as where a variable of the shell is not set."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(parts):
+        raise UsageProblem(f"a value of {option} is empty: {text!r}", "give values with one comma between them")
+    return parts
 
 
 def confirmed(question: str, otherwise: str) -> bool:

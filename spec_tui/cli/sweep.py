@@ -58,7 +58,7 @@ def _lanes(engine: str, vary: str, common: dict[str, str]) -> tuple[str, tuple[L
         raise UsageProblem("there is no engine to vary", "for example --engine rest --vary c=8,16,32,64")
     name, _, values = vary.partition("=")
     name = name.strip()
-    varied = list(dict.fromkeys(comma_separated(values)))
+    varied = list(dict.fromkeys(comma_separated(values, "--vary")))
     if not name or not varied:
         known = ", ".join(option.name for option in methods.find(engine).options) or "none"
         raise UsageProblem(f"--vary {vary} is not OPTION=VALUE,VALUE" if vary else "--vary is missing",

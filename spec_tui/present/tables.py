@@ -15,7 +15,8 @@ from engines.hub.download_progress import in_bytes
 from engines.race.interval import MedianInterval
 from spec_tui.present.text import cells, fill, one_line, padded, sanitise
 
-_LEAST, _MOST = 30, 120  # columns that lines fill
+LEAST = 30  # columns that lines fill, however narrow the terminal is
+_MOST = 120  # columns that lines fill, however wide it is
 _LABEL = 28  # columns for a lane
 _MARKUP = re.compile(r"([\\`*\[\]|~#!]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _NUMBER = re.compile(r"""baseline|[^\w"]*(\d((?![^\W\d_]{4})[^"])*)?""")  # "1.15x?, 83%", "19 ms", a mark for none
@@ -37,7 +38,7 @@ def in_number(count: int, gap: str = " ") -> str:
 
 def text_width() -> int:
     """Columns for text: those of the terminal, within limits, or of COLUMNS; 80 in a pipe."""
-    return min(_MOST, max(_LEAST, shutil.get_terminal_size().columns))
+    return min(_MOST, max(LEAST, shutil.get_terminal_size().columns))
 
 
 def or_dash(value: Any, form: Callable[[Any], str], none: str = "-") -> str:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from engines.errors import UsageProblem
-from engines.folders import sample_traces, typed_path
+from engines.folders import sample_traces, typed_file
 
 
 def names() -> tuple[str, ...]:
@@ -17,7 +17,7 @@ def names() -> tuple[str, ...]:
 
 def trace_path(name: str) -> Path:
     """The file of this path, or the shipped trace of this name. Raises UsageProblem where there is neither."""
-    path, shipped = typed_path(name), names()
+    path, shipped = typed_file(name), names()
     if os.path.exists(path) or name not in shipped:
         if not os.path.exists(path) and path.name == name and not path.suffix:
             raise UsageProblem(f"there is no trace {name!r}", "those that ship are: " + ", ".join(shipped))

@@ -96,6 +96,8 @@ def test_damage_is_found_and_told(cli, texts, home):
     part.write_bytes(part.read_bytes()[:-1] + b"\x7f")
     done = cli("datastore", "verify", "--format", "json")
     assert done.code == 3 and "suffixes.bin" in json.loads(done.out)[0]["problem"]
+    done = cli("datastore", "verify", "notes", "nowhere")
+    assert done.code == 2 and "suffixes.bin" not in done.err, "names are looked up before anything is read"
     (home / "notes" / "manifest.json").write_text("{}")
     assert cli("datastore", "info", "notes").code == 3
     assert "cannot be used" in cli("datastore", "list").out.replace("\n", " ")
@@ -120,6 +122,9 @@ def test_damage_is_found_and_told(cli, texts, home):
     (["x", "--from", ".", "--dims", "-1"], "principal"),
     (["x", "--from", "model-answers", "--prompts", "f", "--engine", "nosuch"], "there is no engine"),
     (["x", "--from", "hf:no/such/thing"], "names no dataset"),
+    (["x", "--from", ".", "--columns", ","], "a value of --columns is empty"),
+    (["x", "--from", "https://example.com/x.txt"], "https://example.com/x.txt is an address, not a file"),
+    (["x", "--from", "-"], "save the text to a file first"),
 ])  # fmt: skip
 def test_what_cannot_be_built_is_said(cli, arguments, message, home):
     done = cli("datastore", "build", *arguments)
@@ -157,6 +162,11 @@ def test_more_dimensions_than_the_model_has_are_refused_and_the_default_is_not(m
     done = cli(*command, "--dims", "5000")
     assert done.code == 2 and f"--dims is at most {model.identity.width}" in done.err
     assert model.identity.width < 64 and cli(*command).code == 0
+
+
+def test_a_table_is_not_empty_however_narrow_the_terminal(cli, home, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1")
+    assert "python-stdlib" in cli("datastore", "list").out
 
 
 def test_a_taken_name_needs_replace(cli, texts):

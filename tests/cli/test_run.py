@@ -290,6 +290,19 @@ def test_the_unexpected_is_a_bug_with_its_details_in_a_file(cli):
     assert "surprise" in log_path("spec-tui").read_text()
 
 
+def test_a_module_that_is_cut_off_is_not_taken_for_ctrl_c(cli, monkeypatch):
+    class CutOff:
+        @staticmethod
+        def find_spec(name, *_):
+            if name == "spec_tui.cli.engines":
+                raise EOFError("marshal data too short")
+
+    monkeypatch.delitem(sys.modules, "spec_tui.cli.engines", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [CutOff, *sys.meta_path])
+    done = cli("engines")
+    assert done.code == 1 and "marshal data too short" in done.err and "interrupted" not in done.err
+
+
 def test_trace(cli, tmp_path):
     trace = tmp_path / "t.jsonl"
     assert cli("run", "hello", "--max-new-tokens", "4", "--trace", str(trace)).code == 0

@@ -128,6 +128,12 @@ def test_streams_that_are_closed_or_full(command, code, words):
     assert (done.returncode, done.stderr) == (code, "") and done.stdout.startswith(words)
 
 
+def test_what_the_encoding_of_the_output_lacks_is_replaced():
+    done = subprocess.run([*REAL, "datastore", "probe", "return self", "--datastore", "sample", "--model", "sample"],
+                          env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.isascii()) == (0, True) and "?self" in done.stdout
+
+
 @pytest.mark.parametrize("streams, answer_ends", [("2>&1", b"!\n"), ("2>/dev/null", b"!"), ("2>&-", b"!")])
 def test_messages_in_the_same_file_begin_on_a_line_of_their_own(streams, answer_ends):
     """Alone, the answer is exact: it gets no line end that the model did not write."""

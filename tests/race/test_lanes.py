@@ -84,6 +84,8 @@ def test_values_hold_commas_and_colons():
         (("user", "x"),), "rest", {"c": 16}, seed=4, datastores=("notes", "a:b"), keeps=False
     )
     assert parse_lane("rest").of(Request((("user", "x"),), datastores=("z",))).datastores == ("z",)
+    with pytest.raises(UsageProblem, match="names no datastore"):
+        parse_lane("rest:datastore=notes,")
 
 
 def test_the_same_lane_twice_is_numbered():

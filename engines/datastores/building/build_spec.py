@@ -20,7 +20,7 @@ from engines.datastores.search.reduction import Recipe
 from engines.datastores.storage import catalog
 from engines.datastores.storage.manifest import tokenizer_fingerprint, vocabulary_size
 from engines.errors import UsageProblem
-from engines.folders import typed_path
+from engines.folders import typed_file
 from engines.model.load_options import check_type, flag
 from engines.progress import Loading, Progress, no_progress
 from engines.report import encoding
@@ -171,7 +171,7 @@ class BuildSpec:
 
 
 def _absolute(path: str) -> str:
-    return str(typed_path(path).absolute())
+    return str(typed_file(path).absolute())
 
 
 def unfinished_build(name: str) -> BuildSpec | None:
@@ -213,7 +213,7 @@ def open_corpus(
             parts.append(text_files(paths, progress=progress))
             paths = []
         if not named:
-            paths.append(typed_path(source))
+            paths.append(typed_file(source))
         elif source == STANDARD_LIBRARY:
             parts.append(standard_library(progress))
         elif source is not None:
@@ -230,7 +230,7 @@ def _rows(source: str) -> Rows:
         return hub_dataset(source.removeprefix(HUB))
     from engines.datastores.building.chats import JsonRows
 
-    return JsonRows(typed_path(source))
+    return JsonRows(typed_file(source))
 
 
 def estimate_build(spec: BuildSpec, corpus: Corpus, tokenizer: Any, model: LoadedModel | None = None) -> BuildEstimate:

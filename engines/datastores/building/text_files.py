@@ -143,8 +143,10 @@ def _below(root: Path, label: str, keep: Keep, skipped: Counter[str]) -> Iterato
         yield root, label
         return
     if not os.path.isdir(root):
-        what = "is neither a file nor a folder" if os.path.exists(root) else "does not exist"
-        raise UsageProblem(f"{root} {what}", "name a text file or a folder")
+        there = os.path.exists(root)
+        stream = there or str(root) == "-"  # it can be read once, and it is read twice
+        raise UsageProblem(f"{root} {'is neither a file nor a folder' if there else 'does not exist'}",
+                           "save the text to a file first" if stream else "name a text file or a folder")
     for path in _walk(root, skipped):
         parts = path.relative_to(root).parts
         if keep(parts):

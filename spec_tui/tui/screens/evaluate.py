@@ -15,7 +15,7 @@ from textual.widgets import Input, Static
 
 from engines.bench.prompt_files import PromptFile, open_prompts
 from engines.errors import SpecError
-from engines.folders import typed_path
+from engines.folders import typed_file
 from engines.report.wording import counted
 from engines.wire import Event
 from spec_tui.export import advice_report
@@ -242,7 +242,7 @@ class EvaluateScreen(HasActions, Screen[None]):
             self._say(failure(error))
             return
         if HostAccess.here().whole:
-            kept_settings.keep_prompts(typed_path(self.file) if self.file else None)
+            kept_settings.keep_prompts(typed_file(self.file) if self.file else None)
         request = session.settings.request((("user", "x"),), session.ready)
         turns = tuple(turn for turn in request.conversation if turn[0] == "system")
         if asked.system and not turns:
@@ -331,4 +331,4 @@ def _prompts(name: str) -> PromptFile:
     """What a file asks, "" for our own prompts. Raises UsageProblem."""
     if name:
         HostAccess.here().need("reading a file")
-    return open_prompts(typed_path(name) if name else None)
+    return open_prompts(typed_file(name) if name else None)
