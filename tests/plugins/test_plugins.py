@@ -34,7 +34,11 @@ __all__ = ["cli", "no_probe"]  # fixtures
 SENTENCES = [
     "the method 'damaged' of spec-tui-damaged cannot be loaded: its weights are gone",
     "the method 'exiting' of spec-tui-exiting cannot be loaded: SystemExit: 2",
+    "the method 'leaving' of spec-tui-faulty cannot be loaded: nobody is to catch this",
     "the method 'lookup' of spec-tui-taken has the id 'pld', which is taken",
+    "the method 'mistyped' of spec-tui-faulty cannot be used: origins is not of the type tuple[OriginKind, ...]",
+    "the method 'ranged' of spec-tui-faulty cannot be used: option n=9 is out of range: n takes 1..8 (default 9)",
+    "the method 'unsayable' of spec-tui-faulty cannot be loaded: Unsayable",
 ]
 
 
@@ -51,7 +55,7 @@ def test_the_list_of_engines_has_it_with_its_options(site):
     with spec_tui(site, "engines") as text, spec_tui(site, "engines", "--format", "json") as data:
         (listed, said), (found, _) = text.communicate(), data.communicate()
     assert "repeat  Repeat" in listed and "Most copies drafted." in listed and "1..8" in listed
-    assert said.splitlines() == [f"note: {sentence}" for sentence in SENTENCES]
+    assert said.splitlines() == ["faulty methods are imported", *(f"note: {sentence}" for sentence in SENTENCES)]
     titles = {spec["id"]: spec["title"] for spec in json.loads(found)}
     (repeat,) = (spec for spec in json.loads(found) if spec["id"] == "repeat")
     assert [option["name"] for option in repeat["options"]] == ["budget", "num_tokens"]
