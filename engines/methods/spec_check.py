@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Collection
 from itertools import chain
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from engines.errors import UsageProblem
+from engines.methods.field_types import mistyped
 from engines.methods.origins import ATTRIBUTES
 from engines.methods.spec import MethodSpec
 
@@ -19,7 +17,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def fault(spec: MethodSpec, needs: Collection[str]) -> str:
     """The first field of a spec that cannot be used, and why; "" if there is none. ``needs``: the words that are known.
     Raises Exception: whatever the spec's own functions raise."""
-    if wrong := _mistyped(spec):
+    if wrong := mistyped(spec):
         return wrong
     if not _ID.fullmatch(spec.id):
         return f"its id {spec.id!r} is not of letters, digits, ., _ and -"
@@ -38,35 +36,3 @@ def fault(spec: MethodSpec, needs: Collection[str]) -> str:
     except UsageProblem as problem:
         return f"{problem.message}: {problem.hint}"
     return ""
-
-
-def _mistyped(record: Any, where: str = "") -> str:
-    """The first field of a dataclass, or of one in it, that is of another type than it says; "" if there is none."""
-    hints = get_type_hints(type(record))
-    for field in fields(record):
-        value = getattr(record, field.name)
-        if not _fits(value, hints[field.name]):
-            return f"{where}{field.name} is not of the type {field.type}"
-        for part in value if isinstance(value, tuple) else (value,):
-            if is_dataclass(part) and not isinstance(part, type) and (wrong := _mistyped(part, f"{field.name}: ")):
-                return wrong
-    return ""
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type, and so is what it holds; of a dataclass the fields are not looked at."""
-    kind, inner = get_origin(hint) or hint, get_args(hint)
-    if kind in (Union, UnionType):
-        return any(_fits(value, one) for one in inner)
-    if kind is Literal:
-        return value in inner
-    if kind is Any or kind is Callable:
-        return kind is Any or callable(value)
-    if kind is type:
-        return isinstance(value, type) and issubclass(value, inner)
-    if kind is tuple and isinstance(value, tuple):
-        wanted = inner[:1] * len(value) if inner[-1] is ... else inner
-        return len(value) == len(wanted) and all(map(_fits, value, wanted))
-    if kind is Mapping and isinstance(value, Mapping):
-        return all(_fits(key, inner[0]) and _fits(held, inner[1]) for key, held in value.items())
-    return isinstance(value, int | float if kind is float else kind)
