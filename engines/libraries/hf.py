@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from functools import cache
@@ -21,9 +22,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from engines.errors import LibraryProblem
 from engines.libraries import versions
 
 versions.check("transformers")
+if sys.flags.optimize > 1:
+    raise LibraryProblem("transformers reads docstrings, which python -OO leaves out", "start Python without -OO")
 try:
     from transformers import (
         CONFIG_MAPPING,
