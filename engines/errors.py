@@ -120,7 +120,11 @@ def first_line(error: BaseException, named: bool = False, without: Callable[[str
     """What an exception of another library says, in one line of at most 200 characters; a line that ends with a colon
     goes on with the next. ``named``: after its kind, which is always said of KeyError and others whose text is no
     sentence. ``without`` takes out of the whole text what nobody is to read."""
-    lines = [line.strip() for line in without(str(error)).splitlines() if line.strip()]
+    try:
+        text = str(error)
+    except PLUG_IN_ERRORS:  # its own class says it, and fails
+        text = ""
+    lines = [line.strip() for line in without(text).splitlines() if line.strip()]
     end = next((i for i, line in enumerate(lines) if not line.endswith(":")), -1)
     said = " ".join(lines[: end + 1] or lines)
     if len(said) > 200:

@@ -10,19 +10,24 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from engines.errors import LibraryProblem
 from engines.libraries import versions
 
 versions.check("transformers")
+if sys.flags.optimize > 1:
+    raise LibraryProblem("transformers reads docstrings, which python -OO leaves out", "start Python without -OO")
 try:
     from transformers import (
         CONFIG_MAPPING,
@@ -54,6 +59,7 @@ __all__ = ["BaseStreamer", "Cache", "CacheLayerMixin", "GenerationConfig", "PreT
            "PreTrainedTokenizerFast", "Tokenizer"]
 
 _REPORT_SECONDS = 0.25
+_READING = RLock()  # transformers replaces methods of its classes, and torch's dtype, while it makes and reads a model
 _FROM_ONE = ("Gemma", "Gemma2", "Gemma3", "RecurrentGemma", "VaultGemma", "Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
 Processor = Callable[[torch.Tensor | None, torch.Tensor], torch.Tensor]
 """Logits [rows, vocabulary] from token ids [rows, length] and logits."""
@@ -270,7 +276,7 @@ def reopen_tokenizer(folder: Path) -> Tokenizer:
 
 def empty_model(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     """A model without memory for its weights."""
-    with torch.device("meta"):
+    with _READING, torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
@@ -330,7 +336,10 @@ def fill(empty: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> ReadWei
 
 @contextmanager
 def counted(progress: Callable[[float], None]) -> Iterator[None]:
-    """Inside, ``progress`` is told the share of what transformers has a progress bar for, such as reading weights."""
+    """Inside, ``progress`` is told the share of what transformers has a progress bar for, such as reading weights. One
+    thread is inside at a time; to one that waits, ``progress`` is told 0 and may raise."""
+    while not _READING.acquire(timeout=_REPORT_SECONDS):
+        progress(0.0)
     clock = perf_counter()
 
     def items(things: Sized) -> Iterator:
@@ -349,6 +358,7 @@ def counted(progress: Callable[[float], None]) -> Iterator[None]:
         yield
     finally:
         logging.set_tqdm_hook(before)
+        _READING.release()
 
 
 # -- logits -------------------------------------------------------------------------------------------------

@@ -8,13 +8,15 @@ program knows a method by its id. A package of somebody else adds methods throug
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import redirect_stdout
 from functools import cache
 from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from engines.errors import PLUG_IN_ERRORS, UsageProblem, first_line
+from engines.errors import UsageProblem, first_line
 from engines.heads.head_config import HEADS
 from engines.methods.notes import Note
 from engines.methods.origins import SHARED, OriginKind
@@ -180,18 +182,31 @@ def _found() -> tuple[Mapping[str, MethodSpec], tuple[str, ...], Mapping[str, Or
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         where = f"the method {entry.name!r} of {entry.dist.name if entry.dist else entry.value}"
         try:
-            spec = entry.load()
-        except PLUG_IN_ERRORS as error:  # whatever a package of somebody else raises
-            refused.append(f"{where} cannot be loaded: {first_line(error)}")
-            continue
-        if not isinstance(spec, MethodSpec):
-            refused.append(f"{where} is no MethodSpec")
-        elif spec.id in methods:
-            refused.append(f"{where} has the id {spec.id!r}, which is taken")
-        elif taken := [kind.name for kind in spec.origins if any(
-                kind.clashes(other) for other in (*kinds.values(), *spec.origins))]:
-            refused.append(f"{where} has the kind of origin {taken[0]!r}, whose name or letter is taken")
+            with redirect_stdout(sys.stderr):  # stdout may be JSON
+                spec = entry.load()
+                fault = _fault(spec, methods, kinds)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a package of somebody else raises
+            fault = f"cannot be loaded: {first_line(error)}"
+        if fault:
+            refused.append(f"{where} {fault}")
         else:
             methods[spec.id] = spec
             kinds |= {kind.name: kind for kind in spec.origins}
     return methods, tuple(refused), kinds
+
+
+def _fault(spec: Any, methods: Mapping[str, MethodSpec], kinds: Mapping[str, OriginKind]) -> str:
+    """Why what an entry names cannot be one of these methods, the end of a sentence; "" where it can. Raises Exception:
+    whatever the spec's own functions raise."""
+    from engines.methods.spec_check import fault
+
+    if not isinstance(spec, MethodSpec):
+        return "is no MethodSpec"
+    if wrong := fault(spec, {need for method in methods.values() for need in method.needs}):
+        return f"cannot be used: {wrong}"
+    if spec.id in methods:
+        return f"has the id {spec.id!r}, which is taken"
+    taken = [kind.name for kind in spec.origins if any(map(kind.clashes, (*kinds.values(), *spec.origins)))]
+    return f"has the kind of origin {taken[0]!r}, whose name or letter is taken" if taken else ""

@@ -1,4 +1,4 @@
-"""What every drafter is given, and what it does. The loop calls ``start``, ``propose`` and ``learn``."""
+"""What every drafter is given, and what it does. The loop calls ``start``, ``draft`` and ``learn``."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+ATTRIBUTES = frozenset({"bold", "italic", "underline", "underline2", "reverse"})
+
 
 @dataclass(frozen=True, slots=True)
 class OriginKind:
@@ -16,7 +18,7 @@ class OriginKind:
         letter: in a draft tree.
         label: a noun that can stand after "from the": "datastore".
         hue: the kind, of those here, whose colour it has.
-        attributes: words among bold, italic, underline, underline2, reverse, which tell it from others of this colour.
+        attributes: words among ``ATTRIBUTES``, which tell it from others of this colour.
         legend: under a text; "" for ``label``.
         drafter: what the method drafts with is the better label (``engines.methods.what_drafts``), and its
             probabilities are beliefs, not shares of what was found.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain
@@ -140,7 +142,8 @@ class MethodSpec:
     def load_drafter(self) -> type:
         """The drafter class."""
         module, _, name = self.drafter.partition(":")
-        return getattr(import_module(module), name)
+        with redirect_stdout(sys.stderr):  # stdout may be JSON
+            return getattr(import_module(module), name)
 
     def needed(self, options: Mapping[str, Any], available: Collection[str] = ()) -> tuple[str, ...]:
         """Of ``needs`` those that these options leave, given what is available."""

@@ -51,8 +51,7 @@ class Features:
         """Inside, forwards show what is wanted.
 
         Raises:
-            UsageProblem: this model cannot show it.
-            ValueError: it has no such layer.
+            UsageProblem: this model cannot show it, or has no such layer.
         """
         try:
             self.request(wanted)
@@ -64,15 +63,15 @@ class Features:
         """Show this from now on, and nothing else. What was kept of earlier requests stays with its rows.
 
         Raises:
-            UsageProblem: this model cannot show it.
-            ValueError: it has no such layer.
+            UsageProblem: this model cannot show it, or has no such layer.
         """
         self._latest = {}
         if wanted == self.wanted:
             return
         layers = frozenset(tap for tap in wanted.taps if isinstance(tap, int))
         if layers and not 1 <= min(layers) <= max(layers) <= self._count:
-            raise ValueError(f"{self._name} has layers 1 to {self._count}, not {sorted(layers)}")
+            raise UsageProblem(f"{self._name} has layers 1 to {self._count}, not {sorted(layers)}",
+                               "choose another engine")
         self.sublayers = self._find_sublayers() if COSINES in wanted.taps else None
         self.layers, self.last, self.every_row = layers, LAST in wanted.taps, LAST in wanted.kept
         self.wanted, self.active = FeatureRequest(), False

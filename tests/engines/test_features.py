@@ -171,7 +171,7 @@ def test_nothing_is_kept_while_nothing_is_asked():
 
 def test_what_a_model_cannot_show_is_refused(monkeypatch):
     model = CausalModel(make(*ANY["gpt2"]), "gpt2")
-    with pytest.raises(ValueError, match="layers 1 to 2"):
+    with pytest.raises(UsageProblem, match="layers 1 to 2"):
         model.features.request(FeatureRequest(latest=frozenset({3})))
     monkeypatch.setattr(model.model, "get_output_embeddings", lambda: None)
     with pytest.raises(UsageProblem, match="no language modelling head"):

@@ -148,6 +148,19 @@ def test_the_weights_are_counted_while_they_are_read(saved, monkeypatch):
     assert len({event.done for event in told if event.stage == "loading the weights"}) > 5
 
 
+def test_models_are_loaded_in_several_threads_at_once(sample):
+    def load_one():
+        loaded.append(load_model(sample.ready.model, ONE).fingerprint)
+
+    loaded, threads = [], [Thread(target=load_one) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    load_one()
+    assert loaded == [sample.target.fingerprint] * 4
+
+
 @pytest.mark.parametrize("end", ["finished", "closed", "cancelled", "failed"])
 def test_a_run_gives_back_the_threads_it_gave_up_and_begins_with_its_own(tiny, monkeypatch, end):
     monkeypatch.setattr(thread_governor, "_FORWARDS", 1)

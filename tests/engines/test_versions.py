@@ -64,6 +64,13 @@ def test_a_version_that_lacks_what_is_used_is_one_line_and_no_trace():
     assert "spec-tui was tested with 5.20.0 to 5.24.0; this one fails: cannot import name" in done.stderr
 
 
+def test_python_without_docstrings_is_refused_with_what_helps():
+    command = [sys.executable, "-OO", "-m", "spec_tui", "run", "Hello", "--model", "sample"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == LibraryProblem.exit_code and "start Python without -OO" in done.stderr
+    assert "Traceback" not in done.stderr and "this is a bug" not in done.stderr
+
+
 @pytest.mark.parametrize("name", ["cache", "past_key_values"])
 def test_a_forward_takes_its_cache_by_either_name(name):
     model, seen = make_llama(1), {}

@@ -14,7 +14,7 @@ from engines.core.lossless_laws import Exact, Law, Verdict
 from engines.core.outcome import DraftLimits, Outcome, Stop
 from engines.core.sampling import Sampling
 from engines.core.tree import DraftTree
-from engines.methods.drafter import Drafter
+from engines.methods.drafter import Drafter, Resources
 from engines.model.feature_request import COSINES, LAST, FeatureRequest
 from engines.randomness import SeededRng
 from engines.report.events import Origin
@@ -119,6 +119,8 @@ def showing(hidden: torch.Tensor) -> SimpleNamespace:
 
 def answer(model, drafter: Drafter, law: Law, prompt: Sequence[int], new: int, end=frozenset()) -> tuple[int, ...]:
     """Tokens of one run of the loop."""
+    if isinstance(drafter, Scripted):
+        drafter.resources = Resources(law=law, vocab_size=model.vocab_size, target=model)
     *_, finished = record(model, drafter, law, prompt, Stop(frozenset(end), new), Words())
     return finished.tokens
 

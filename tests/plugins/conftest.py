@@ -38,10 +38,10 @@ def wheel(source: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder into which pip installed the packages: a sound one, a damaged one, one that exits, one whose id is
-    taken."""
+    """The folder into which pip installed the packages: a sound one, a damaged one, one that exits, one of several
+    faults, one whose id is taken."""
     folder, wheels = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("wheels")
-    made = [str(wheel(PACKAGES / name, wheels)) for name in ("repeat", "damaged", "exiting", "taken")]
+    made = [str(wheel(PACKAGES / name, wheels)) for name in ("repeat", "damaged", "exiting", "faulty", "taken")]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index",
                "--no-deps", "--no-compile", "--target", str(folder), *made]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -57,5 +57,6 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         methods._found.cache_clear()
         yield
     methods._found.cache_clear()
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("repeat_method", "taken_method")]:
+    packages = ("faulty_method", "repeat_method", "taken_method")
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
         del sys.modules[name]

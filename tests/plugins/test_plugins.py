@@ -17,6 +17,7 @@ from textual.widgets import OptionList, Static
 from engines import methods
 from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
+from engines.errors import RunFailed
 from engines.methods.drafter import Drafter, Resources
 from engines.report.events import Origin
 from engines.request import Request
@@ -34,7 +35,11 @@ __all__ = ["cli", "no_probe"]  # fixtures
 SENTENCES = [
     "the method 'damaged' of spec-tui-damaged cannot be loaded: its weights are gone",
     "the method 'exiting' of spec-tui-exiting cannot be loaded: SystemExit: 2",
+    "the method 'leaving' of spec-tui-faulty cannot be loaded: nobody is to catch this",
     "the method 'lookup' of spec-tui-taken has the id 'pld', which is taken",
+    "the method 'mistyped' of spec-tui-faulty cannot be used: origins is not of the type tuple[OriginKind, ...]",
+    "the method 'ranged' of spec-tui-faulty cannot be used: option n=9 is out of range: n takes 1..8 (default 9)",
+    "the method 'unsayable' of spec-tui-faulty cannot be loaded: Unsayable",
 ]
 
 
@@ -51,7 +56,7 @@ def test_the_list_of_engines_has_it_with_its_options(site):
     with spec_tui(site, "engines") as text, spec_tui(site, "engines", "--format", "json") as data:
         (listed, said), (found, _) = text.communicate(), data.communicate()
     assert "repeat  Repeat" in listed and "Most copies drafted." in listed and "1..8" in listed
-    assert said.splitlines() == [f"note: {sentence}" for sentence in SENTENCES]
+    assert said.splitlines() == ["faulty methods are imported", *(f"note: {sentence}" for sentence in SENTENCES)]
     titles = {spec["id"]: spec["title"] for spec in json.loads(found)}
     (repeat,) = (spec for spec in json.loads(found) if spec["id"] == "repeat")
     assert [option["name"] for option in repeat["options"]] == ["budget", "num_tokens"]
@@ -179,7 +184,39 @@ def test_numbers_of_numpy_and_torch_are_taken(propose):
     (lambda context: DraftTree(note={"found": 3}), "its note is of type dict, not Note"),
     (lambda context: DraftTree(budget=3), "its budget is of type int, not BudgetChoice"),
     (lambda context: DraftTree(retrieval=0.1), "its retrieval is of type float, not Retrieval"),
+    (lambda context: DraftTree.chain([2], ORIGIN, dists={-1: np.ones(9)}), "no distribution over a vocabulary of 9"),
+    (lambda context: DraftTree.chain([2], ORIGIN, dists={-1: np.ones(3) / 3}), "no distribution"),
+    (lambda context: DraftTree.chain([2], ORIGIN, dists={-1: np.full(9, math.nan)}), "no distribution"),
+    (lambda context: DraftTree.chain([2], ORIGIN, dists={7: np.ones(9) / 9}), "a key that is no node"),
+    (lambda context: DraftTree.chain([2, 3], ORIGIN, draws={-1: [1]}), "another parent"),
+    (lambda context: DraftTree.chain([2, 3], ORIGIN, draws={-1: [-1]}), "another parent"),
 ])
 def test_what_would_break_a_run_later_is_told_at_once(propose, said):
     with pytest.raises((TypeError, ValueError), match=said):
         Strange(Resources(law=None, vocab_size=9), propose).draft([1, 2], DraftLimits(4, 8)).check(9)
+
+
+@pytest.mark.parametrize("members, said", [
+    ({"features": "all"}, "features is not of the type FeatureRequest"),
+    ({"searched": None}, "searched is not of the type"),
+    ({"remark": lambda self: 3}, "remark() returned int"),
+    ({"layers": 3}, "layers is not of the type"),
+    ({"draft": lambda self, context, limits: None}, "draft() returned NoneType, not a DraftTree"),
+    ({"draft": lambda self, context, limits: context.append(5) or DraftTree()}, "draft() changed the context"),
+    ({"propose": lambda self, context, limits: self.resources.target.truncate(0) or DraftTree()}, "it left 0 rows"),
+    ({"propose": lambda self, context, limits: DraftTree.chain(
+        [int(self.resources.target.forward(context[-1:], [-1])[0].argmax())], ORIGIN)}, "and 1 pending"),
+    ({"follow": lambda self, outcome: setattr(outcome, "verify_seconds", "x")}, "follow() changed the outcome"),
+])
+def test_what_breaks_a_run_is_said_of_the_engine(tiny, monkeypatch, members, said):
+    class Faulty(Drafter):
+        locals().update(members)
+
+        def __init__(self, resources, **options):
+            super().__init__(resources)
+            self.__dict__.update({name: value for name, value in members.items() if not callable(value)})
+
+    monkeypatch.setattr(methods.MethodSpec, "load_drafter", lambda spec: Faulty)
+    with pytest.raises(RunFailed) as failed:
+        list(tiny.run(Request((("user", "hello"),), "pld", max_new_tokens=8)))
+    assert "the engine failed" in failed.value.message and said in failed.value.message
