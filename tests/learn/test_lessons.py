@@ -118,7 +118,7 @@ def test_no_page_shows_what_became_of_a_round_before_the_question_about_it(name)
     for at, asking in enumerate(w.pages):
         if not any("{round." in choice.text + choice.why for choice in asking.choices):
             continue
-        for w.at in range(at):  # noqa: B020
+        for w.at in range(at):
             view = w.view()
             same = view.figure is None and view.run is w.runs[asking.trace or find(name).traces[0]]
             if same and view.place.round == w.place(asking).round:
