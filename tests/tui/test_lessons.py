@@ -287,7 +287,7 @@ async def test_words_presenter_phases_and_the_way_out():
         await pilot.press("w")
         assert "token: A token is a word or a piece of a word" in text(screen)
         await pilot.press("T")
-        assert "Let the audience say" in text(screen)
+        assert "let the audience say" in text(screen)
         await pilot.press("escape")
         assert "A language model reads and writes tokens" in text(screen)
         await pilot.press("left")
