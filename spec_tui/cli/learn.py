@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from engines.errors import UsageProblem
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import Alone, Only, Presenter, Theme
+from spec_tui.cli.option_groups import Alone, Lecture, Only, Presenter, Theme
 from spec_tui.cli.output import console, table
 from spec_tui.learn.lesson import Lesson, along, find, names, paths
 from spec_tui.present.text import sanitise
@@ -43,7 +43,6 @@ def complete_lesson(incomplete: str) -> list[str]:
 _LESSON = f"The lesson: its name, its number, or words of its title. Without one, the lessons are listed; on a \
 terminal, choose one there. {EXPORT} writes a handout to read or print: all lessons, or those named after it."
 _FORMAT = "screen: in the application; text: line by line, for screen readers: questions first, answers after."
-_PATH = "Go through selected pages of several lessons: a lecture of 15 or 45 minutes."
 _NOTES = "With --format text and export: add the presenter's notes. On the screen T shows them."
 _OUTPUT = "With export: the file to write; - is standard output."
 
@@ -52,7 +51,7 @@ def learn(
     lessons: Annotated[list[str] | None, Argument(metavar="NAME", help=_LESSON, autocompletion=complete_lesson)] = None,
     format: Annotated[Literal["screen", "text"], Option("--format", help=_FORMAT), Only(
         lambda given: not _exporting(given), "lessons on the screen or as text")] = "screen",
-    path: Annotated[int | None, Option("--path", metavar="MINUTES", help=_PATH)] = None,
+    path: Lecture = None,
     notes: Annotated[bool, Option("--notes", help=_NOTES), _OF_TEXT] = False,
     output: Annotated[str, Option("--output", "-o", metavar="FILE|-", help=_OUTPUT), _OF_EXPORT] = "lessons.html",
     force: Annotated[bool, Option("--force", help="Overwrite the file if it exists."), _OF_EXPORT] = False,

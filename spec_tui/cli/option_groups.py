@@ -82,6 +82,8 @@ EngineSettings = Annotated[
 ]
 Theme = Annotated[str | None, Option(metavar="NAME", help="Colour theme.")]
 Presenter = Annotated[bool, Option("--presenter", help="Presenter mode: large, for a projector; implies --rejected.")]
+Lecture = Annotated[int | None, Option(
+    "--path", metavar="MINUTES", help="Go through selected pages of several lessons: a lecture of 15 or 45 minutes.")]
 Rejected = Annotated[bool, Option("--rejected", help="Keep rejected draft tokens in the text, struck through.")]
 
 

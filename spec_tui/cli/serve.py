@@ -12,7 +12,15 @@ from engines.errors import UsageProblem
 from engines.report.wording import counted
 from spec_tui.cli.application import check_engine
 from spec_tui.cli.failures import narrate
-from spec_tui.cli.option_groups import EngineSettings, ModelOrServerOptions, Only, Presenter, Theme, engine_settings
+from spec_tui.cli.option_groups import (
+    EngineSettings,
+    Lecture,
+    ModelOrServerOptions,
+    Only,
+    Presenter,
+    Theme,
+    engine_settings,
+)
 
 if TYPE_CHECKING:
     from spec_tui.serve.gate import Gate
@@ -30,7 +38,7 @@ _GRACE = "How long a session survives without its browser, in seconds."
 _LEAD = f"With {LESSONS}: you lead a class. The second address printed is yours; other browsers follow your \
 page, and vote on how many drafted tokens a round accepts (V)."
 _OF_LESSONS = Only(lambda given: (given["what"] or ("",))[0] == LESSONS, f"serve {LESSONS}")
-_PATH = "path-45"  # of a class without a lesson of its own
+_LECTURE = 45  # minutes of the path of a class without a lesson of its own
 _OF_CHAT = Only(lambda given: not given["what"], "sessions with a model")
 
 
@@ -44,6 +52,7 @@ def serve(
     grace: Annotated[float, Option(metavar="SECONDS", min=0, max=86400, help=_GRACE)] = 60.0,
     engine: Annotated[str, Option(metavar="ID", help="The engine that sessions begin with."), _OF_CHAT] = "",
     set_: Annotated[EngineSettings, _OF_CHAT] = None,
+    path: Annotated[Lecture, _OF_LESSONS] = None,
     lead: Annotated[bool, Option("--lead", help=_LEAD), _OF_LESSONS] = False,
     theme: Theme = None,
     presenter: Presenter = False,
@@ -60,7 +69,11 @@ def serve(
     from spec_tui.serve.gate import Gate
     from spec_tui.serve.web_server import Limits
 
-    asked = [*(what or []), *([_PATH] if lead and len(what or []) == 1 else [])]
+    asked = list(what or [])
+    if path is not None and len(asked) > 1:
+        raise UsageProblem("a path has its own lessons", "leave out the names, or --path")
+    if path is not None or (lead and len(asked) == 1):
+        asked.append(f"path-{_LECTURE if path is None else path}")
     policy = _policy(asked, models, engine, engine_settings(set_), theme, presenter)
     gate = Gate.of(host, public_url, lead)
     limits = Limits(sessions=sessions, memory=int(memory * _GIB), grace=grace)

@@ -9,7 +9,7 @@ from typing import Any
 from engines.errors import SpecError, UsageProblem
 from engines.methods import drafts_itself, find, known, with_rules
 from engines.methods.shared.payoff import Payoff, payoff
-from engines.report.events import Layers, Ready
+from engines.report.events import Layers
 from engines.report.run_state import RunState
 from spec_tui.present.on_screen import failure
 from spec_tui.present.speed_verdict import UNMEASURED, SpeedVerdict, of_runs, seconds_alone
@@ -24,11 +24,12 @@ class LayersView:
     """Everything in the panel.
 
     Attributes:
-        engine: id of the engine of the next answer.
+        engine: id of the engine of the next answer, in a replay of the run shown.
         used: the layers as the answer shown (or else the last measurement) had them; None where nothing was measured.
         planned: the same with the rules of the next answer applied to the same cosines; None where its engine has none.
         payoff: what leaving out layers did in the run shown.
         verdict: on the speed of the run shown.
+        asks: whether there can be a next answer: a replay has none.
     """
 
     engine: str = ""
@@ -36,6 +37,7 @@ class LayersView:
     planned: Layers | None = None
     payoff: Payoff | None = None
     verdict: SpeedVerdict = UNMEASURED
+    asks: bool = True
 
     @property
     def shown(self) -> Layers | None:
@@ -57,30 +59,34 @@ def removed(layers: Layers) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
 
 
 def look(
-    run: RunState, last: Layers | None, engine: str, options: Mapping[str, Any], baseline: RunState | None
+    run: RunState, last: Layers | None, engine: str, options: Mapping[str, Any] | None, baseline: RunState | None
 ) -> LayersView:
     """The look at a run, with the rules of the next answer.
 
     Args:
         last: of the last measurement of cosines, where the run has none.
-        engine, options: of the next answer.
+        engine: of the next answer, in a replay of the run.
+        options: of the next answer; None in a replay, which has none.
         baseline: what the run is compared with.
     """
     used = (run.prefilled.layers if run.prefilled else None) or last
     by = used if used is not None and used.attention_cosine else last
     fits = by is not None and (used is None or len(by.attention) == len(used.attention))
-    spec = known(engine)
-    planned = spec.layer_rules(by, options) if fits and spec is not None and spec.layer_rules else None
+    planned = find(engine).layer_rules(by, options) if fits and options is not None and has_rules(engine) else None
     found = None
     if run.started is not None and drafts_itself(run.started.engine):
         found = payoff(run.metrics, run.rounds, alone=seconds_alone(run, baseline))
-    return LayersView(engine=engine, used=used, planned=planned, payoff=found, verdict=of_runs(run, baseline))
+    return LayersView(engine=engine, used=used, planned=planned, payoff=found, verdict=of_runs(run, baseline),
+                      asks=options is not None)
 
 
-def with_rule(settings: ChatSettings, ready: Ready | None, name: str, step: int) -> tuple[ChatSettings | None, str]:
+def with_rule(session: ChatSession, name: str, step: int) -> tuple[ChatSettings | None, str]:
     """Settings with another threshold, interval or number of last layers, None where there are no others; and what
     there is to say."""
-    engine = settings.resolved(ready)
+    if not session.client.capabilities.ask:
+        return None, REFUSED
+    settings = session.settings
+    engine = settings.resolved(session.ready)
     if not has_rules(engine):
         return None, no_rules(engine)
     options = settings.options(engine)
@@ -114,12 +120,12 @@ def no_rules(engine: str) -> str:
 def measure(session: ChatSession, typed: str) -> str:
     """Measure the cosines of what is typed, as the next turn, else of the last prompt: a run of a single token, beside
     the conversation. Returns "" or why not."""
+    if not session.client.capabilities.ask:
+        return REFUSED
     settings = session.settings
     engine = settings.resolved(session.ready)
     if not has_rules(engine):
         return no_rules(engine)
-    if not session.client.capabilities.ask:
-        return REFUSED
     if session.blocked_reason:
         return session.blocked_reason
     typed = typed.strip()

@@ -40,7 +40,7 @@ from spec_tui.learn.lesson import along, find, names, paths, recorded
 from spec_tui.learn.lesson_facts import pick
 from spec_tui.learn.lesson_progress import LessonProgress
 from spec_tui.present.rows import words_of
-from spec_tui.present.token_styles import REJECTED
+from spec_tui.present.token_styles import HERE, REJECTED
 from spec_tui.session.sample_traces import trace_path
 
 
@@ -96,6 +96,10 @@ def test_a_block_makes_up_for_a_token_and_keeps_no_less():
         figure.move(1)
         said.add(shown(figure))
     assert figure.at == 0 and len(said) > 3 and any("no token makes up" in text for text in said)
+    figure.at = max(range(len(figure.chains)), key=lambda n: len(figure.chains[n].draft.tokens))
+    last = len(figure.chains[figure.at].draft.tokens)
+    low = [words_of(row) for row in figure.rows(76, 6)]
+    assert len(low) <= 6 and low[1] == f" … {last - 1} before" and low[2].startswith(f"{last} "), "the last row counts"
 
 
 def test_what_followed_the_last_tokens_is_counted():
@@ -277,6 +281,17 @@ def test_neighbours_that_were_dropped_are_drawn_among_the_others():
     assert "another token and is dropped" in " ".join(shown(figure, height=20).split())
     (ending,) = {passage.before[-1] for passage, kept, _ in figure.near if kept}
     assert all(not passage.before.endswith(ending) for passage, kept, _ in figure.near if not kept)
+
+
+def test_a_list_of_neighbours_without_room_marks_the_reader_s_and_counts_the_others():
+    figure = made(NeighboursFigure, "smollm2-dresd", "dropped")
+    for at in range(len(figure.near)):
+        figure.at = at
+        rows = [words_of(row) for row in figure.rows(76, 8)]
+        assert len(rows) == 8 and [row.split()[1] for row in rows if row.startswith(HERE)] == [str(at + 1)]
+        listed = sum("█" in row for row in rows)
+        more = next(row for row in rows if row.startswith(" … "))
+        assert listed + sum(int(word) for word in more.split() if word.isdecimal()) == len(figure.near)
 
 
 def test_the_map_has_the_state_in_the_middle_of_its_neighbours():

@@ -28,6 +28,7 @@ from spec_tui.learn.sources import every_source, named_in, sources
 from spec_tui.learn.templates import PLACE, fill, paragraphs
 from spec_tui.present.rows import words_of
 from spec_tui.present.step.phases import phases_of
+from spec_tui.present.step.player import BEFORE
 from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.screens.lessons import body
 
@@ -109,6 +110,19 @@ def test_every_question_has_one_right_answer_and_explains_all(name):
             assert all(len(words.split()) > 4 for words in view.paragraphs)
         w.answers = {}
         assert not any(w.answer(wrong) for wrong in (-1, 0, len(page.choices) + 1)) and w.view().asks
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_page_shows_what_became_of_a_round_before_the_question_about_it(name):
+    w = progress(name)
+    for at, asking in enumerate(w.pages):
+        if not any("{round." in choice.text + choice.why for choice in asking.choices):
+            continue
+        for w.at in range(at):
+            view = w.view()
+            same = view.figure is None and view.run is w.runs[asking.trace or find(name).traces[0]]
+            if same and view.place.round == w.place(asking).round:
+                assert view.hides and view.place.phase in BEFORE, view.title
 
 
 def test_no_place_among_the_choices_is_right_more_often_than_others():

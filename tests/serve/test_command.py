@@ -52,7 +52,8 @@ def test_what_is_offered(serve):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    ("learn trie", "no lesson"), ("learn rest trees", "no lesson"), ("replay", "needs a recorded run"),
+    ("learn trie", "no lesson"), ("learn rest trees", "no lesson"), ("learn rest --path 15", "has its own"),
+    ("replay", "needs a recorded run"),
     ("replay no-such", "no trace"), ("chat", "nothing to"), ("learn --model sample", "loads no model"),
     ("--engine none", "none"), ("--set a=1", "needs an engine"), ("--theme x", "no theme"),
     ("--model owner/name", "not on this machine"), ("--model ~nobody-here/x", "stands for no home folder"),
@@ -94,6 +95,7 @@ def test_the_address_to_open(arguments, address, serve):
 def test_a_class_has_two_addresses_and_a_path_where_no_lesson_is_named(serve):
     path, lesson = serve("learn", "--lead", "--host", "0.0.0.0"), serve("learn", "trees", "--lead")
     assert (path.policy.names, lesson.policy.names) == (("path-45",), ("trees",))
+    assert serve("learn", "--path", "15").policy.names == ("path-15",)
     (students, teacher), gate, without = path.urls, path.gate, serve("learn").gate
     assert gate.lead and gate.lead not in students and teacher == f"{students}&lead={gate.lead}"
     assert lesson.urls[1] == f"http://127.0.0.1:8000/?lead={lesson.gate.lead}" and not without.lead

@@ -157,6 +157,7 @@ def test_numbers_stand_below_wide_cells():
 
 def test_before_anything_was_measured_the_panel_says_how_to_measure():
     assert "l and enter measure it for the typed prompt" in " ".join(flat(LayersView("admg")))
+    assert "not recorded" in " ".join(flat(LayersView("admg", asks=False)))
     other = " ".join(flat(LayersView("pld")))
     assert "leaves out no layers" in other and other.count("/engine admg") == 1
     assert flat(LayersView("draft-verify", replace(USED, alpha=None, m=None, n=None)))[0].endswith("a fixed set ")

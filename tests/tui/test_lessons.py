@@ -247,6 +247,13 @@ async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():
             await pilot.pause()
 
 
+async def test_a_figure_has_the_rows_that_its_text_leaves_free():
+    async with learning("rasd", (80, 24)) as (app, pilot):
+        await pilot.press("right", "right", *["down"] * 2)
+        await pilot.pause()
+        assert "3 of 3: fused" in shown(app.screen) and "more branch" not in shown(app.screen)
+
+
 async def test_the_papers_tables_of_a_lesson_without_an_engine():
     async with learning("rasd") as (app, pilot):
         lesson = app.screen
@@ -287,7 +294,7 @@ async def test_words_presenter_phases_and_the_way_out():
         await pilot.press("w")
         assert "token: A token is a word or a piece of a word" in text(screen)
         await pilot.press("T")
-        assert "Let the audience say" in text(screen)
+        assert "let the audience say" in text(screen)
         await pilot.press("escape")
         assert "A language model reads and writes tokens" in text(screen)
         await pilot.press("left")

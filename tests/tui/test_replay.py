@@ -304,6 +304,16 @@ def still(app):
     return steps
 
 
+async def test_the_layers_of_a_replay_are_those_of_its_engine():
+    async with playing(read_trace(trace_path("draft"))) as (s, _):
+        await s.pilot.press("escape", "l", "left")
+        await s.settle()
+        shown = "\n".join("".join(segment.text for segment in strip) for strip in
+                          s.app.screen._compositor.render_strips())
+        assert "This is a replay" in shown and "spec-tui replay" in shown
+        assert "Hybrid" not in shown and "/engine" not in shown
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 def test_picture_of_a_replay(snap_compare, size):
     clock = Clock()

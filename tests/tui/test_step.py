@@ -11,16 +11,18 @@ from engines.report.events import Failed, Prefilled, Round
 from engines.report.run_state import fold_all
 from engines.report.wording import p3
 from engines.request import Request
+from engines.wire import read_trace
 from spec_tui.present.rows import words_of
 from spec_tui.present.step.branching import version_from
 from spec_tui.present.step.phases import StepPosition, phases_of
 from spec_tui.session.engine_commands import LoadRequest
+from spec_tui.session.sample_traces import trace_path
 from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.branch import BranchScreen, table_rows
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.engine import EngineScreen
 from spec_tui.tui.screens.step import StepScreen
-from spec_tui.tui.widgets.step_panels import Timeline
+from spec_tui.tui.widgets.step_panels import Timeline, phase_rows
 from tests.tiers import SIZES, some
 from tests.tui.fakes import ANSWER, READY, RETRIEVING, FakeClient, script
 
@@ -100,6 +102,16 @@ async def test_the_words_are_of_this_round(session):
         assert shown(screen) != simple and "not recorded" in shown(screen)
         await s.pilot.press("X")
         assert shown(screen) == simple
+
+
+def test_q_is_what_the_law_used_and_a_drafters_own_probability_is_called_otherwise():
+    """At temperature 0, and where nothing was drawn, the two differ for one token."""
+    for name, decided in (("smollm2-drawn-tree", "draft q"), ("smollm2-rest", "drafter")):
+        run = fold_all(read_trace(trace_path(name)).events)
+        number = next(n for n, event in enumerate(run.rounds, 1) if event.path)
+        for phase, head in (("draft", "drafter"), ("verify", "drafter"), ("accept", decided)):
+            first = words_of(phase_rows(run, StepPosition(number, phase), 80, 24)[0])
+            assert head in first and (" q " in first) == (head == "draft q"), first
 
 
 async def test_help_begins_with_the_keys_of_the_screen_it_is_opened_on(session):

@@ -49,7 +49,7 @@ def _explain(run: RunState, event: Round, deep: bool) -> Words:
     cost = f"{counted(forwards, 'forward pass')} of it" if forwards else "its forward passes"
     started = run.started
     noisy = spec_of(started.law, started.temperature).shares_noise
-    belief = "probability of each, the noise included" if noisy else "own probability q of each"
+    belief = "probability of each, the noise included" if noisy else "own probability of each"
     if len(path) == len(tree.tokens):
         words = [f"The draft model, small and cheap, drafted {tokens(len(path))}, with its {belief}: "
                  f"{likeliest(tree)}. {cost.capitalize()} took {ms(event.draft_seconds)}."]

@@ -119,7 +119,18 @@ class BlockFigure(LessonFigure):
         room = max(3, (width - label - 16) // 2 - 8)
         out: list[Row] = [[(f"{'':<{label}}  {'p':<6}{'q':<7}", "title"), (f"{'token by token':<{room + 8}}", "title"),
                            ("as a block: weight", "title")]]
-        for node, (alone, weight) in enumerate(chances[: max(2, height - 4)]):
+        (alone, weight), last = chances[-1], len(chances)
+        more = any(block > one + 0.0005 for one, block in chances)
+        words = ("Here no token makes up for earlier ones." if not more else
+                 "A token with p above q makes up for those before it. A weight is an average over what may follow its "
+                 "row.")
+        chance = f"{alone:.3f} " + ("either way" if alone == weight else f"token by token, {weight:.3f} as a block")
+        said = told(width, f"Round {event.index}, all {last}: {chance}.", words)
+        first = max(0, last - max(2, height - 1 - len(said)))  # the last row counts: the first ones give way
+        if first:
+            first += 1
+            out.append([(f" … {first} before", "muted")])
+        for node, (alone, weight) in list(enumerate(chances))[first:]:
             p, q = event.verified[node + 1].drafted, event.draft.probs[node]
             made_up = weight > alone + 0.0005
             name = in_column(f"{node + 1} {quoted(event.draft.pieces[node])}", label + 1)
@@ -127,13 +138,7 @@ class BlockFigure(LessonFigure):
                         (f"{bar(alone, room):<{room}}", "bar"), (f" {alone:.3f}  ", "text"),
                         (f"{bar(weight, room):<{room}}", "accent" if made_up else "bar"),
                         (f" {weight:.3f}", "strong" if made_up else "text")])
-        (alone, weight), last = chances[-1], len(chances)
-        more = any(block > one + 0.0005 for one, block in chances)
-        words = ("Here no token makes up for earlier ones." if not more else
-                 "A token with p above q makes up for those before it. A weight is an average over what may follow its "
-                 "row.")
-        chance = f"{alone:.3f} " + ("either way" if alone == weight else f"token by token, {weight:.3f} as a block")
-        return [*out, *told(width, f"Round {event.index}, all {last}: {chance}.", words)]
+        return [*out, *said]
 
     def still(self, width: int, height: int) -> list[Row]:
         return self.rows(width, len(kept_chances(self.chains[self.at])) + 4)

@@ -47,7 +47,8 @@ class TrieFigure(LessonFigure):
         said = told(width, f"c = {self.kept}: {self.kept} of the {self.most} nodes of this run's draft stay.",
                     f"{below} of {counted(len(path), 'accepted token')} would be drafted. The pass reads "
                     f"{self.kept + 1} rows{self._price()}. {ACCEPTED} accepted, {REJECTED} not accepted, {PRUNED} cut.")
-        for leaf in leaves[: max(1, height - len(said) - 1)]:
+        room = max(2, height - len(said))
+        for leaf in leaves[: room - (len(leaves) > room)]:
             chain = chain_to(draft.parents, leaf)
             row: list = [(" ", "text")]
             for node in chain:
@@ -161,17 +162,20 @@ class NeighboursFigure(LessonFigure):
         said = told(width, f"{passed} {dropped}".rstrip(),
                     f"Cosines of those used: {min(scores):.3f} to {max(scores):.3f}. The token before | followed "
                     "the key; the text after | would be drafted.")
-        room = max(1, height - len(said))
+        room, count = max(2, height - len(said)), len(self.near)
+        room -= count > room  # for the row that says how many more there are
         first = max(0, self.at - room + 1)
         for n, (passage, kept, _) in list(enumerate(self.near))[first : first + room]:
             before = "…" + one_line(passage.before, 400)[-left + 1 :]
             after = one_line(passage.after, 400)[: text - left - 1].rstrip("…") + "…"
             here = n == self.at
-            out.append([(f"{n + 1:>2} {passage.weight:.3f} ", "strong" if here else "text"),
+            out.append([(f"{HERE if here else ' '}{n + 1:>2} {passage.weight:.3f} ", "strong" if here else "text"),
                         (f"{bar(max(0.0, passage.weight), 12):<12} ", "bar" if kept else "muted"),
                         (f"{' ' if kept else REJECTED} ", "bad"), (f"{before:>{left}}", "muted"), ("|", "accent"),
                         (after, "ghost" if not kept else "strong" if here else "text")])
-        return [*out, *said]
+        below = count - first - len(out)
+        more = " · ".join([f"↓ {below} more"] * bool(below) + [f"↑ {first} above"] * bool(first))
+        return [*out, *([[(f" … {more}", "muted")]] if more else []), *said]
 
 
 def _put(cells: Row, at: int, mark: str, style: str) -> None:
@@ -249,10 +253,11 @@ class FusionFigure(LessonFigure):
                 row += [(" ", "text"), *struck(PRUNED, one_line(quoted(piece), 12)),
                         (f" and {count - 1} after it" * (count > 1), "muted")]
             out.append(row)
-        more = len(out) - max(1, height - 3)
-        if more > 0:
-            out = [*out[: height - 4], [(f" … and {counted(more + 1, 'more branch')}", "muted")]]
         both = sum(len(who) > 1 for who in self.sources)
         says = self._SAYS[self.at].format(what_drafts(self.run))
         marks = ("D: drafted.", "R: retrieved.", f"D: only drafted, R: only retrieved, B: both ({both}).")[self.at]
-        return [*out, *told(width, f"{self.at + 1} of 3: {says}.", f"{counted(len(shown), 'node')}. {marks}")]
+        said = told(width, f"{self.at + 1} of 3: {says}.", f"{counted(len(shown), 'node')}. {marks}")
+        room = max(2, height - len(said))
+        if (more := len(out) - room + 1) > 1:
+            out = [*out[: room - 1], [(f" … and {counted(more, 'more branch')}", "muted")]]
+        return [*out, *said]

@@ -859,14 +859,15 @@ class ChatScreen(HasActions, Backdrop):
     # -- panels and layers ----------------------------------------------------------------------
     def _draw_layers(self) -> None:
         """The layers panel; it comes and goes with an engine that drafts with a part of the target."""
-        session = self.session
-        engine = session.settings.resolved(session.ready)
+        session, (run, _) = self.session, self.shown_run()
+        if session.client.capabilities.ask:
+            engine, options = session.settings.chosen(session.ready)
+        else:
+            engine, options = run.started.engine if run.started is not None else "", None
         if drafts_itself(engine) != self._drafts_itself:
             self._drafts_itself = not self._drafts_itself
             self.show_panel("layers", self._drafts_itself)
-        run, _ = self.shown_run()
-        self.query_one(LayersPanel).show_look(layers.look(
-            run, session.layers, engine, session.settings.options(engine), session.baseline(run)))
+        self.query_one(LayersPanel).show_look(layers.look(run, session.layers, engine, options, session.baseline(run)))
 
     def show_panel(self, name: str, shown: bool) -> None:
         """Show or hide a panel beside the text."""
@@ -893,7 +894,7 @@ class ChatScreen(HasActions, Backdrop):
 
     def action_rule(self, name: str, step: int) -> None:
         """Another threshold, interval or number of last layers for the next answer."""
-        new, said = layers.with_rule(self.session.settings, self.session.ready, name, step)
+        new, said = layers.with_rule(self.session, name, step)
         self._chosen(new, said) if new is not None else self.say(said)
 
     def action_measure_layers(self) -> None:

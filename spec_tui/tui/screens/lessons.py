@@ -4,6 +4,7 @@ beside a figure that the reader may change."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import ClassVar
@@ -31,6 +32,8 @@ from spec_tui.tui.screens.step import StepScreen
 from spec_tui.tui.widgets.step_panels import BLANK, REST, Doing, Explaining, ScrolledPanel, Timeline, tree_first
 from spec_tui.tui.widgets.strip_panel import SplitLine, StripPanel, clip, title_row
 
+_FRAME = 4  # rows above and below a figure and its text, and the figure's title
+_TALL = 99  # rows in which a figure shows everything
 _FEWEST = 5  # rows in which an explanation is worth its title
 _END = "End of the lesson: → goes on to the next."
 _LAST = "End of the lesson, the last one: → goes back to the list."
@@ -128,7 +131,14 @@ class LessonText(ScrolledPanel):
         return [*head, *shown]
 
     def needed(self, player: StepPlayer, width: int) -> int:
-        return 2 + len(body(self.progress.view(), width)) if self.progress is not None else 1  # a blank row at the end
+        if self.progress is None:
+            return 1
+        view = self.progress.view()
+        rows = body(view, width)
+        free = self.screen.size.height - _FRAME - 2 - len(rows)
+        if view.figure is not None and len(copy(view.figure).rows(width, _TALL)) > free:
+            return 1 + sum(row is not BLANK for row in rows)  # the figure needs the blank rows
+        return 2 + len(rows)  # a blank row at the end
 
 
 class FigurePanel(StripPanel):
@@ -144,7 +154,7 @@ class FigurePanel(StripPanel):
     def move(self, step: int) -> None:
         """Do what the arrow keys do."""
         self.figure.move(step)
-        self.update_rows()
+        self._changed()
 
     def on_mouse_scroll_up(self) -> None:
         self.move(1)
@@ -154,7 +164,11 @@ class FigurePanel(StripPanel):
 
     def on_click(self) -> None:
         self.figure.draw()
+        self._changed()
+
+    def _changed(self) -> None:
         self.update_rows()
+        self.screen.query_one(LessonText).refresh(layout=True)  # which leaves the figure the rows that it needs now
 
     def rows(self, width: int, height: int) -> list[Row]:
         if (figure := self.figure) is None:

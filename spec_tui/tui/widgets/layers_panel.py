@@ -268,12 +268,19 @@ def _title(look: LayersView) -> str:
 
 def _nothing(look: LayersView, width: int) -> list[Row]:
     spec, rules = known(look.engine), with_rules()
-    text = (spec.layers_unknown if spec is not None else "") or (
-        f"this engine leaves out no layers: /engine {rules} drafts with a part of the model")
+    if look.asks:
+        text = (spec.layers_unknown if spec is not None else "") or (
+            f"this engine leaves out no layers: /engine {rules} drafts with a part of the model")
+    elif drafts_itself(look.engine):
+        text = "which layers this run leaves out is not recorded"
+    else:
+        text = f"this engine leaves out no layers: spec-tui replay {rules} shows one that does"
     return [BLANK, *rows_of(text, max(10, width), "muted")]
 
 
 def _hint(look: LayersView, width: int) -> Row:
+    if not look.asks:
+        return BLANK
     spec = known(look.engine)
     words = KEYS if spec is not None and spec.layer_rules else (spec.layers_hint if spec is not None else "")
     words = words or f"/engine {with_rules()} leaves out layers"

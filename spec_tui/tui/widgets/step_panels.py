@@ -388,7 +388,7 @@ def _draft(run: RunState, place: StepPosition, event: Round, width: int, height:
         return [[("nothing drafted: the pass reads one row" if event.known == "all" else
                   "what was drafted is not disclosed", "muted")]]
     label = label_width(width)
-    head: Row = [(fit("drafted", label), "muted"), ("   q    ", "muted"), ("proposed by", "muted")]
+    head: Row = [(fit("drafted", label), "muted"), ("drafter ", "muted"), ("proposed by", "muted")]
     rows = [[*_label(node, label, "text"), (f" {_p(node.q)}  ", "text"),
              (_origin(run, node, width - label - 8), "muted")] for node in _reading(event)]
     return [head, *rows, *(_layers(run, width) if len(rows) + 6 < height and event.retrieval is None else [])]
@@ -415,7 +415,7 @@ def _verify(run: RunState, place: StepPosition, event: Round, width: int, height
     noise = any(row.noise is not None for row in event.verified) or any(e.noise is not None for e in event.emitted)
     noise = noise and width >= _NOISE
     wide, room = label_width(width), 18 if width >= _WIDE else 10
-    head: Row = [(fit("row", wide), "muted"), (" draft q target p ", "muted"),
+    head: Row = [(fit("row", wide), "muted"), (" drafter target p ", "muted"),
                  (fit("target's next", room + 6), "muted"), ("  noise" if noise else "", "muted")]
     nodes = [_root(run, place, event), *_reading(event)]
     return [head, *([*_label(node, wide, "text"), *_both(node.q, node.p), *_choice(node, noise, room)]
@@ -423,7 +423,7 @@ def _verify(run: RunState, place: StepPosition, event: Round, width: int, height
 
 
 def _both(q: float | None, p: float | None) -> Row:
-    """The probabilities of a draft and of the target for a node, below their heads."""
+    """The probabilities of a drafter (what a law tried has q in its place) and of the target, below their heads."""
     return [(f"   {_p(q)}    {_p(p)} ", "text")]
 
 
@@ -434,7 +434,7 @@ def _accept(run: RunState, place: StepPosition, event: Round, width: int, height
     tried = [trial.node for e in event.emitted for trial in e.trials]
     told = law.trials_column(event) if tried else "target's token"
     wide = label_width(width)
-    rows: list[Row] = [[(fit("drafted", wide), "muted"), (" draft q target p ", "muted"),
+    rows: list[Row] = [[(fit("drafted", wide), "muted"), (f" {'draft q' if tried else 'drafter'} target p ", "muted"),
                         (told if cells(told) <= width - wide - 18 else told.partition(",")[0], "muted")]]
     visited = dict(zip([-1, *event.path], event.emitted))
     for node in _reading(event, tried or event.path):
