@@ -13,6 +13,7 @@ import pytest
 from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.keys import _character_to_key
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.widgets._footer import FooterKey
 
@@ -139,9 +140,31 @@ async def test_the_palette_runs_one_command_and_closes_no_screen_below(session, 
         assert s.app.screen_stack[:2] == [s.chat, race] and not s.app.faults
 
 
-async def type_or_click_twice(s, second: str) -> None:
-    """Enter and another key, or two clicks on the first line, with no time between them."""
-    at = s.app.screen.query_one(OptionList).content_region
+@pytest.mark.parametrize("second", ["enter", "click"])
+async def test_what_comes_twice_opens_or_closes_one_screen(session, second):
+    async with session() as s:
+        for opens, more in (("learn", ["LessonsScreen", "LessonScreen"]), ("showcase", []), ("data", []),
+                            ("engine", [])):
+            await s.chat.run_action(opens)
+            await s.pilot.pause()
+            await type_or_click_twice(s, second)
+            assert [type(screen).__name__ for screen in s.app.screen_stack] == ["ChatScreen", *more]
+            while s.app.screen is not s.chat:
+                await s.pilot.press("escape")
+
+
+async def test_two_clicks_on_a_token_explain_it_once(session):
+    async with session() as s:
+        await s.ask("one", feed=20)
+        lines = s.chat.transcript.wrapped.lines
+        row = next(row for row, line in enumerate(lines) if any(tok.index >= 0 for tok in line.toks))
+        await type_or_click_twice(s, "click", s.chat.transcript, row)
+        assert [type(screen).__name__ for screen in s.app.screen_stack] == ["ChatScreen", "Inspector"]
+
+
+async def type_or_click_twice(s, second: str, what: Widget | None = None, row: int = 0) -> None:
+    """Enter and another key, or two clicks on a row of a widget (None: the list), with no time between them."""
+    at = (what or s.app.screen.query_one(OptionList)).content_region.translate((0, row))
     for event in (MouseDown, MouseUp, MouseDown, MouseUp) if second == "click" else ("enter", second):
         s.app.post_message(Key(event, None) if isinstance(event, str) else event(
             None, at.x + 3, at.y, 0, 0, 1, False, False, False, at.x + 3, at.y))

@@ -401,7 +401,8 @@ class ChatScreen(HasActions, Backdrop):
     def on_transcript_inspect(self, event: Transcript.Inspect) -> None:
         from spec_tui.tui.screens.inspector import Inspector
 
-        self.app.push_screen(Inspector(self.session, event.cursor), self._inspected)
+        if self.is_active:  # a second click may come before the first one's screen
+            self.app.push_screen(Inspector(self.session, event.cursor), self._inspected)
 
     def _inspected(self, cursor: tuple[int, int] | None) -> None:
         if cursor is not None and cursor[0] < len(self.transcript.blocks):
