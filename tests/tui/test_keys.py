@@ -18,6 +18,7 @@ from textual.widgets import OptionList
 from textual.widgets._footer import FooterKey
 
 import spec_tui.tui
+from engines.reproduce.entry import shipped
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.screens.modal import Box
@@ -369,6 +370,23 @@ async def test_the_tables_of_a_lesson_are_raced(session):
         await s.pilot.pause()
         assert [type(screen) for screen in s.app.screen_stack[1:]] == [RaceScreen]
         assert "rest-trie" in " ".join(s.app.screen.query_one("#race-said").text_rows())
+
+
+@pytest.mark.parametrize("from_lesson", [False, True])
+async def test_a_second_enter_does_not_start_a_race_that_was_not_chosen(session, from_lesson):
+    async with session() as s:
+        await s.chat.run_action("learn" if from_lesson else "papers")
+        await s.pilot.pause()
+        await s.pilot.press(*["L"] * from_lesson)
+        papers = s.app.screen.listed
+        papers.highlighted = 0 if from_lesson else list(shipped()).index("admg-sublayers")
+        await s.pilot.pause()
+        for _ in range(2):
+            s.app.post_message(Key("enter", None))
+        await s.pilot.pause(0.5)
+        race = s.app.screen
+        said = " ".join(race.query_one("#race-said").text_rows())
+        assert list(shipped())[papers.highlighted] in said and not race.controller.running and not s.app.faults
 
 
 async def test_a_command_typed_in_the_text_goes_to_the_prompt_whole(session):
