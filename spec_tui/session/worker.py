@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import IO
 
 from engines import folders
@@ -35,8 +36,10 @@ def main(argv: list[str] | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl+c is the parent's; it says cancel if it means that
     commands, events = _take_streams()
     service = Service(_writer(events), lambda *asked: _resolve(factory)(*asked))
-    threading.Thread(target=_read, args=(commands, service), daemon=True).start()
-    service.serve()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):
+        threading.Thread(target=_read, args=(commands, service), daemon=True).start()
+        service.serve()
     folders.remove_temporary_folder()
     os._exit(0)  # a loaded torch takes long to take down in order, and there is nothing to save
 
@@ -82,6 +85,8 @@ def _read(commands: IO[bytes], service: Service) -> None:
             service.command(job, command)
     finally:  # however this thread ends, the process must not outlive its parent
         service.command(0, Close())
+        # What does not look whether it is to end is interrupted: it ends its compilers and removes their files.
+        threading.Timer(_PATIENCE / 2, os.kill, (os.getpid(), signal.SIGTERM)).start()
         threading.Timer(_PATIENCE, os._exit, (0,)).start()
 
 

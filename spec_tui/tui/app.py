@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import ClassVar
 
 from textual.app import ComposeResult, SystemCommand
+from textual.events import Event, Paste
 from textual.screen import Screen
 from textual.theme import Theme, ThemeProvider
 from textual.widgets import Static
@@ -16,6 +17,7 @@ from textual.widgets import Static
 from engines.errors import UsageProblem
 from engines.request import Request
 from spec_tui.present.styles import CONTRAST, DARK, DARK_TOKENS, LIGHT, LIGHT_TOKENS
+from spec_tui.present.text import sanitise
 from spec_tui.present.token_styles import OUTCOME, REJECTED_KEPT
 from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.client import EngineClient
@@ -109,6 +111,16 @@ class SpecTui(HasActions, HasKeysInOrder, HasBorder):
         if self.current_theme not in THEMES:
             make_legible(self.current_theme, colours)
         return colours
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, Paste):
+            event.text = _pasted(event.text)
+        await super().on_event(event)
+
+    @property
+    def clipboard(self) -> str:
+        """What was copied here and ctrl+v puts in; the terminal's own clipboard has it as it was."""
+        return _pasted(super().clipboard)
 
     def get_default_screen(self) -> Screen:
         return Opening() if self._first is not None else ChatScreen(self.session, self._step)
@@ -218,6 +230,11 @@ class SpecTui(HasActions, HasKeysInOrder, HasBorder):
     def on_unmount(self) -> None:
         self.session.leave()
         self.client.close()
+
+
+def _pasted(text: str) -> str:
+    """A text from anywhere, harmless for any field."""
+    return sanitise(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _settle_memory() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 
 from engines.datastores.datastore_events import Built, DatastoreList
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
@@ -157,6 +159,9 @@ def load(asked: LoadOptions = LoadOptions(), progress=print) -> FakeRuntime:
         print("noise on stderr", file=sys.stderr, flush=True)
         os.system("echo noise of a child process")
     progress(Loading("reading the fake", 0.5))
+    while model == "compiling":
+        with TemporaryDirectory():
+            subprocess.run(["sleep", "60"])
     while model == "silent":  # a library at work
         time.sleep(0.01)
     while model == "endless":

@@ -277,6 +277,17 @@ def test_close_ends_a_run_and_leaves_nothing(either):
     assert isinstance(said(either)[-1], Failed)
 
 
+def test_close_lets_what_is_under_way_remove_its_files(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    client = ProcessClient(FACTORY)
+    load(client, LoadRequest(model="compiling"))
+    until(client, Loading)
+    while not [*tmp_path.iterdir()]:
+        time.sleep(0.01)
+    client.close()
+    assert not [*tmp_path.iterdir()]
+
+
 def test_starting_does_not_wait_for_the_engine():
     begun = time.monotonic()
     client = ProcessClient(FACTORY)

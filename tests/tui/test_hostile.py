@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from textual.events import Paste
 
 from engines.report.events import Failed, Loading
+from engines.request import Request
 from tests.tiers import SMALL_FIRST
 from tests.tui.fakes import READY, FakeClient, drawn_rows
 
 HOSTILE = "a\x1b]52;c;ZXZpbA==\x07b \x9b2J [bold red]c[/] \u202edcba\u2066 \x00\x7f {x} [link=http://x]y[/link]\tz\n"
+SHORT = "a\x1b[2J \x9b2J\u202eb"
 BAD = set("\x1b\x07\x9b\x00\x7f\u202e\u2066")
 
 
@@ -48,14 +51,51 @@ async def test_hostile_text_everywhere(session, size):
 
 
 async def test_pasted_text_is_made_visible_before_it_is_sent(session):
-    from textual import events
-
     async with session() as s:
         s.chat.prompt.focus()
-        s.app.screen.post_message(events.Paste("x\x1b[2Jy\r\nz"))
-        s.chat.prompt.post_message(events.Paste("x\x1b[2Jy\r\nz"))
+        s.app.post_message(Paste("x\x1b[2Jy\r\nz"))
         await s.pilot.pause()
-        assert "\x1b" not in s.chat.prompt.text and "␛[2Jy\nz" in s.chat.prompt.text
+        assert s.chat.prompt.text == "x␛[2Jy\nz"
+        s.app.copy_to_clipboard("\x9b2J\r\nz")  # of an answer
+        await s.pilot.press("ctrl+v")
+        assert s.chat.prompt.text == "x␛[2Jy\nz\ufffd2J\nz"
+
+
+@pytest.mark.parametrize("keys", [("f12",), ("ctrl+p",), ("ctrl+l", "tab"), ("E", "i"), ("r", "h", "slash")],
+                         ids=" ".join)
+async def test_what_is_pasted_into_a_field_of_one_line_is_harmless(session, keys):
+    async with session() as s:
+        await s.pilot.press("escape", *keys)
+        s.app.post_message(Paste(SHORT))
+        await s.pilot.pause()
+        assert s.app.focused.value == "a␛[2J \ufffd2J\ufffdb" and not BAD & set(screen_text(s.app))
+        s.app.copy_to_clipboard(SHORT)
+        await s.pilot.press("ctrl+v")
+        assert s.app.focused.value == 2 * "a␛[2J \ufffd2J\ufffdb" and not BAD & set(screen_text(s.app))
+
+
+async def test_a_value_from_a_file_is_drawn_harmless_and_kept(session):
+    request = Request((("system", f"{SHORT}\nc"), ("user", "")))
+    async with session(request=request) as s:
+        await s.pilot.press("ctrl+e")
+        s.app.screen.query_one(".system Input").focus()
+        await s.pilot.pause()
+        assert "a␛[2J \ufffd2J\ufffdb↵c" in screen_text(s.app) and not BAD & set(screen_text(s.app))
+        await s.pilot.press("enter")
+        assert s.chat.session.settings.system == f"{SHORT}\nc"
+
+
+async def test_names_of_files_are_not_completed_where_they_could_steer_the_terminal(session, tmp_path):
+    (tmp_path / f"evil{SHORT}").mkdir()
+    async with session(size=(160, 40)) as s:
+        await s.pilot.press("ctrl+l", "tab")
+        s.app.post_message(Paste(f"{tmp_path}/ev"))
+        await s.pilot.pause()
+        await s.pilot.pause()
+        assert not BAD & set(screen_text(s.app))
+        (tmp_path / "evident").mkdir()
+        await s.pilot.press("i", "tab")
+        assert s.app.focused.value == f"{tmp_path}/evident/"
 
 
 async def test_no_color_draws_every_screen(session, monkeypatch):

@@ -13,10 +13,12 @@ import pytest
 from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.keys import _character_to_key
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.widgets._footer import FooterKey
 
 import spec_tui.tui
+from engines.reproduce.entry import shipped
 from spec_tui.tui import slash
 from spec_tui.tui.actions import HasActions
 from spec_tui.tui.screens.modal import Box
@@ -139,9 +141,31 @@ async def test_the_palette_runs_one_command_and_closes_no_screen_below(session, 
         assert s.app.screen_stack[:2] == [s.chat, race] and not s.app.faults
 
 
-async def type_or_click_twice(s, second: str) -> None:
-    """Enter and another key, or two clicks on the first line, with no time between them."""
-    at = s.app.screen.query_one(OptionList).content_region
+@pytest.mark.parametrize("second", ["enter", "click"])
+async def test_what_comes_twice_opens_or_closes_one_screen(session, second):
+    async with session() as s:
+        for opens, more in (("learn", ["LessonsScreen", "LessonScreen"]), ("showcase", []), ("data", []),
+                            ("engine", [])):
+            await s.chat.run_action(opens)
+            await s.pilot.pause()
+            await type_or_click_twice(s, second)
+            assert [type(screen).__name__ for screen in s.app.screen_stack] == ["ChatScreen", *more]
+            while s.app.screen is not s.chat:
+                await s.pilot.press("escape")
+
+
+async def test_two_clicks_on_a_token_explain_it_once(session):
+    async with session() as s:
+        await s.ask("one", feed=20)
+        lines = s.chat.transcript.wrapped.lines
+        row = next(row for row, line in enumerate(lines) if any(tok.index >= 0 for tok in line.toks))
+        await type_or_click_twice(s, "click", s.chat.transcript, row)
+        assert [type(screen).__name__ for screen in s.app.screen_stack] == ["ChatScreen", "Inspector"]
+
+
+async def type_or_click_twice(s, second: str, what: Widget | None = None, row: int = 0) -> None:
+    """Enter and another key, or two clicks on a row of a widget (None: the list), with no time between them."""
+    at = (what or s.app.screen.query_one(OptionList)).content_region.translate((0, row))
     for event in (MouseDown, MouseUp, MouseDown, MouseUp) if second == "click" else ("enter", second):
         s.app.post_message(Key(event, None) if isinstance(event, str) else event(
             None, at.x + 3, at.y, 0, 0, 1, False, False, False, at.x + 3, at.y))
@@ -346,6 +370,23 @@ async def test_the_tables_of_a_lesson_are_raced(session):
         await s.pilot.pause()
         assert [type(screen) for screen in s.app.screen_stack[1:]] == [RaceScreen]
         assert "rest-trie" in " ".join(s.app.screen.query_one("#race-said").text_rows())
+
+
+@pytest.mark.parametrize("from_lesson", [False, True])
+async def test_a_second_enter_does_not_start_a_race_that_was_not_chosen(session, from_lesson):
+    async with session() as s:
+        await s.chat.run_action("learn" if from_lesson else "papers")
+        await s.pilot.pause()
+        await s.pilot.press(*["L"] * from_lesson)
+        papers = s.app.screen.listed
+        papers.highlighted = 0 if from_lesson else list(shipped()).index("admg-sublayers")
+        await s.pilot.pause()
+        for _ in range(2):
+            s.app.post_message(Key("enter", None))
+        await s.pilot.pause(0.5)
+        race = s.app.screen
+        said = " ".join(race.query_one("#race-said").text_rows())
+        assert list(shipped())[papers.highlighted] in said and not race.controller.running and not s.app.faults
 
 
 async def test_a_command_typed_in_the_text_goes_to_the_prompt_whole(session):

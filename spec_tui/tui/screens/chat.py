@@ -401,7 +401,8 @@ class ChatScreen(HasActions, Backdrop):
     def on_transcript_inspect(self, event: Transcript.Inspect) -> None:
         from spec_tui.tui.screens.inspector import Inspector
 
-        self.app.push_screen(Inspector(self.session, event.cursor), self._inspected)
+        if self.is_active:  # a second click may come before the first one's screen
+            self.app.push_screen(Inspector(self.session, event.cursor), self._inspected)
 
     def _inspected(self, cursor: tuple[int, int] | None) -> None:
         if cursor is not None and cursor[0] < len(self.transcript.blocks):
@@ -699,26 +700,26 @@ class ChatScreen(HasActions, Backdrop):
 
         self.app.push_screen(LessonsScreen())
 
-    def action_race(self) -> None:
+    def action_race(self, paper: str = "") -> None:
         if self.session.busy:
             self.say(self.session.still)
             return
         from spec_tui.tui.screens.race import RaceScreen
 
-        screen = RaceScreen(self.session, before=self._race)
+        screen = RaceScreen(self.session, before=self._race, paper=paper)
         self._race = screen.controller  # its result outlives the screen
         self.app.push_screen(screen)
 
     def action_papers(self, name: str = "") -> None:
-        self.action_race()
-        if not self.session.busy:
-            self.app.call_after_refresh(self._papers, name)
+        self.action_race(name)
+        if not self.session.busy and not name:
+            self.app.call_after_refresh(self._papers)
 
-    def _papers(self, name: str) -> None:
+    def _papers(self) -> None:
         from spec_tui.tui.screens.race import RaceScreen
 
         if isinstance(self.app.screen, RaceScreen):
-            self.app.screen.take_paper(name) if name else self.app.screen.action_papers()
+            self.app.screen.action_papers()
 
     def action_evaluate(self) -> None:
         if self.session.busy:

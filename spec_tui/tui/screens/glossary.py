@@ -16,6 +16,7 @@ from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import GLYPHS
 from spec_tui.tui.screens.help import row
 from spec_tui.tui.screens.modal import Box, PagedModal, TextModal
+from spec_tui.tui.widgets.clean_input import CleanInput
 
 
 class GlossaryScreen(PagedModal[None], TextModal[None]):
@@ -27,7 +28,7 @@ class GlossaryScreen(PagedModal[None], TextModal[None]):
 
     def compose(self) -> ComposeResult:
         with Box("glossary", "type to search · ↑ ↓ scroll · esc closes"):
-            yield Input(self._wanted, placeholder="a word or a symbol", id="wanted", max_length=60)
+            yield CleanInput(self._wanted, placeholder="a word or a symbol", id="wanted", max_length=60)
             with VerticalScroll(id="scroll", can_focus=False):
                 yield Static("", id="text", markup=False)
 

@@ -20,6 +20,7 @@ from spec_tui.present.text import one_line
 from spec_tui.session.history import SETTING, Entry, History, Kind
 from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Description
+from spec_tui.tui.widgets.clean_input import CleanInput
 from spec_tui.tui.widgets.strip_panel import shortened
 
 QUESTIONS = 6  # of an entry that are shown
@@ -63,8 +64,8 @@ class HistoryScreen(DescribedModal[Entry]):
             with Horizontal(id="pair"):
                 yield DescribedList(*map(_option, self.entries), id="entries")
                 yield Description(_about(self.entries[0]) if self.entries else "")
-            yield Input(id="title", max_length=200, select_on_focus=False)
-            yield Input(id="wanted", max_length=60, placeholder="words of a title or a prompt")
+            yield CleanInput(id="title", max_length=200, select_on_focus=False)
+            yield CleanInput(id="wanted", max_length=60, placeholder="words of a title or a prompt")
             yield Static(self._state(), id="said", markup=False)
 
     def _state(self) -> str:

@@ -56,8 +56,10 @@ class SpecModal(HasActions, ModalScreen[Result]):
     )
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
-        """Close it, and first what lies above it, which Textual would close in its place."""
+        """Close it, and first what lies above it, which Textual would close in its place; only once."""
         screens = self.app.screen_stack
+        if self not in screens:
+            return AwaitComplete()
         for above in reversed(screens[screens.index(self) + 1 :]):
             above.dismiss(None)
         return super().dismiss(result)
@@ -209,7 +211,8 @@ class ListScreen(DescribedModal[Result]):
             self.describe(self._about[event.option_index])
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.chosen(event.option_index)
+        if self.is_active:  # a second enter or click may come before the first one's screen
+            self.chosen(event.option_index)
 
     def chosen(self, number: int) -> None:
         """Enter or a click on a line."""

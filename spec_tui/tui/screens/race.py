@@ -41,6 +41,7 @@ class RaceScreen(HasActions, Backdrop):
         session: that of the chat.
         recorded, speed: as in ``RaceController``.
         before: the controller of the screen that was left, whose race is shown again.
+        paper: name of a paper's table whose rows are the lanes; "" for none.
     """
 
     CSS_PATH: ClassVar = ["race.tcss"]
@@ -112,12 +113,12 @@ class RaceScreen(HasActions, Backdrop):
 
     def __init__(
         self, session: ChatSession, recorded: RaceState | None = None, speed: float | None = None,
-        before: RaceController | None = None,
+        before: RaceController | None = None, paper: str = "",
     ) -> None:
         super().__init__()
         self.controller = before or RaceController(session, recorded, speed)
         self.controller.resume()
-        self.message = ""
+        self.message = self.controller.take_paper(paper) if paper else ""
         self.lane = 0  # that has the focus
         self.sort = 0
         self.view = token_styles.OUTCOME
@@ -144,7 +145,7 @@ class RaceScreen(HasActions, Backdrop):
         self.view = self.app.view
         self.query_one("#race-ask").display = self.controller.can_race
         self._show_prompt()
-        self.call_after_refresh(self.changed)
+        self.call_after_refresh(self.changed, self.message)
         self._next_frame()
 
     # -- time -------------------------------------------------------------------------------------

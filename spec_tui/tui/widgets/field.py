@@ -17,6 +17,7 @@ from engines.errors import UsageProblem
 from engines.methods.options import Option
 from spec_tui.present.text import LOSSY
 from spec_tui.session.settings import written
+from spec_tui.tui.widgets.clean_input import CleanInput
 from spec_tui.tui.widgets.styled_widget import marked
 
 
@@ -70,7 +71,7 @@ class Field(Horizontal):
         elif isinstance(option.default, bool):
             self.editor = _YesNo(value, animate=False)
         else:
-            self.editor = Input(written(value), select_on_focus=True, compact=True)
+            self.editor = CleanInput(written(value), select_on_focus=True, compact=True)
 
     def compose(self) -> ComposeResult:
         yield Static(self.option.name, classes="name", markup=False)

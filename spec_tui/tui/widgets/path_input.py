@@ -7,17 +7,18 @@ from pathlib import Path
 
 from textual import events
 from textual.suggester import Suggester
-from textual.widgets import Input
 
+from spec_tui.present.text import one_line
 from spec_tui.session.host_access import HostAccess
+from spec_tui.tui.widgets.clean_input import CleanInput
 
 MODELS = (".gguf",)
 
 
 def completed(typed: str, endings: tuple[str, ...] = MODELS) -> str | None:
     """What was typed with the rest of the path that it begins: a folder, which gets a slash, or a file with one of the
-    endings (none: any); as far as all that it may mean have in common. None where nothing begins so, and in a session
-    that may not look at files."""
+    endings (none: any); as far as all that it may mean have in common. A name that could steer the terminal is none of
+    them. None where nothing begins so, and in a session that may not look at files."""
     if not typed or not HostAccess.here().whole:
         return None
     head, last = os.path.split(typed)
@@ -25,6 +26,7 @@ def completed(typed: str, endings: tuple[str, ...] = MODELS) -> str | None:
         folder = Path(head).expanduser() if head else Path.cwd()
         found = [f"{place.name}/" if os.path.isdir(place) else place.name for place in folder.iterdir()
                  if place.name.startswith(last) and (last or not place.name.startswith("."))
+                 and one_line(place.name) == place.name
                  and (os.path.isdir(place) or not endings or place.suffix.lower() in endings)]
     except (OSError, RuntimeError, ValueError):  # no such folder or user, a name that can be none
         return None
@@ -41,7 +43,7 @@ class _Paths(Suggester):
         return completed(value, self._endings)
 
 
-class PathInput(Input):
+class PathInput(CleanInput):
     """An input in which tab completes a path as a shell does; where there is nothing to complete, it goes on.
     ``endings``: of files that can be meant, in lower case; none: any."""
 

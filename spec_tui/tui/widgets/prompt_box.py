@@ -52,7 +52,8 @@ class Choices(OptionList, can_focus=False):
 
 
 class PromptBox(HasActions, TextArea):
-    """A text area that sends. What is pasted or put in is made harmless first, so that what is seen is what is sent."""
+    """A text area that sends. What is put in is made harmless first, as the application makes pastes, so that what is
+    seen is what is sent."""
 
     ACTIONS = (
         Action(id="prompt.send", run="send", keys="enter", label="Send", footer=True, help="Send the prompt"),
@@ -154,11 +155,8 @@ class PromptBox(HasActions, TextArea):
             self._aside = self.text
             self.put("")
 
-    async def _on_paste(self, event: events.Paste) -> None:
-        event.text = sanitise(event.text.replace("\r\n", "\n").replace("\r", "\n"))
-        event.prevent_default()  # Textual calls the handlers of base classes too, and would insert the text twice
-        await super()._on_paste(event)
-        self.post_message(self.Pasted())
+    def on_paste(self) -> None:
+        self.call_later(self.post_message, self.Pasted())  # after the news that the text changed
 
     async def _on_key(self, event: events.Key) -> None:
         if event.key != "tab":
