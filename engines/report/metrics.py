@@ -24,9 +24,9 @@ class Metrics:
         new_tokens: tokens of the answer, the end token included.
         target_forwards: verification passes, the prefill excluded.
         drafted, accepted: nodes sent to verification; those kept. None where a server does not say.
-        messages: of a server that tells no tokens: what it sent at once, the first as the prefill, the others as rounds
-            that need not be verification passes; ``uncounted``: those of which it has not said yet how many tokens they
-            are, each of which counts as one.
+        messages: of a server that tells no tokens, or joins steps: what it sent at once, the first as the prefill, the
+            others as rounds that need not be verification passes; ``uncounted``: those of which it has not said yet how
+            many tokens they are, each of which counts as one.
         path_acceptances: sum over drafting rounds of accepted / depth of the draft, None where a server does not say;
             ``drafting_rounds`` counts them, None likewise, and ``levels`` sums these depths.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
@@ -100,6 +100,8 @@ class Metrics:
         known = {name: value for name, value in said.items() if value not in (None, ())}
         if totals.drafts is not None or self.accepted is None:
             known |= {"drafting_rounds": totals.drafts, "path_acceptances": None}
+        if totals.joined:
+            known |= {"accepted": None, "messages": self.answers + self.target_forwards}
         if totals.drafted_by_round:
             known["rows"] = _count({}, [1 + drafted for drafted in totals.drafted_by_round])
         # a message with two steps looks like one that accepted one token more

@@ -226,8 +226,12 @@ class OpenAICompatibleModel(ServedModel):
                 so_far.first, so_far.position = False, so_far.position + 1
                 yield Prefilled(prompt, None, now - so_far.at, replace(emitted[0], kind="target", node=-1), None)
                 so_far.at, emitted = now, emitted[1:]
-            if emitted:
-                yield self._round(emitted, so_far, now)
+            # without drafts a step has one token, however many come together
+            parts = [emitted] if so_far.drafted else [[token] for token in emitted]
+            each = (now - so_far.at) / max(1, len(parts))
+            for part in filter(None, parts):
+                yield self._round(part, so_far, each)
+                so_far.at = now
             if so_far.left < 0:  # it goes on after as many as were asked for
                 so_far.reason = "length"
                 break
@@ -270,9 +274,8 @@ class OpenAICompatibleModel(ServedModel):
         return [Emitted(token, text, label(piece), "target", prob=_probability(logprob))
                 for token, text, piece, logprob in [*zip(ids, texts, pieces or texts, probs)][:max(0, room)]]
 
-    def _round(self, tokens: list[Emitted], so_far: _Written, now: float) -> Round:
+    def _round(self, tokens: list[Emitted], so_far: _Written, seconds: float) -> Round:
         position, so_far.position = so_far.position, so_far.position + len(tokens)
-        seconds, so_far.at = now - so_far.at, now
         kept = tokens[:-1] if self._exact else []
         so_far.accepted.append(len(kept))
         emitted = [replace(token, kind="accepted", node=n) for n, token in enumerate(kept)] + tokens[len(kept):]
@@ -301,13 +304,17 @@ class OpenAICompatibleModel(ServedModel):
         return found
 
     def _from_metrics(self, totals: ServerTotals, so_far: _Written) -> ServerTotals:
-        """How much was drafted by the server's counters, where they say that nobody else was answered meanwhile."""
+        """How much was drafted by the server's counters, where they say that nobody else was answered meanwhile. Others
+        only add to them: where they count fewer accepted tokens than the messages seem to have, the messages are of
+        several steps."""
         before, self._counts = self._counts, self._metrics()
         if before is None or self._counts is None:
             return totals
         drafts, drafted, accepted = (
             self._counts.get(name, 0) - before.get(name, 0) for name in (_DRAFTS, _DRAFTED, _ACCEPTED))
-        alone = accepted == sum(so_far.accepted) and drafted >= accepted >= 0
+        if 0 <= accepted < sum(so_far.accepted):
+            return replace(totals, joined=True)
+        alone = accepted == sum(so_far.accepted) and drafted >= accepted
         return replace(totals, drafts=drafts, drafted=drafted, accepted=accepted) if alone else totals
 
 

@@ -171,6 +171,22 @@ def test_a_server_that_drafts_nothing_says_so_by_its_counters(server):
     model = connect(server.url)
     events = list(model.run(Request(TURN)))
     assert not model.ready.warnings and measure(events).drafted == 0 and events[-1].totals is None
+    parts = [chunk((1, "a")), chunk(*[(2, "b")] * 4), chunk((3, ""), reason="stop")]
+    server.wrong["/v1/completions"] = (200, {}, parts)
+    events = list(model.run(Request(TURN)))
+    joined = measure(events)
+    assert (joined.target_forwards, joined.drafted, joined.accepted) == (5, 0, 0), "several tokens in a message, too"
+    times = [event.verify_seconds for event in events if isinstance(event, Round)]
+    assert joined.mean_generated_length == 1 and times[:4] == [times[0]] * 4, "which share its time"
+
+
+def test_messages_of_several_steps_are_not_counted_as_steps_where_the_counters_tell_fewer(server):
+    server.wrong["/v1/completions"] = (200, {}, [*ANSWER, last(), END])
+    told = iter([(0, 0, 0), (0, 0, 0), (3, 9, 2)])  # where the messages seem to have four accepted tokens
+    server.wrong["/metrics"] = (200, {}, [lambda: [(COUNTERS % next(told)).encode()]])
+    found = measure(connect(server.url).run(Request(TURN)))
+    assert (found.drafted, found.accepted, found.mean_generated_length, found.tau) == (None,) * 4
+    assert found.new_tokens == 8 and found.tokens_per_second > 0
 
 
 def test_the_times_of_rounds_are_seen_by_what_they_verified_and_contain_the_connection(server):
