@@ -14,6 +14,8 @@ from engines.cost.curve import BreakEven, CostCurve
 from engines.cost.speedup_model import SpeedupModel, chances
 from engines.report.events import UNDISCLOSED, Finished, Prefilled, Round, RunEvent, ServerTotals, Started
 
+_AT_ONCE = 2e-4  # seconds a token, or a message: no model decodes so fast, they came together
+
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
@@ -40,6 +42,7 @@ class Metrics:
         prompt_tokens: as a server says them at the end of an answer.
         price: t(n) of the target, where the run says it; ``priced_seconds`` is the sum of it over the rounds' rows.
         draft_seconds, verify_seconds, other_seconds: sums over the rounds; None where some round does not say.
+        arrival: the times are those at which a server's messages arrived.
         bias_total: sum of the rounds' biases under a lossy law; ``biased_rounds`` counts them.
     """
 
@@ -69,13 +72,14 @@ class Metrics:
     prompt_tokens: int | None = None
     price: CostCurve | None = None
     priced_seconds: float = 0.0
+    arrival: bool = False
     bias_total: float = 0.0
     biased_rounds: int = 0
 
     def add(self, event: RunEvent) -> Metrics:
         """These totals with one more event."""
-        if isinstance(event, Started) and event.price:
-            return replace(self, price=CostCurve(event.price))
+        if isinstance(event, Started):
+            return replace(self, price=CostCurve(event.price) if event.price else self.price, arrival=event.arrival)
         if isinstance(event, Prefilled):
             begun = replace(
                 self, answers=self.answers + 1, new_tokens=self.new_tokens + 1,
@@ -211,9 +215,15 @@ class Metrics:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """(new tokens - 1) / decoding time; the first token belongs to the prefill. See ``unit``."""
+        """(new tokens - 1) / decoding time; the first token belongs to the prefill. See ``unit``. None where all came
+        ``at_once``."""
         later = self.new_tokens - self.answers
-        return _ratio(later, self.decode_seconds) if later else None
+        return _ratio(later, self.decode_seconds) if later and not self.at_once else None
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a server's messages came together, so that their times say nothing of how fast it decoded."""
+        return self.arrival and self.decode_seconds < _AT_ONCE * (self.new_tokens - self.answers)
 
     @property
     def verify_scale(self) -> float | None:

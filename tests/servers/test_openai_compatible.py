@@ -186,7 +186,7 @@ def test_messages_of_several_steps_are_not_counted_as_steps_where_the_counters_t
     server.wrong["/metrics"] = (200, {}, [lambda: [(COUNTERS % next(told)).encode()]])
     found = measure(connect(server.url).run(Request(TURN)))
     assert (found.drafted, found.accepted, found.mean_generated_length, found.tau) == (None,) * 4
-    assert found.new_tokens == 8 and found.tokens_per_second > 0
+    assert found.new_tokens == 8
 
 
 def test_the_times_of_rounds_are_seen_by_what_they_verified_and_contain_the_connection(server):
@@ -207,7 +207,7 @@ def test_its_price_cannot_be_measured_from_outside_and_no_prompt_is_sent_for_it(
 
 
 def test_any_other_server_gives_text_and_speed(server):
-    parts = [says(""), says("One"), says(" two"), says(" three", "stop"), last(), END]
+    parts = [says(""), says("One"), says(" two"), lambda: sleep(0.01), says(" three", "stop"), last(), END]
     server.wrong |= {
         "/v1/models": (200, {}, {"data": [{"id": name, "owned_by": "library"} for name in ("a:1b", "b:1b")]}),
         "/v1/chat/completions": (200, {}, parts),
@@ -270,13 +270,14 @@ def test_many_tokens_in_one_message_came_all_at_once(chat):
     parts = [says("The"), lambda: sleep(0.01), says(" rest." * 99, "stop"), last(usage={"completion_tokens": 1000})]
     chat.wrong["/v1/chat/completions"] = (200, {}, parts)
     run = fold_all(connect(chat.url).run(Request(TURN, max_new_tokens=1000)))
-    assert run.metrics.tokens_per_second > 5000 and "all at once" in speed_caveats(run)[0].words
+    assert run.metrics.tokens_per_second is None and "all at once" in speed_caveats(run)[0].words
 
 
 def test_messages_are_not_called_tokens_where_their_number_is_not_told(chat, capsys):
     from spec_tui.cli import call
 
-    chat.wrong["/v1/chat/completions"] = (200, {}, [says("The sky"), says(" is blue."), says("", "stop"), END])
+    parts = [says("The sky"), lambda: sleep(0.01), says(" is blue."), says("", "stop"), END]
+    chat.wrong["/v1/chat/completions"] = (200, {}, parts)
     assert call(["run", "--server", chat.url, "Hi"]) == 0
     said = capsys.readouterr().err
     assert "server: 2 messages, " in said and " messages/s, " in said and "token" not in said.split("server: ")[1]
