@@ -6,14 +6,17 @@ from __future__ import annotations
 import codecs
 import json
 import math
+import os
 import queue
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2 as httpx
 import msgspec
@@ -34,6 +37,7 @@ _CHEAP = "/health"  # where llama.cpp and vLLM answer with nothing; "no such pat
 _END = object()
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that lines of a stream of events begin with
 Cancelled = Callable[[], bool]
+_PROXIED = ("http", "https", "all")
 _WHICH = "is it a llama.cpp server, or OpenAI-compatible?"
 
 
@@ -73,7 +77,7 @@ class Connection:
         address: the URL as it may be shown.
 
     Raises:
-        UsageProblem: no such address, or one with a password in it.
+        UsageProblem: no such address, or one with a password in it; proxies or certificates that cannot be used.
     """
 
     def __init__(self, url: str, api_key: str | None = None, direct: bool = False) -> None:
@@ -87,8 +91,9 @@ class Connection:
         self._key = api_key if api_key and len(api_key) >= _SECRET else ""
         spellings = {self._key, json.dumps(self._key)[1:-1], repr(self._key)[1:-1]} - {""}
         self._spellings = sorted(spellings, key=len, reverse=True)
+        self._direct = direct
         self._made = partial(
-            httpx.Client, base_url=self.address, headers=headers, timeout=httpx.Timeout(_ANSWER, connect=_CONNECT),
+            _client, base_url=self.address, headers=headers, timeout=httpx.Timeout(_ANSWER, connect=_CONNECT),
             follow_redirects=False, trust_env=not direct,
         )
         self._client = self._made()
@@ -227,6 +232,8 @@ class Connection:
                     events.append(self._parsed(data, decoder, RunFailed))
         except SpecError as error:
             end = error
+        except httpx.ConnectError as error:
+            end = RunFailed(*self._unconnected(error))
         except Exception as error:  # whatever the library raises for a connection that is closed under it
             why = first_line(error, without=self.hidden)
             end = RunFailed(f"the connection to {self.address} broke: {why}", "ask again")
@@ -310,12 +317,26 @@ class Connection:
 
     def _unanswered(self, error: Exception) -> ModelUnavailable:
         if isinstance(error, httpx.ConnectError):
-            return ModelUnavailable(
-                f"nobody answers at {self.address}", "start the server there, or check host and port")
+            return ModelUnavailable(*self._unconnected(error))
         if isinstance(error, httpx.TimeoutException):
             return ModelUnavailable(f"{self.address} did not answer in time", "the server may be loading or busy")
         why = first_line(error, without=self.hidden)
         return ModelUnavailable(f"{self.address} cannot be asked: {why}", "check the address")
+
+    def _unconnected(self, error: httpx.ConnectError) -> tuple[str, str]:
+        """Why there is no connection, and what to do."""
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ssl.SSLError):
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (f"the certificate of {self.address} is not trusted: {cause.verify_message}",
+                    "name a file with its authority's certificate in SSL_CERT_FILE")
+        if cause is not None:
+            return f"{self.address} does not speak https as it should", "does its address begin with http://?"
+        if not self._direct and (proxy := _proxy(self._client.base_url)):
+            return (f"nobody answers at {self.address} by way of the proxy that {proxy} names",
+                    "check the proxy, or name the server's host in NO_PROXY")
+        return f"nobody answers at {self.address}", "start the server there, or check host and port"
 
     def _refusal(self, whole: _Whole) -> tuple[str, str]:
         status, data = whole.response.status_code, whole.data[:_SAID]
@@ -348,6 +369,33 @@ class Connection:
         except ValueError:
             return self.said(data.decode("utf-8", "replace"))
         return self.said(found.get("error", found) if isinstance(found, dict) else found)
+
+
+def _client(**how: Any) -> httpx.Client:
+    """A client. Raises UsageProblem: the environment names proxies or certificates that cannot be used; what it says of
+    a proxy is not repeated, since it may contain a password."""
+    try:
+        return httpx.Client(**how)
+    except OSError as error:
+        names = " and ".join(name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name))
+        why = first_line(error)
+        raise UsageProblem(f"the certificates of {names or 'this machine'} cannot be read: {why}",
+                           "name a file of certificates in SSL_CERT_FILE") from None
+    except (ImportError, ValueError, httpx.InvalidURL):
+        names = ", ".join(_variable(scheme) for scheme in getproxies() if scheme in _PROXIED)
+        raise UsageProblem(f"a proxy of the environment cannot be used ({names})",
+                           "give one like http://HOST:PORT, or unset it") from None
+
+
+def _proxy(url: httpx.URL) -> str:
+    """The variable of the environment whose proxy requests to this URL go through; "" where they go directly."""
+    proxies = getproxies()
+    used = next((scheme for scheme in (url.scheme, "all") if proxies.get(scheme)), "")
+    return _variable(used) if used and not proxy_bypass(url.host) else ""
+
+
+def _variable(scheme: str) -> str:
+    return f"{scheme.upper()}_PROXY"
 
 
 def _bounded(response: httpx.Response) -> bytes:

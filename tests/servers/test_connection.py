@@ -142,6 +142,29 @@ def test_nobody_there():
         connect("http://127.0.0.1:9")
 
 
+@pytest.mark.parametrize(("name", "value"), [
+    ("SSL_CERT_FILE", "/nonexistent.pem"), ("ALL_PROXY", "socks9://me:secret@127.0.0.1:1"), ("HTTP_PROXY", "http://[::"),
+])
+def test_proxies_and_certificates_that_cannot_be_used_are_named(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageProblem, match=name) as caught:
+        connect("http://127.0.0.1:9")
+    assert "secret" not in caught.value.message
+
+
+def test_a_server_that_is_there_is_not_said_to_be_gone(server, monkeypatch):
+    with pytest.raises(ModelUnavailable, match="does not speak https") as caught:
+        connect(server.url.replace("http:", "https:"))
+    assert "http://" in caught.value.hint
+    model = connect(server.url)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with pytest.raises(ModelUnavailable, match="by way of the proxy that HTTP_PROXY names"):
+        connect(server.url)
+    assert list(model.run(Request(TURN, max_new_tokens=1)))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert connect(server.url)
+
+
 @pytest.mark.parametrize(("parts", "words"), [
     ([chunk(1), chunk(2)], "broke off"), ([chunk(1), b"data: {nonsense\n\n"], "other than JSON"),
     ([chunk(1), chunk(2, error={"message": "slot lost"})], "slot lost"), ([b"data: " + b"x" * (2 << 20)], "too large"),
