@@ -16,11 +16,12 @@ Answered = TypeVar("Answered")
 
 
 class Error(Struct):
-    """What any server may say instead; ``object``: "error" where it is all of the message."""
+    """What any server may say instead; ``object``: "error" where it is all of the message; ``detail``: of FastAPI."""
 
     error: Any = None
     object: Any = None
     message: Any = None
+    detail: Any = None
 
 
 class Message(Error):
@@ -41,8 +42,28 @@ class Message(Error):
         """Whether nothing follows, but what the server says of the whole answer."""
         return False
 
+    @property
+    def failure(self) -> Any:
+        """What it says went wrong; None where nothing did."""
+        if self.object == "error":
+            return self.error or self.message or self.detail or ""
+        answers = self.text or self.ids or self.ends
+        return self.error or (not answers and self.detail) or None
+
     def rewrite(self, change: Callable[[str], str]) -> None:
         """Change all its texts."""
+
+
+def reason(said: Any, depth: int = 4) -> str:
+    """Why a server refuses something or failed, by the JSON that it says; "" where none is found."""
+    if isinstance(said, dict) and depth:
+        where = ".".join(map(str, said["loc"])) if isinstance(said.get("loc"), list) else ""  # FastAPI's
+        found = (reason(said.get(name), depth - 1) for name in ("error", "message", "msg", "detail"))
+        why = next(filter(None, found), "")
+        return f"{where}: {why}" if where and why else why
+    if isinstance(said, list) and depth:
+        return "; ".join(filter(None, (reason(each, depth - 1) for each in said[:8])))
+    return said if isinstance(said, str) else ""
 
 
 Sent = TypeVar("Sent", bound=Message)
@@ -154,9 +175,11 @@ class Tokens(Struct):
 
 
 class Delta(Struct):
-    """``reasoning_content``, or ``reasoning`` by newer servers: what the model thinks before it answers."""
+    """``reasoning_content``, or ``reasoning`` by newer servers: what the model thinks before it answers. ``refusal``:
+    what it answers instead."""
 
     content: str | None = None
+    refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
 
@@ -223,8 +246,8 @@ class Chunk(Message):
 
     @property
     def text(self) -> str:
-        choice = self.choice
-        return choice.text or (choice.delta or Delta()).content or ""
+        choice, delta = self.choice, self.choice.delta or Delta()
+        return choice.text or delta.content or delta.refusal or ""
 
     @property
     def ends(self) -> bool:

@@ -23,7 +23,7 @@ import msgspec
 
 from engines.errors import ModelUnavailable, RunFailed, SpecError, StartCancelled, UsageProblem, first_line
 from engines.progress import with_heartbeat
-from engines.servers.answers import Answered, Error, Sent
+from engines.servers.answers import Answered, Error, Sent, reason
 
 _CONNECT, _ANSWER, _SILENCE = 5.0, 30.0, 180.0  # seconds: to connect, for a whole short answer, between parts of a long
 _REST = 2.0  # seconds for what a server may still say after the end of an answer
@@ -110,8 +110,8 @@ class Connection:
 
     def said(self, error: Any) -> str:
         """What a server says of an error, in a line."""
-        text = error.get("message", error) if isinstance(error, dict) else error
-        return " ".join(self.hidden(str(text)).split())[:200] or "no reason is given"
+        text = reason(error) or str(error or "")
+        return " ".join(self.hidden(text).split())[:200] or "no reason is given"
 
     def get(self, path: str, kind: type[Answered], cancelled: Cancelled = lambda: False) -> Answered:
         """What a GET answers, as JSON of this kind. Raises ModelUnavailable, StartCancelled."""
@@ -247,10 +247,11 @@ class Connection:
 
     def _streamed(self, response: httpx.Response) -> Iterator[bytes]:
         """The data of a stream's events. Raises RunFailed: the server says that it broke off, or this is no stream."""
-        said = streams = False
+        said, streams = bytearray(), False
         event = b""
         for line in _lines(response):
-            said |= bool(line.strip())
+            if not streams and len(said) < _SAID:
+                said += line.strip()
             event = line[6:].strip() if line.startswith(b"event:") else event if line else b""
             streams |= line.startswith(_FIELDS)
             data = line[5:].strip() if line.startswith(b"data:") else b""
@@ -262,6 +263,8 @@ class Connection:
             if data:
                 yield data
         if said and not streams:
+            if why := reason(_json(said)):
+                raise RunFailed(f"{self.address} failed: {self.said(why)}", "ask again; its log says more")
             raise RunFailed(f"{self.address} does not stream its answers", _WHICH)
 
     def _checked(self, path: str, body: dict[str, Any] | None = None, cancelled: Cancelled = lambda: False) -> _Whole:
@@ -342,8 +345,9 @@ class Connection:
         status, data = whole.response.status_code, whole.data[:_SAID]
         said = self._message(data)
         if status in (401, 403):
-            return f"{self.address} refuses the key" if "authorization" in self._client.headers else (
-                f"{self.address} requires a key"), "name the environment variable that holds it: --api-key-env NAME"
+            does = "refuses the key" if "authorization" in self._client.headers else "requires a key"
+            why = f": {said}" if reason(_json(data)) else ""
+            return f"{self.address} {does}{why}", "name the environment variable that holds it: --api-key-env NAME"
         if 300 <= status < 400:
             where = self._header(whole, "location")
             return f"{self.address} sends requests elsewhere{where and f': {where}'}", (
@@ -364,11 +368,7 @@ class Connection:
 
     def _message(self, data: bytes) -> str:
         """What an error's body says, in a line."""
-        try:
-            found = _decoded(data, msgspec.json.Decoder())
-        except ValueError:
-            return self.said(data.decode("utf-8", "replace"))
-        return self.said(found.get("error", found) if isinstance(found, dict) else found)
+        return self.said(_json(data) or data.decode("utf-8", "replace"))
 
 
 def _client(**how: Any) -> httpx.Client:
@@ -434,9 +434,10 @@ def _before_reading(response: httpx.Response, do: Callable[[], None]) -> Iterato
 
 def _lines(response: httpx.Response) -> Iterator[bytes]:
     """Lines of a stream of events, which may end with CR or LF or both, and a byte order mark may come before them."""
-    rest, size = b"", 0
+    rest, size, ended = b"", 0, False
     for part in _parts(response):
-        *lines, rest = (rest + part).replace(b"\r", b"\n").split(b"\n")
+        part, ended = part.removeprefix(b"\n") if ended else part, part.endswith(b"\r")
+        *lines, rest = (rest + part).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         size += len(part)
         if size > _LARGEST or len(rest) > _LONGEST:
             raise ValueError("the answer is too large")
@@ -455,6 +456,13 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder) -> Any:
             found = json.loads(data.decode(json.detect_encoding(data), "replace"))
             return decoder.decode(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
         raise ValueError("it is nested too deep") from None
+
+
+def _json(data: bytes | bytearray) -> Any:
+    """What a body says; None where it is no JSON."""
+    with suppress(ValueError):
+        return _decoded(bytes(data), msgspec.json.Decoder())
+    return None
 
 
 def _is_error(data: bytes) -> bool:

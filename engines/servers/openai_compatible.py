@@ -235,11 +235,12 @@ class OpenAICompatibleModel(ServedModel):
             if so_far.left < 0:  # it goes on after as many as were asked for
                 so_far.reason = "length"
                 break
+        ended_by = self.connection.said(so_far.ended_by) if so_far.ended_by not in _ENDS else ""
         if so_far.first and not cancelled() and so_far.reason:
-            raise RunFailed("the server answered with nothing", "ask again, or differently")
+            why = f": {ended_by}" if ended_by else ""
+            raise RunFailed(f"the server answered with nothing{why}", "ask again, or differently")
         if not so_far.reason and not cancelled():
             raise self._broken_off()
-        ended_by = self.connection.said(so_far.ended_by) if so_far.ended_by not in _ENDS else ""
         if so_far.ended_by in _BROKEN and not cancelled():
             raise RunFailed(f"{self.connection.address} ended the answer: {ended_by}", "ask again; its log says more")
         totals = self._totals(so_far, request.max_new_tokens)

@@ -161,8 +161,8 @@ class ServedModel:
         that it failed, sends many messages without any, or more text than tokens can have."""
         address = self.connection.address
         for n, message in enumerate(self.connection.stream(path, body, kind, cancelled, gather)):
-            if message.error is not None or message.object == "error":
-                raise RunFailed(f"the server failed: {self.connection.said(message.error or message.message)}",
+            if message.failure is not None:
+                raise RunFailed(f"the server failed: {self.connection.said(message.failure)}",
                                 "ask again; its log says more")
             if n > 2 * most + _OTHERS:
                 raise RunFailed(f"{address} does not end its answer", "ask again")

@@ -143,7 +143,7 @@ def test_nobody_there():
 
 
 @pytest.mark.parametrize(("name", "value"), [
-    ("SSL_CERT_FILE", "/nonexistent.pem"), ("ALL_PROXY", "socks9://me:secret@127.0.0.1:1"), ("HTTP_PROXY", "http://[::"),
+    ("SSL_CERT_FILE", "/nonexistent.pem"), ("ALL_PROXY", "socks9://me:secret@a:1"), ("HTTP_PROXY", "http://[::"),
 ])
 def test_proxies_and_certificates_that_cannot_be_used_are_named(monkeypatch, name, value):
     monkeypatch.setenv(name, value)

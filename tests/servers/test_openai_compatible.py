@@ -405,6 +405,18 @@ def test_an_answer_that_the_server_ended_is_not_the_model_s_end(chat, capsys):
     assert "top_p" not in json.loads(chat.bodies["/v1/chat/completions"]), "TGI refuses 1.0"
 
 
+def test_a_refusal_is_an_answer_and_nothing_has_a_reason(chat):
+    chat.wrong["/v1/chat/completions"] = (200, {}, [says(None, refusal="I will not."), says(None, "stop"), END])
+    *_, finished = connect(chat.url).run(Request(TURN))
+    assert finished.text == "I will not."
+    chat.wrong["/v1/chat/completions"] = (200, {}, [says(None, "tool_calls"), END])
+    with pytest.raises(RunFailed, match="answered with nothing: tool_calls"):
+        list(connect(chat.url).run(Request(TURN)))
+    fine = says("Yes.", "stop").replace(b'{"choices"', b'{"error": "", "choices"')
+    chat.wrong["/v1/chat/completions"] = (200, {}, [fine, END])
+    assert list(connect(chat.url).run(Request(TURN)))[-1].text == "Yes."
+
+
 def test_what_a_refusal_means(server):
     wrong = {"error": {"message": "The model `x` does not exist.", "code": 404}}
     for answer, words in (((404, {}, wrong), "does not exist"),
@@ -416,6 +428,12 @@ def test_what_a_refusal_means(server):
                           ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), "sends compressed answers"),
                           ((200, {}, [b'data: {"object": "error", "message": "it died"}\n\n']), "it died"),
                           ((200, {}, [b'event: error\ndata: {"message": "it died"}\n\n']), "broke off: it died"),
+                          ((200, {}, [b'event: error\r', b'\ndata: {"message": "it died"}\r\n']), "broke off: it died"),
+                          ((200, {}, [b'data: {"detail": "it died"}\n\n']), "it died"),
+                          ((200, {}, {"error": {"message": "no room"}}), "failed: no room"),
+                          ((403, {}, {"message": "not for you"}), "requires a key: not for you"),
+                          ((500, {}, {"error": None, "detail": "Internal"}), r"\(500\): Internal"),
+                          ((422, {}, {"detail": [{"loc": ["body", "n"], "msg": "is missing"}]}), "body.n: is missing"),
                           ((429, {}, b"too many"), "busy")):
         server.wrong["/v1/completions"] = answer
         with pytest.raises(RunFailed, match=words):
