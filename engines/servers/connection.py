@@ -41,6 +41,10 @@ _PROXIED = ("http", "https", "all")
 _WHICH = "is it a llama.cpp server, or OpenAI-compatible?"
 
 
+class Refused(ModelUnavailable):
+    """A server answers, and not with what is asked for."""
+
+
 class _Whole(NamedTuple):
     """An answer, and the seconds it took."""
 
@@ -118,7 +122,8 @@ class Connection:
         return self._json(self._checked(path, None, cancelled), kind)
 
     def find(self, path: str, kind: type[Answered]) -> Answered | None:
-        """The same; None where there is no such path, or it answers otherwise than with this kind."""
+        """The same; None where there is no such path, or it answers otherwise than with this kind. Raises Refused,
+        ModelUnavailable."""
         whole = self._answer(path)
         if whole.response.status_code in (404, 405, 501):
             return None
@@ -288,7 +293,7 @@ class Connection:
 
     def _check(self, whole: _Whole) -> None:
         if whole.response.status_code != 200:
-            raise ModelUnavailable(*self._refusal(whole))
+            raise Refused(*self._refusal(whole))
 
     def _answer(
         self, path: str, body: dict[str, Any] | None = None, cancelled: Cancelled = lambda: False

@@ -13,6 +13,7 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from time import perf_counter
@@ -33,7 +34,7 @@ from engines.report.events import (
 )
 from engines.request import Request
 from engines.servers import answers
-from engines.servers.connection import Cancelled, Connection
+from engines.servers.connection import Cancelled, Connection, Refused
 from engines.servers.served_model import CAPABILITIES, LETTERS, STEP, Prompt, ServedModel, chain, label, raw_text, turns
 
 _OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "library": "Ollama", "organization_owner": "LM Studio"}
@@ -103,6 +104,8 @@ class OpenAICompatibleModel(ServedModel):
     nobody answers, or another program does; no such model, or several and none is named."""
 
     arrival = True
+    owner: str | None
+    """Of the model, by the server's list."""
 
     def __init__(
         self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None,
@@ -110,22 +113,28 @@ class OpenAICompatibleModel(ServedModel):
     ) -> None:
         super().__init__(connection, spec, options)
         found = self._chosen(model)
-        self._name = found.id
+        self._name, self.owner = found.id, found.owned_by
         program = _OWNERS.get(found.owned_by or "", "OpenAI-compatible")
         self._counts = self._speculative = None
         self._counted_by_answer = False
-        self._exact = self.token_ids = program == "vLLM"
+        self._exact = self.token_ids = program == "vLLM" and self._tokenizes()
         self._tells = program == "SGLang"
         if self._exact:
             self.size_setting = "num_speculative_tokens in --speculative-config"
-            program += f" {connection.get('/version', answers.Version).version}".rstrip()
+            with suppress(Refused):
+                version = connection.find("/version", answers.Version) or answers.Version()
+                program = f"{program} {version.version}".rstrip()
             self._counts = self._metrics()
             self._speculative = self._counts is None or _DRAFTED in self._counts
-        told = (f"vLLM counts rejected drafts by answer if it was started with {_FLAG}",)
+        told: tuple[str, ...] = ()
+        if self._speculative:
+            told = (f"vLLM counts rejected drafts by answer if it was started with {_FLAG}",)
+        elif program == "vLLM" and not self._exact:
+            told = ("this vLLM's /tokenize cannot be reached: it is asked as a server of text",)
         self.ready = self._introduced(Ready(
             model=self._name, dtype="not disclosed", device=connection.address, parameters=None, vocab_size=None,
             context_limit=found.max_model_len, chat_template=True, threads=None, backend=program,
-            capabilities=CAPABILITIES, host=spec.host, warnings=told if self._speculative else (),
+            capabilities=CAPABILITIES, host=spec.host, warnings=told,
         ))
 
     def run(
@@ -147,7 +156,7 @@ class OpenAICompatibleModel(ServedModel):
         """Of the server's models the one that is asked for. Raises ModelUnavailable."""
         rows = [row for row in self.connection.get("/v1/models", answers.Models).data or () if row.id]
         if not rows:
-            raise ModelUnavailable(f"{self.connection.address} names no model", "load one there, or check the address")
+            raise Refused(f"{self.connection.address} names no model", "load one there, or check the address")
         meant = [row for row in rows if row.id == model] if model else [row for row in rows if row.parent is None]
         if len(meant) == 1:
             return meant[0]
@@ -155,6 +164,14 @@ class OpenAICompatibleModel(ServedModel):
         what = f"has no model {model}" if model else "has several models"
         found = self.connection.hidden(f"{what}: {names}")[:300]
         raise ModelUnavailable(f"{self.connection.address} {found}", "name one: --served-model NAME")
+
+    def _tokenizes(self) -> bool:
+        """Whether it makes tokens of a text: a proxy may know OpenAI's paths only."""
+        try:
+            self.connection.post("/tokenize", {"model": self._name, "prompt": "a"}, answers.Tokens)
+        except Refused:
+            return False
+        return True
 
     def _metrics(self) -> dict[str, int] | None:
         """vLLM's counters of drafts over all answers; None where they are not shown, or cannot be."""

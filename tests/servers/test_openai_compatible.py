@@ -198,6 +198,23 @@ def test_the_times_of_rounds_are_seen_by_what_they_verified_and_contain_the_conn
     assert [(found.rows, found.count) for found in seen_rounds([run])] == [(None, 3)], "no draft is told of any round"
 
 
+@pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 410, 421, 500, 503])
+def test_a_gateway_that_knows_openai_s_paths_only_leads_to_a_server_of_text(server, status):
+    refused = (status, {}, {"message": "not for you"})
+    server.wrong |= {path: refused for path in ("/props", "/version", "/tokenize", "/metrics", "/health")}
+    server.wrong["/v1/chat/completions"] = (200, {}, [says("One"), says(" two", "stop"), END])
+    model = connect(server.url)
+    assert list(model.run(Request(TURN)))[-1].text == "One two" and not model.token_ids
+    assert (model.ready.backend, len(model.ready.warnings)) == ("vLLM", 1)
+
+
+def test_llama_cpp_that_lists_its_models_and_refuses_the_rest_is_no_server_of_text(server):
+    server.wrong |= {"/props": (503, {}, {"error": {"message": "Loading model"}}),
+                     "/v1/models": (200, {}, {"data": [{"id": "m", "owned_by": "llamacpp"}]})}
+    with pytest.raises(ModelUnavailable, match="still loading: Loading model"):
+        connect(server.url)
+
+
 def test_its_price_cannot_be_measured_from_outside_and_no_prompt_is_sent_for_it(server, capsys):
     from spec_tui.cli import call
 
