@@ -184,7 +184,10 @@ class Connection:
                         silent = f"{self.address} has been silent for {_SILENCE:.0f} seconds"
                         raise RunFailed(silent, "ask again") from None
                     continue
-                since = monotonic()
+                if events or not ended:
+                    since = monotonic()
+                elif monotonic() - since > _REST:
+                    return
                 if events is _END:
                     return
                 if isinstance(events, SpecError):
@@ -217,8 +220,8 @@ class Connection:
         events: list[Any] = []
 
         def deliver() -> None:
+            arrived.put(events.copy())  # none, too: a server that keeps the connection alive is not silent
             if events:
-                arrived.put(events.copy())
                 events.clear()
                 stop.wait(gather)
 

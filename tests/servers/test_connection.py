@@ -253,6 +253,19 @@ def test_a_silent_server_is_given_up(server, monkeypatch):
     gone.set()
 
 
+def test_a_server_that_says_that_it_is_still_there_is_not_silent(server, monkeypatch):
+    monkeypatch.setattr(connection, "_SILENCE", 0.5)
+
+    def pings():
+        for _ in range(12):
+            time.sleep(0.1)
+            yield b": ping\n\n"
+
+    model = connect(server.url)
+    server.wrong["/completion"] = (200, {}, [chunk(1), pings, chunk(2), END])
+    assert list(model.run(Request(TURN)))[-1].text == "w1 w2 "
+
+
 @pytest.mark.parametrize("path, wrong, words", [
     ("/completion", [chunk(1, tokens=5)], r"\$.tokens"), ("/completion", [chunk(1, tokens=[-1])], r"\$.tokens\[0\]"),
     ("/completion", [chunk(1, timings={"draft_n": "9"})], r"\$.timings.draft_n"),
