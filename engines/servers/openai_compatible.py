@@ -217,7 +217,9 @@ class OpenAICompatibleModel(ServedModel):
         common = self._common(request) | {"max_tokens": request.max_new_tokens}
         if request.raw:
             return "/v1/completions", common | {"prompt": raw_text(request)}
-        return "/v1/chat/completions", common | {"messages": turns(request)}
+        messages = [turn | {"content": _answered(turn["content"])} if turn["role"] == "assistant" else turn
+                    for turn in turns(request)]
+        return "/v1/chat/completions", common | {"messages": messages}
 
     def _common(self, request: Request) -> dict[str, Any]:
         return {
@@ -337,6 +339,11 @@ class OpenAICompatibleModel(ServedModel):
 
 
 _NOTHING = ServerTotals()
+
+
+def _answered(text: str) -> str:
+    """An answer as later requests have it: without what the model thought before it, which ``_Written.text`` marked."""
+    return text.partition(_ANSWERS)[2] if text.startswith(_THINKS) else text
 
 
 def _possible(told: ServerTotals, without: ServerTotals, most: int) -> ServerTotals:

@@ -270,6 +270,16 @@ def test_what_a_model_thinks_is_shown_marked_and_timed_as_its_tokens_are(chat, f
     assert (finished.text, finished.reason) == ("<think>\nHm", "length"), "the limit came before the answer"
 
 
+def test_what_a_model_thought_is_not_sent_back_as_its_answer(chat):
+    answer = [says(None, reasoning="Hm"), says("The answer", "stop"), END]
+    chat.wrong["/v1/chat/completions"] = (200, {}, answer)
+    model = connect(chat.url)
+    *_, finished = model.run(Request(TURN))
+    list(model.run(Request((*TURN, ("assistant", finished.text), ("user", "Why?")))))
+    sent = json.loads(chat.bodies["/v1/chat/completions"])["messages"]
+    assert [turn["content"] for turn in sent] == [TURN[0][1], "The answer", "Why?"]
+
+
 def test_an_answer_in_one_message_says_nothing_of_drafts_or_passes(chat, capsys):
     from spec_tui.cli import call
 
