@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError, convert
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 60)]
 """A number of things, or a token's id."""
@@ -25,7 +25,9 @@ class Error(Struct):
 
 
 class Message(Error):
-    """A message of an answer, or a whole one."""
+    """A message of an answer, or a whole one. ``done``: it says that the answer is over, and no more."""
+
+    done: bool = False
 
     @property
     def ids(self) -> list[int]:
@@ -67,6 +69,14 @@ def reason(said: Any, depth: int = 4) -> str:
 
 
 Sent = TypeVar("Sent", bound=Message)
+
+
+def told(value: Any) -> int | None:
+    """A number of things that an answer can do without; None where none can be read."""
+    try:
+        return convert(value, Count, strict=False)  # from 10.0 and "10", too
+    except ValidationError:
+        return None
 
 
 class Version(Struct):
@@ -161,8 +171,11 @@ class ListedModel(Struct):
     id: str = ""
     owned_by: str | None = None
     parent: str | None = None
-    max_model_len: Count | None = None
+    max_model_len: Any = None
     meta: ModelMeta | None = None
+
+    def __post_init__(self) -> None:
+        self.max_model_len = told(self.max_model_len)
 
 
 class Models(Struct):
@@ -176,9 +189,9 @@ class Tokens(Struct):
 
 class Delta(Struct):
     """``reasoning_content``, or ``reasoning`` by newer servers: what the model thinks before it answers. ``refusal``:
-    what it answers instead."""
+    what it answers instead. ``content``: text, or a list with parts of it."""
 
-    content: str | None = None
+    content: str | list[Any] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -198,8 +211,11 @@ class ChunkChoice(Struct):
 
 
 class Usage(Struct):
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+
+    def __post_init__(self) -> None:
+        self.prompt_tokens, self.completion_tokens = told(self.prompt_tokens), told(self.completion_tokens)
 
 
 class SpeculativeDecoding(Struct):
@@ -230,7 +246,7 @@ class SglExt(Struct):
 class Chunk(Message):
     """``metrics``: of vLLM; ``sglext``: of SGLang."""
 
-    choices: Annotated[list[ChunkChoice], _MANY] | None = None
+    choices: Annotated[list[ChunkChoice | None], _MANY] | None = None
     usage: Usage | None = None
     metrics: ChunkMetrics | None = None
     sglext: SglExt | None = None
@@ -238,7 +254,7 @@ class Chunk(Message):
     @property
     def choice(self) -> ChunkChoice:
         """Of one answer there is one."""
-        return self.choices[0] if self.choices else ChunkChoice()
+        return (self.choices or [None])[0] or ChunkChoice()
 
     @property
     def ids(self) -> list[int]:
@@ -247,11 +263,13 @@ class Chunk(Message):
     @property
     def text(self) -> str:
         choice, delta = self.choice, self.choice.delta or Delta()
-        return choice.text or delta.content or delta.refusal or ""
+        parts = delta.content if isinstance(delta.content, list) else [{"text": delta.content}]
+        texts = (part.get("text") for part in parts if isinstance(part, dict))
+        return choice.text or "".join(text for text in texts if isinstance(text, str)) or delta.refusal or ""
 
     @property
     def ends(self) -> bool:
-        return bool(self.choice.finish_reason)
+        return bool(self.choice.finish_reason) or self.done
 
     @property
     def thought(self) -> str:

@@ -35,6 +35,7 @@ _LOOK = 0.05  # seconds between two looks at whether a request was cancelled
 _TRIPS, _LONG = 5, 0.5  # at most, and the seconds of one that is the last
 _CHEAP = "/health"  # where llama.cpp and vLLM answer with nothing; "no such path" comes back as soon
 _END = object()
+_DONE = b'{"done": true}'  # a message in the place of "[DONE]", which is no JSON
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that lines of a stream of events begin with
 Cancelled = Callable[[], bool]
 _PROXIED = ("http", "https", "all")
@@ -264,6 +265,7 @@ class Connection:
             streams |= line.startswith(_FIELDS)
             data = line[5:].strip() if line.startswith(b"data:") else b""
             if data == b"[DONE]":
+                yield _DONE
                 return
             failure = data if event == b"error" else line[6:] if line.startswith(b"error:") else b""
             if failure:
@@ -461,7 +463,8 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder) -> Any:
         raise
     except (ValueError, RecursionError):
         with suppress(RecursionError):  # half a character, as a server may cut it between two messages, is a mark
-            found = json.loads(data.decode(json.detect_encoding(data), "replace"))
+            text = data.decode(json.detect_encoding(data), "replace")
+            found = json.loads(text, parse_constant=lambda nan_or_infinity: None)
             return decoder.decode(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
         raise ValueError("it is nested too deep") from None
 

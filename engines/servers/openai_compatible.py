@@ -274,6 +274,8 @@ class OpenAICompatibleModel(ServedModel):
         if choice.finish_reason:
             so_far.ended_by = choice.finish_reason
             so_far.reason = "length" if choice.finish_reason == "length" else "stop"
+        elif message.done:  # of a server that gives no reason
+            so_far.reason = so_far.reason or "stop"
         text, ids = so_far.text(message), message.ids if self._exact else []
         if not self._exact:
             so_far.left, text = so_far.left - len(text), text[: so_far.left]

@@ -37,7 +37,7 @@ LETTERS = 1 << 7
 """Of a token, at most."""
 STEP = 1 << 12
 """Tokens that a step may be said to have drafted."""
-_OTHERS = 1 << 10  # messages of an answer that may bring nothing
+_OTHERS = 1 << 14  # messages of an answer that may bring nothing
 _HELD = 1 << 3  # tokens that a message may bring the text of, beside its own: a server waits for whole characters
 _NAMED = 200  # letters of what a server says of itself
 _DRAWN = next(law.name for law in LAWS.values() if law.lossless and law.varies(1.0))

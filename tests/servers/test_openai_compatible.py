@@ -352,7 +352,7 @@ def test_sglang_says_at_the_end_of_an_answer_what_was_drafted(server):
 
 
 @pytest.mark.parametrize(("parts", "words"), [
-    ([ANSWER[0], ANSWER[1]], "broke off"), ([last(), END], "broke off"),
+    ([ANSWER[0], ANSWER[1]], "broke off"), ([last(), END], "answered with nothing"),
     ([ANSWER[0], b'data: {"error": {"message": "Token id 9 is out of vocabulary"}}\n\n', END], "out of vocabulary"),
     ([chunk((1, "a"))[:-9]], "other than JSON"),
 ])
@@ -374,9 +374,21 @@ def test_a_server_that_does_not_stream_is_told_from_one_that_broke_off(chat, bod
         list(connect(chat.url).run(Request(TURN)))
 
 
+def test_what_an_answer_can_do_without_does_not_end_it(chat):
+    listed = {"data": [{"id": "a", "owned_by": "library", "max_model_len": "4096"}]}
+    parts = [says("")] * 3000 + [
+        b'data: {"choices": [null], "usage": {"completion_tokens": -1}}\n\n',
+        b'data: {"choices": [{"delta": {"content": "One"}}], "score": NaN}\n\n',
+        says([{"type": "text", "text": " two"}]), last(usage={"prompt_tokens": 10.0, "completion_tokens": "8"}), END]
+    chat.wrong |= {"/v1/models": (200, {}, listed), "/v1/chat/completions": (200, {}, parts)}
+    model = connect(chat.url)
+    *_, finished = model.run(Request(TURN))
+    assert model.ready.context_limit == 4096
+    assert finished == Finished("stop", (UNDISCLOSED,) * 2, "One two", ServerTotals(8, prompt_tokens=10))
+
+
 @pytest.mark.parametrize(("message", "words"), [
     ({"choices": 5}, r"\$.choices"), ({"choices": [{"token_ids": "a"}]}, r"token_ids"),
-    ({"choices": [], "usage": {"completion_tokens": -1}}, "completion_tokens"),
     ({"choices": [{"logprobs": {"token_logprobs": ["a"]}}]}, "token_logprobs"),
 ])
 def test_a_field_of_another_kind_is_named(server, message, words):
