@@ -55,7 +55,7 @@ def connect(
     except Refused as error:  # by a gateway that knows OpenAI's paths only, or by llama.cpp
         refused = error
     if mark is not None and mark.default_generation_settings is not None:
-        found: ServedModel = LlamaCppModel(connection, SPEC, options)
+        found: ServedModel = LlamaCppModel(connection, SPEC, options, model)
     else:
         try:
             found = OpenAICompatibleModel(connection, SPEC, options, model)

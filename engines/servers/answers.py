@@ -97,6 +97,9 @@ class LlamaCppMark(Struct):
 
 
 class Props(Struct):
+    """``role``: "router" of a server that loads several models as they are asked for."""
+
+    role: str | None = None
     default_generation_settings: GenerationSettings | None = None
     model_alias: str | None = None
     model_path: str | None = None

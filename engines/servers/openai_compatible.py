@@ -19,7 +19,7 @@ from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
-from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
+from engines.errors import RunFailed, SpecError, UsageProblem
 from engines.methods.spec import MethodSpec
 from engines.report.events import (
     UNDISCLOSED,
@@ -157,13 +157,7 @@ class OpenAICompatibleModel(ServedModel):
         rows = [row for row in self.connection.get("/v1/models", answers.Models).data or () if row.id]
         if not rows:
             raise Refused(f"{self.connection.address} names no model", "load one there, or check the address")
-        meant = [row for row in rows if row.id == model] if model else [row for row in rows if row.parent is None]
-        if len(meant) == 1:
-            return meant[0]
-        names = ", ".join(row.id for row in rows[:8])
-        what = f"has no model {model}" if model else "has several models"
-        found = self.connection.hidden(f"{what}: {names}")[:300]
-        raise ModelUnavailable(f"{self.connection.address} {found}", "name one: --served-model NAME")
+        return self._meant(rows, model)
 
     def _tokenizes(self) -> bool:
         """Whether it makes tokens of a text: a proxy may know OpenAI's paths only."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engines.errors import RunFailed, UsageProblem
+from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.laws import DEFAULT, LAWS
 from engines.methods.origins import SERVER
 from engines.methods.spec import MethodSpec
@@ -27,7 +27,7 @@ from engines.report.wording import counted
 from engines.request import Request, need_request
 
 if TYPE_CHECKING:
-    from engines.servers.answers import Sent
+    from engines.servers.answers import ListedModel, Sent
     from engines.servers.connection import Connection
 
 CAPABILITIES = Capabilities(
@@ -171,6 +171,16 @@ class ServedModel:
                 raise RunFailed(f"{address} sends {letters:,} letters as {counted(tokens, 'token')}", "ask again")
             message.rewrite(self.connection.hidden_in_answer)
             yield message
+
+    def _meant(self, rows: Sequence[ListedModel], model: str | None) -> ListedModel:
+        """Of a server's models the one of this name, or without a name the only one. Raises ModelUnavailable."""
+        meant = [row for row in rows if row.id == model] if model else [row for row in rows if row.parent is None]
+        if len(meant) == 1:
+            return meant[0]
+        names = ", ".join(row.id for row in rows[:8])
+        what = f"has no model {model}" if model else "has several models"
+        found = self.connection.hidden(f"{what}: {names}")[:300]
+        raise ModelUnavailable(f"{self.connection.address} {found}", "name one: --served-model NAME")
 
     def _introduced(self, ready: Ready) -> Ready:
         """What a server says of itself, as it may be shown and kept: without the key, and not endless."""

@@ -179,6 +179,21 @@ def test_an_answer_that_breaks_keeps_what_had_arrived(server, parts, words):
     assert len(events) >= 1 and all(not isinstance(event, Finished) for event in events)
 
 
+def test_a_model_of_a_router_is_named_in_all_that_is_asked(server):
+    server.wrong |= {"/v1/models": (200, {}, {"data": [{"id": "a"}, {"id": "b"}]}),
+                     "/props": (200, {}, PROPS | {"role": "router", "default_generation_settings": {"n_ctx": 0}}),
+                     "/props?model=b": (200, {}, PROPS | {"model_alias": "b"})}
+    with pytest.raises(ModelUnavailable, match="has several models: a, b") as several:
+        connect(server.url)
+    assert "--served-model" in several.value.hint
+    model = connect(server.url, model="b")
+    assert (model.ready.model, model.ready.context_limit) == ("b", 64) and list(model.run(Request(TURN)))
+    assert [json.loads(body)["model"] for body in server.bodies.values()] == ["b"] * 3
+    del server.wrong["/props"]
+    with pytest.raises(ModelUnavailable, match="has no model nonsense: a, b"):
+        connect(server.url, model="nonsense")
+
+
 def test_another_model_at_the_same_address_is_named(server):
     model = connect(server.url)
     server.wrong["/props"] = (200, {}, PROPS | {"model_alias": "another", "default_generation_settings": {"n_ctx": 32}})
