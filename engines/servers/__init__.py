@@ -42,7 +42,7 @@ def connect(
     """
     from engines.methods.server import SPEC
     from engines.servers.answers import LlamaCppMark
-    from engines.servers.connection import Connection, Refused
+    from engines.servers.connection import Connection, RefusedRequest
     from engines.servers.llama_cpp import LlamaCppModel
     from engines.servers.openai_compatible import OpenAICompatibleModel
 
@@ -52,14 +52,14 @@ def connect(
     mark, refused = None, None
     try:
         mark = connection.find("/props", LlamaCppMark)
-    except Refused as error:  # by a gateway that knows OpenAI's paths only, or by llama.cpp
+    except RefusedRequest as error:  # by a gateway that knows OpenAI's paths only, or by llama.cpp
         refused = error
     if mark is not None and mark.default_generation_settings is not None:
         found: ServedModel = LlamaCppModel(connection, SPEC, options, model)
     else:
         try:
             found = OpenAICompatibleModel(connection, SPEC, options, model)
-        except Refused as error:
+        except RefusedRequest as error:
             raise refused or error from None
         if refused is not None and found.owner == _LLAMA_CPP:
             raise refused

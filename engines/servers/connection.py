@@ -42,7 +42,7 @@ _PROXIED = ("http", "https", "all")
 _WHICH = "is it a llama.cpp server, or OpenAI-compatible?"
 
 
-class Refused(ModelUnavailable):
+class RefusedRequest(ModelUnavailable):
     """A server answers, and not with what is asked for."""
 
 
@@ -123,7 +123,7 @@ class Connection:
         return self._json(self._checked(path, None, cancelled), kind)
 
     def find(self, path: str, kind: type[Answered]) -> Answered | None:
-        """The same; None where there is no such path, or it answers otherwise than with this kind. Raises Refused,
+        """The same; None where there is no such path, or it answers otherwise than with this kind. Raises RefusedRequest,
         ModelUnavailable."""
         whole = self._answer(path)
         if whole.response.status_code in (404, 405, 501):
@@ -298,7 +298,7 @@ class Connection:
 
     def _check(self, whole: _Whole) -> None:
         if whole.response.status_code != 200:
-            raise Refused(*self._refusal(whole))
+            raise RefusedRequest(*self._refusal(whole))
 
     def _answer(
         self, path: str, body: dict[str, Any] | None = None, cancelled: Cancelled = lambda: False

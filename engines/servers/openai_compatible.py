@@ -34,7 +34,7 @@ from engines.report.events import (
 )
 from engines.request import Request
 from engines.servers import answers
-from engines.servers.connection import Cancelled, Connection, Refused
+from engines.servers.connection import Cancelled, Connection, RefusedRequest
 from engines.servers.served_model import CAPABILITIES, LETTERS, STEP, Prompt, ServedModel, chain, label, raw_text, turns
 
 _OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "library": "Ollama", "organization_owner": "LM Studio"}
@@ -121,7 +121,7 @@ class OpenAICompatibleModel(ServedModel):
         self._tells = program == "SGLang"
         if self._exact:
             self.size_setting = "num_speculative_tokens in --speculative-config"
-            with suppress(Refused):
+            with suppress(RefusedRequest):
                 version = connection.find("/version", answers.Version) or answers.Version()
                 program = f"{program} {version.version}".rstrip()
             self._counts = self._metrics()
@@ -156,14 +156,14 @@ class OpenAICompatibleModel(ServedModel):
         """Of the server's models the one that is asked for. Raises ModelUnavailable."""
         rows = [row for row in self.connection.get("/v1/models", answers.Models).data or () if row.id]
         if not rows:
-            raise Refused(f"{self.connection.address} names no model", "load one there, or check the address")
+            raise RefusedRequest(f"{self.connection.address} names no model", "load one there, or check the address")
         return self._meant(rows, model)
 
     def _tokenizes(self) -> bool:
         """Whether it makes tokens of a text: a proxy may know OpenAI's paths only."""
         try:
             self.connection.post("/tokenize", {"model": self._name, "prompt": "a"}, answers.Tokens)
-        except Refused:
+        except RefusedRequest:
             return False
         return True
 
