@@ -123,8 +123,8 @@ class Connection:
         return self._json(self._checked(path, None, cancelled), kind)
 
     def find(self, path: str, kind: type[Answered]) -> Answered | None:
-        """The same; None where there is no such path, or it answers otherwise than with this kind. Raises RefusedRequest,
-        ModelUnavailable."""
+        """The same; None where there is no such path, or it answers otherwise than with this kind. Raises
+        RefusedRequest, ModelUnavailable."""
         whole = self._answer(path)
         if whole.response.status_code in (404, 405, 501):
             return None
