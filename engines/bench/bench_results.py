@@ -13,6 +13,7 @@ from engines.race.race_events import LaneFinished
 from engines.race.result import LaneFigures, LaneRun, RaceResult
 from engines.race.token_times import TokenTimes
 from engines.report.events import Round, RunEvent
+from engines.report.metrics import together
 
 
 class BenchResults(RaceResult):
@@ -131,6 +132,8 @@ class BenchResults(RaceResult):
                 for repeat in self.rates(lane, prompts)}
 
     def _rate(self, runs: Sequence[LaneRun]) -> float | None:
+        if together(run.state.metrics for run in runs).at_once:
+            return None
         return TokenTimes.total(self.token_times[run.lane, run.repeat, run.prompt] for run in runs).rate
 
     def _ttft(self, run: LaneRun) -> float | None:

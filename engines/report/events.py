@@ -534,6 +534,7 @@ class ServerTotals:
         steps: rounds, where the messages are none.
         drafted_by_round: for each round the tokens of its draft; empty where it is not known which round had one.
         prompt_tokens: of the prompt.
+        joined: some messages are of several steps, so that what the rounds say of accepted tokens is not true.
     """
 
     tokens: int | None = None
@@ -545,6 +546,7 @@ class ServerTotals:
     steps: int | None = None
     drafted_by_round: tuple[int, ...] = ()
     prompt_tokens: int | None = None
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

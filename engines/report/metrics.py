@@ -14,6 +14,8 @@ from engines.cost.curve import BreakEven, CostCurve
 from engines.cost.speedup_model import SpeedupModel, chances
 from engines.report.events import UNDISCLOSED, Finished, Prefilled, Round, RunEvent, ServerTotals, Started
 
+_AT_ONCE = 2e-4  # seconds a token, or a message: no model decodes so fast, they came together
+
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
@@ -24,9 +26,9 @@ class Metrics:
         new_tokens: tokens of the answer, the end token included.
         target_forwards: verification passes, the prefill excluded.
         drafted, accepted: nodes sent to verification; those kept. None where a server does not say.
-        messages: of a server that tells no tokens: what it sent at once, the first as the prefill, the others as rounds
-            that need not be verification passes; ``uncounted``: those of which it has not said yet how many tokens they
-            are, each of which counts as one.
+        messages: of a server that tells no tokens, or joins steps: what it sent at once, the first as the prefill, the
+            others as rounds that need not be verification passes; ``uncounted``: those of which it has not said yet how
+            many tokens they are, each of which counts as one.
         path_acceptances: sum over drafting rounds of accepted / depth of the draft, None where a server does not say;
             ``drafting_rounds`` counts them, None likewise, and ``levels`` sums these depths.
         depth_tried, depth_accepted: by depth (index 0 = first drafted position): rounds in which the path came so far
@@ -40,6 +42,7 @@ class Metrics:
         prompt_tokens: as a server says them at the end of an answer.
         price: t(n) of the target, where the run says it; ``priced_seconds`` is the sum of it over the rounds' rows.
         draft_seconds, verify_seconds, other_seconds: sums over the rounds; None where some round does not say.
+        arrival: the times are those at which a server's messages arrived.
         bias_total: sum of the rounds' biases under a lossy law; ``biased_rounds`` counts them.
     """
 
@@ -69,13 +72,14 @@ class Metrics:
     prompt_tokens: int | None = None
     price: CostCurve | None = None
     priced_seconds: float = 0.0
+    arrival: bool = False
     bias_total: float = 0.0
     biased_rounds: int = 0
 
     def add(self, event: RunEvent) -> Metrics:
         """These totals with one more event."""
-        if isinstance(event, Started) and event.price:
-            return replace(self, price=CostCurve(event.price))
+        if isinstance(event, Started):
+            return replace(self, price=CostCurve(event.price) if event.price else self.price, arrival=event.arrival)
         if isinstance(event, Prefilled):
             begun = replace(
                 self, answers=self.answers + 1, new_tokens=self.new_tokens + 1,
@@ -100,6 +104,8 @@ class Metrics:
         known = {name: value for name, value in said.items() if value not in (None, ())}
         if totals.drafts is not None or self.accepted is None:
             known |= {"drafting_rounds": totals.drafts, "path_acceptances": None}
+        if totals.joined:
+            known |= {"accepted": None, "messages": self.answers + self.target_forwards}
         if totals.drafted_by_round:
             known["rows"] = _count({}, [1 + drafted for drafted in totals.drafted_by_round])
         # a message with two steps looks like one that accepted one token more
@@ -209,9 +215,15 @@ class Metrics:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """(new tokens - 1) / decoding time; the first token belongs to the prefill. See ``unit``."""
+        """(new tokens - 1) / decoding time; the first token belongs to the prefill. See ``unit``. None where all came
+        ``at_once``."""
         later = self.new_tokens - self.answers
-        return _ratio(later, self.decode_seconds) if later else None
+        return _ratio(later, self.decode_seconds) if later and not self.at_once else None
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a server's messages came together, so that their times say nothing of how fast it decoded."""
+        return self.arrival and self.decode_seconds < _AT_ONCE * (self.new_tokens - self.answers)
 
     @property
     def verify_scale(self) -> float | None:

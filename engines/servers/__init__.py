@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["connect", "key_in", "start"]
 
+_LLAMA_CPP = "llamacpp"  # owns the models that it lists, while it loads one and to those without a key, too
+
 
 def connect(
     url: str, api_key: str | None = None, options: Mapping[str, Any] | None = None, model: str | None = None
@@ -40,18 +42,27 @@ def connect(
     """
     from engines.methods.server import SPEC
     from engines.servers.answers import LlamaCppMark
-    from engines.servers.connection import Connection
+    from engines.servers.connection import Connection, RefusedRequest
     from engines.servers.llama_cpp import LlamaCppModel
     from engines.servers.openai_compatible import OpenAICompatibleModel
 
     if not isinstance(url, str):
         raise UsageProblem(f"{url!r} is not the address of a server", "give one like http://127.0.0.1:8080")
     connection = Connection(url.rstrip("/").removesuffix("/v1"), api_key)
-    mark = connection.find("/props", LlamaCppMark)
+    mark, refused = None, None
+    try:
+        mark = connection.find("/props", LlamaCppMark)
+    except RefusedRequest as error:  # by a gateway that knows OpenAI's paths only, or by llama.cpp
+        refused = error
     if mark is not None and mark.default_generation_settings is not None:
-        found: ServedModel = LlamaCppModel(connection, SPEC, options)
+        found: ServedModel = LlamaCppModel(connection, SPEC, options, model)
     else:
-        found = OpenAICompatibleModel(connection, SPEC, options, model)
+        try:
+            found = OpenAICompatibleModel(connection, SPEC, options, model)
+        except RefusedRequest as error:
+            raise refused or error from None
+        if refused is not None and found.owner == _LLAMA_CPP:
+            raise refused
     found.round_trip = connection.round_trip()
     return found
 

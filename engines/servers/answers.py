@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError, convert
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 60)]
 """A number of things, or a token's id."""
@@ -16,15 +16,18 @@ Answered = TypeVar("Answered")
 
 
 class Error(Struct):
-    """What any server may say instead; ``object``: "error" where it is all of the message."""
+    """What any server may say instead; ``object``: "error" where it is all of the message; ``detail``: of FastAPI."""
 
     error: Any = None
     object: Any = None
     message: Any = None
+    detail: Any = None
 
 
 class Message(Error):
-    """A message of an answer, or a whole one."""
+    """A message of an answer, or a whole one. ``done``: it says that the answer is over, and no more."""
+
+    done: bool = False
 
     @property
     def ids(self) -> list[int]:
@@ -41,11 +44,39 @@ class Message(Error):
         """Whether nothing follows, but what the server says of the whole answer."""
         return False
 
+    @property
+    def failure(self) -> Any:
+        """What it says went wrong; None where nothing did."""
+        if self.object == "error":
+            return self.error or self.message or self.detail or ""
+        answers = self.text or self.ids or self.ends
+        return self.error or (not answers and self.detail) or None
+
     def rewrite(self, change: Callable[[str], str]) -> None:
         """Change all its texts."""
 
 
+def reason(said: Any, depth: int = 4) -> str:
+    """Why a server refuses something or failed, by the JSON that it says; "" where none is found."""
+    if isinstance(said, dict) and depth:
+        where = ".".join(map(str, said["loc"])) if isinstance(said.get("loc"), list) else ""  # FastAPI's
+        found = (reason(said.get(name), depth - 1) for name in ("error", "message", "msg", "detail"))
+        why = next(filter(None, found), "")
+        return f"{where}: {why}" if where and why else why
+    if isinstance(said, list) and depth:
+        return "; ".join(filter(None, (reason(each, depth - 1) for each in said[:8])))
+    return said if isinstance(said, str) else ""
+
+
 Sent = TypeVar("Sent", bound=Message)
+
+
+def told(value: Any) -> int | None:
+    """A number of things that an answer can do without; None where none can be read."""
+    try:
+        return convert(value, Count, strict=False)  # from 10.0 and "10", too
+    except ValidationError:
+        return None
 
 
 class Version(Struct):
@@ -66,6 +97,9 @@ class LlamaCppMark(Struct):
 
 
 class Props(Struct):
+    """``role``: "router" of a server that loads several models as they are asked for."""
+
+    role: str | None = None
     default_generation_settings: GenerationSettings | None = None
     model_alias: str | None = None
     model_path: str | None = None
@@ -140,8 +174,11 @@ class ListedModel(Struct):
     id: str = ""
     owned_by: str | None = None
     parent: str | None = None
-    max_model_len: Count | None = None
+    max_model_len: Any = None
     meta: ModelMeta | None = None
+
+    def __post_init__(self) -> None:
+        self.max_model_len = told(self.max_model_len)
 
 
 class Models(Struct):
@@ -154,9 +191,11 @@ class Tokens(Struct):
 
 
 class Delta(Struct):
-    """``reasoning_content``, or ``reasoning`` by newer servers: what the model thinks before it answers."""
+    """``reasoning_content``, or ``reasoning`` by newer servers: what the model thinks before it answers. ``refusal``:
+    what it answers instead. ``content``: text, or a list with parts of it."""
 
-    content: str | None = None
+    content: str | list[Any] | None = None
+    refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
 
@@ -175,8 +214,11 @@ class ChunkChoice(Struct):
 
 
 class Usage(Struct):
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+
+    def __post_init__(self) -> None:
+        self.prompt_tokens, self.completion_tokens = told(self.prompt_tokens), told(self.completion_tokens)
 
 
 class SpeculativeDecoding(Struct):
@@ -207,7 +249,7 @@ class SglExt(Struct):
 class Chunk(Message):
     """``metrics``: of vLLM; ``sglext``: of SGLang."""
 
-    choices: Annotated[list[ChunkChoice], _MANY] | None = None
+    choices: Annotated[list[ChunkChoice | None], _MANY] | None = None
     usage: Usage | None = None
     metrics: ChunkMetrics | None = None
     sglext: SglExt | None = None
@@ -215,7 +257,7 @@ class Chunk(Message):
     @property
     def choice(self) -> ChunkChoice:
         """Of one answer there is one."""
-        return self.choices[0] if self.choices else ChunkChoice()
+        return (self.choices or [None])[0] or ChunkChoice()
 
     @property
     def ids(self) -> list[int]:
@@ -223,12 +265,14 @@ class Chunk(Message):
 
     @property
     def text(self) -> str:
-        choice = self.choice
-        return choice.text or (choice.delta or Delta()).content or ""
+        choice, delta = self.choice, self.choice.delta or Delta()
+        parts = delta.content if isinstance(delta.content, list) else [{"text": delta.content}]
+        texts = (part.get("text") for part in parts if isinstance(part, dict))
+        return choice.text or "".join(text for text in texts if isinstance(text, str)) or delta.refusal or ""
 
     @property
     def ends(self) -> bool:
-        return bool(self.choice.finish_reason)
+        return bool(self.choice.finish_reason) or self.done
 
     @property
     def thought(self) -> str:

@@ -6,21 +6,24 @@ from __future__ import annotations
 import codecs
 import json
 import math
+import os
 import queue
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2 as httpx
 import msgspec
 
 from engines.errors import ModelUnavailable, RunFailed, SpecError, StartCancelled, UsageProblem, first_line
 from engines.progress import with_heartbeat
-from engines.servers.answers import Answered, Error, Sent
+from engines.servers.answers import Answered, Error, Sent, reason
 
 _CONNECT, _ANSWER, _SILENCE = 5.0, 30.0, 180.0  # seconds: to connect, for a whole short answer, between parts of a long
 _REST = 2.0  # seconds for what a server may still say after the end of an answer
@@ -32,9 +35,15 @@ _LOOK = 0.05  # seconds between two looks at whether a request was cancelled
 _TRIPS, _LONG = 5, 0.5  # at most, and the seconds of one that is the last
 _CHEAP = "/health"  # where llama.cpp and vLLM answer with nothing; "no such path" comes back as soon
 _END = object()
+_DONE = b'{"done": true}'  # a message in the place of "[DONE]", which is no JSON
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that lines of a stream of events begin with
 Cancelled = Callable[[], bool]
+_PROXIED = ("http", "https", "all")
 _WHICH = "is it a llama.cpp server, or OpenAI-compatible?"
+
+
+class RefusedRequest(ModelUnavailable):
+    """A server answers, and not with what is asked for."""
 
 
 class _Whole(NamedTuple):
@@ -73,7 +82,7 @@ class Connection:
         address: the URL as it may be shown.
 
     Raises:
-        UsageProblem: no such address, or one with a password in it.
+        UsageProblem: no such address, or one with a password in it; proxies or certificates that cannot be used.
     """
 
     def __init__(self, url: str, api_key: str | None = None, direct: bool = False) -> None:
@@ -87,8 +96,9 @@ class Connection:
         self._key = api_key if api_key and len(api_key) >= _SECRET else ""
         spellings = {self._key, json.dumps(self._key)[1:-1], repr(self._key)[1:-1]} - {""}
         self._spellings = sorted(spellings, key=len, reverse=True)
+        self._direct = direct
         self._made = partial(
-            httpx.Client, base_url=self.address, headers=headers, timeout=httpx.Timeout(_ANSWER, connect=_CONNECT),
+            _client, base_url=self.address, headers=headers, timeout=httpx.Timeout(_ANSWER, connect=_CONNECT),
             follow_redirects=False, trust_env=not direct,
         )
         self._client = self._made()
@@ -105,15 +115,16 @@ class Connection:
 
     def said(self, error: Any) -> str:
         """What a server says of an error, in a line."""
-        text = error.get("message", error) if isinstance(error, dict) else error
-        return " ".join(self.hidden(str(text)).split())[:200] or "no reason is given"
+        text = reason(error) or str(error or "")
+        return " ".join(self.hidden(text).split())[:200] or "no reason is given"
 
     def get(self, path: str, kind: type[Answered], cancelled: Cancelled = lambda: False) -> Answered:
         """What a GET answers, as JSON of this kind. Raises ModelUnavailable, StartCancelled."""
         return self._json(self._checked(path, None, cancelled), kind)
 
     def find(self, path: str, kind: type[Answered]) -> Answered | None:
-        """The same; None where there is no such path, or it answers otherwise than with this kind."""
+        """The same; None where there is no such path, or it answers otherwise than with this kind. Raises
+        RefusedRequest, ModelUnavailable."""
         whole = self._answer(path)
         if whole.response.status_code in (404, 405, 501):
             return None
@@ -174,7 +185,10 @@ class Connection:
                         silent = f"{self.address} has been silent for {_SILENCE:.0f} seconds"
                         raise RunFailed(silent, "ask again") from None
                     continue
-                since = monotonic()
+                if events or not ended:
+                    since = monotonic()
+                elif monotonic() - since > _REST:
+                    return
                 if events is _END:
                     return
                 if isinstance(events, SpecError):
@@ -207,8 +221,8 @@ class Connection:
         events: list[Any] = []
 
         def deliver() -> None:
+            arrived.put(events.copy())  # none, too: a server that keeps the connection alive is not silent
             if events:
-                arrived.put(events.copy())
                 events.clear()
                 stop.wait(gather)
 
@@ -227,6 +241,8 @@ class Connection:
                     events.append(self._parsed(data, decoder, RunFailed))
         except SpecError as error:
             end = error
+        except httpx.ConnectError as error:
+            end = RunFailed(*self._unconnected(error))
         except Exception as error:  # whatever the library raises for a connection that is closed under it
             why = first_line(error, without=self.hidden)
             end = RunFailed(f"the connection to {self.address} broke: {why}", "ask again")
@@ -240,14 +256,16 @@ class Connection:
 
     def _streamed(self, response: httpx.Response) -> Iterator[bytes]:
         """The data of a stream's events. Raises RunFailed: the server says that it broke off, or this is no stream."""
-        said = streams = False
+        said, streams = bytearray(), False
         event = b""
         for line in _lines(response):
-            said |= bool(line.strip())
+            if not streams and len(said) < _SAID:
+                said += line.strip()
             event = line[6:].strip() if line.startswith(b"event:") else event if line else b""
             streams |= line.startswith(_FIELDS)
             data = line[5:].strip() if line.startswith(b"data:") else b""
             if data == b"[DONE]":
+                yield _DONE
                 return
             failure = data if event == b"error" else line[6:] if line.startswith(b"error:") else b""
             if failure:
@@ -255,6 +273,8 @@ class Connection:
             if data:
                 yield data
         if said and not streams:
+            if why := reason(_json(said)):
+                raise RunFailed(f"{self.address} failed: {self.said(why)}", "ask again; its log says more")
             raise RunFailed(f"{self.address} does not stream its answers", _WHICH)
 
     def _checked(self, path: str, body: dict[str, Any] | None = None, cancelled: Cancelled = lambda: False) -> _Whole:
@@ -278,7 +298,7 @@ class Connection:
 
     def _check(self, whole: _Whole) -> None:
         if whole.response.status_code != 200:
-            raise ModelUnavailable(*self._refusal(whole))
+            raise RefusedRequest(*self._refusal(whole))
 
     def _answer(
         self, path: str, body: dict[str, Any] | None = None, cancelled: Cancelled = lambda: False
@@ -310,19 +330,34 @@ class Connection:
 
     def _unanswered(self, error: Exception) -> ModelUnavailable:
         if isinstance(error, httpx.ConnectError):
-            return ModelUnavailable(
-                f"nobody answers at {self.address}", "start the server there, or check host and port")
+            return ModelUnavailable(*self._unconnected(error))
         if isinstance(error, httpx.TimeoutException):
             return ModelUnavailable(f"{self.address} did not answer in time", "the server may be loading or busy")
         why = first_line(error, without=self.hidden)
         return ModelUnavailable(f"{self.address} cannot be asked: {why}", "check the address")
 
+    def _unconnected(self, error: httpx.ConnectError) -> tuple[str, str]:
+        """Why there is no connection, and what to do."""
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ssl.SSLError):
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (f"the certificate of {self.address} is not trusted: {cause.verify_message}",
+                    "name a file with its authority's certificate in SSL_CERT_FILE")
+        if cause is not None:
+            return f"{self.address} does not speak https as it should", "does its address begin with http://?"
+        if not self._direct and (proxy := _proxy(self._client.base_url)):
+            return (f"nobody answers at {self.address} by way of the proxy that {proxy} names",
+                    "check the proxy, or name the server's host in NO_PROXY")
+        return f"nobody answers at {self.address}", "start the server there, or check host and port"
+
     def _refusal(self, whole: _Whole) -> tuple[str, str]:
         status, data = whole.response.status_code, whole.data[:_SAID]
         said = self._message(data)
         if status in (401, 403):
-            return f"{self.address} refuses the key" if "authorization" in self._client.headers else (
-                f"{self.address} requires a key"), "name the environment variable that holds it: --api-key-env NAME"
+            does = "refuses the key" if "authorization" in self._client.headers else "requires a key"
+            why = f": {said}" if reason(_json(data)) else ""
+            return f"{self.address} {does}{why}", "name the environment variable that holds it: --api-key-env NAME"
         if 300 <= status < 400:
             where = self._header(whole, "location")
             return f"{self.address} sends requests elsewhere{where and f': {where}'}", (
@@ -343,11 +378,34 @@ class Connection:
 
     def _message(self, data: bytes) -> str:
         """What an error's body says, in a line."""
-        try:
-            found = _decoded(data, msgspec.json.Decoder())
-        except ValueError:
-            return self.said(data.decode("utf-8", "replace"))
-        return self.said(found.get("error", found) if isinstance(found, dict) else found)
+        return self.said(_json(data) or data.decode("utf-8", "replace"))
+
+
+def _client(**how: Any) -> httpx.Client:
+    """A client. Raises UsageProblem: the environment names proxies or certificates that cannot be used; what it says of
+    a proxy is not repeated, since it may contain a password."""
+    try:
+        return httpx.Client(**how)
+    except OSError as error:
+        names = " and ".join(name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name))
+        why = first_line(error)
+        raise UsageProblem(f"the certificates of {names or 'this machine'} cannot be read: {why}",
+                           "name a file of certificates in SSL_CERT_FILE") from None
+    except (ImportError, ValueError, httpx.InvalidURL):
+        names = ", ".join(_variable(scheme) for scheme in getproxies() if scheme in _PROXIED)
+        raise UsageProblem(f"a proxy of the environment cannot be used ({names})",
+                           "give one like http://HOST:PORT, or unset it") from None
+
+
+def _proxy(url: httpx.URL) -> str:
+    """The variable of the environment whose proxy requests to this URL go through; "" where they go directly."""
+    proxies = getproxies()
+    used = next((scheme for scheme in (url.scheme, "all") if proxies.get(scheme)), "")
+    return _variable(used) if used and not proxy_bypass(url.host) else ""
+
+
+def _variable(scheme: str) -> str:
+    return f"{scheme.upper()}_PROXY"
 
 
 def _bounded(response: httpx.Response) -> bytes:
@@ -386,9 +444,10 @@ def _before_reading(response: httpx.Response, do: Callable[[], None]) -> Iterato
 
 def _lines(response: httpx.Response) -> Iterator[bytes]:
     """Lines of a stream of events, which may end with CR or LF or both, and a byte order mark may come before them."""
-    rest, size = b"", 0
+    rest, size, ended = b"", 0, False
     for part in _parts(response):
-        *lines, rest = (rest + part).replace(b"\r", b"\n").split(b"\n")
+        part, ended = part.removeprefix(b"\n") if ended else part, part.endswith(b"\r")
+        *lines, rest = (rest + part).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         size += len(part)
         if size > _LARGEST or len(rest) > _LONGEST:
             raise ValueError("the answer is too large")
@@ -404,9 +463,17 @@ def _decoded(data: bytes, decoder: msgspec.json.Decoder) -> Any:
         raise
     except (ValueError, RecursionError):
         with suppress(RecursionError):  # half a character, as a server may cut it between two messages, is a mark
-            found = json.loads(data.decode(json.detect_encoding(data), "replace"))
+            text = data.decode(json.detect_encoding(data), "replace")
+            found = json.loads(text, parse_constant=lambda nan_or_infinity: None)
             return decoder.decode(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
         raise ValueError("it is nested too deep") from None
+
+
+def _json(data: bytes | bytearray) -> Any:
+    """What a body says; None where it is no JSON."""
+    with suppress(ValueError):
+        return _decoded(bytes(data), msgspec.json.Decoder())
+    return None
 
 
 def _is_error(data: bytes) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import urlencode
 
 from engines.errors import ModelUnavailable, StartCancelled, UsageProblem
 from engines.methods.spec import MethodSpec
@@ -56,23 +57,33 @@ class _Step:
 
 
 class LlamaCppModel(ServedModel):
-    """A model on llama.cpp's server. Raises ModelUnavailable: nobody answers, or another program does."""
+    """A model on llama.cpp's server. ``model``: which, where the server has several. Raises ModelUnavailable: nobody
+    answers, or another program does; no such model, or several and none is named."""
 
     size_setting = "--spec-draft-n-max, or --spec-ngram-...-size-m"
 
-    def __init__(self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None,
+        model: str | None = None,
+    ) -> None:
         super().__init__(connection, spec, options)
+        self._named = {"model": model} if model else {}
         self._identified: Ready | None = None
         self._identify()
 
     def _identify(self, cancelled: Cancelled = lambda: False) -> None:
         """Ask which model is served: a server that was started again may have another one."""
         facts = self.connection.get("/props", Props, cancelled)
-        models = self.connection.get("/v1/models", Models, cancelled)
+        rows = self.connection.get("/v1/models", Models, cancelled).data or [ListedModel()]
+        if self._named or facts.role == "router":
+            rows = [self._meant(rows, self._named.get("model"))]
+        if facts.role == "router":
+            self._named = {"model": rows[0].id}
+            facts = self.connection.get(f"/props?{urlencode(self._named)}", Props, cancelled)
         if facts.default_generation_settings is None:
             raise ModelUnavailable(f"{self.connection.address} is not a llama.cpp server", "check the address")
-        meta = (models.data or [ListedModel()])[0].meta or ModelMeta()
-        name = facts.model_alias or facts.model_path or "model"
+        meta = rows[0].meta or ModelMeta()
+        name = facts.model_alias or facts.model_path or rows[0].id or "model"
         found = self._introduced(Ready(
             model=PurePosixPath(name).name, dtype=facts.model_ftype or "not disclosed",
             device=self.connection.address, parameters=meta.n_params, vocab_size=meta.n_vocab,
@@ -111,8 +122,8 @@ class LlamaCppModel(ServedModel):
 
     def _read(self, cancelled: Cancelled, prompt: Sequence[int]) -> tuple[int | None, float]:
         """How many tokens of a prompt the server read anew, and the seconds it took for them."""
-        body = {"prompt": list(prompt), "n_predict": 1, "cache_prompt": True, "temperature": 0,
-                "samplers": ["temperature"]}
+        body = self._named | {"prompt": list(prompt), "n_predict": 1, "cache_prompt": True, "temperature": 0,
+                             "samplers": ["temperature"]}
         timings = self.connection.post("/completion", body, Completion, cancelled).timings or Timings()
         return timings.prompt_n, number(timings.prompt_ms) / 1000
 
@@ -120,7 +131,7 @@ class LlamaCppModel(ServedModel):
         """Token ids of the prompt and their labels, as the server's template and tokenizer make them."""
         text = raw_text(request)
         if not request.raw and self.ready.chat_template:
-            body = {"messages": turns(request)}
+            body = self._named | {"messages": turns(request)}
             text = self.connection.post("/apply-template", body, Rendered, cancelled).prompt
         found = self._tokens(text, cancelled)
         if not found:
@@ -128,14 +139,14 @@ class LlamaCppModel(ServedModel):
         return tuple(token for token, _ in found), tuple(piece for _, piece in found)
 
     def _tokens(self, text: str, cancelled: Cancelled) -> list[tuple[int, str]]:
-        body = {"content": text, "add_special": True, "parse_special": True, "with_pieces": True}
+        body = self._named | {"content": text, "add_special": True, "parse_special": True, "with_pieces": True}
         rows = self.connection.post("/tokenize", body, Pieces, cancelled).tokens
         return [(row.id, self._label(row.piece)) for row in rows]
 
     def _body(self, request: Request, prompt: tuple[int, ...]) -> dict[str, Any]:
         kept, self._anew = not self._anew, False
         penalty = {"repeat_penalty": request.repetition_penalty, "repeat_last_n": len(prompt) + request.max_new_tokens}
-        return (penalty if request.repetition_penalty != 1 else {}) | {
+        return self._named | (penalty if request.repetition_penalty != 1 else {}) | {
             "prompt": list(prompt), "n_predict": request.max_new_tokens, "stream": True, "return_tokens": True,
             "timings_per_token": True, "cache_prompt": kept,
             "seed": request.seed % (2**32 - 1),  # the last, 2**32 - 1, means another seed each time
@@ -176,7 +187,7 @@ class LlamaCppModel(ServedModel):
             return []
         asked = message.text, message.ids[0]
         if asked not in self._parts:
-            body = {"content": message.text, "add_special": False, "with_pieces": True}
+            body = self._named | {"content": message.text, "add_special": False, "with_pieces": True}
             try:
                 *parts, last = self.connection.post("/tokenize", body, Pieces, cancelled).tokens or [None]
             except (ModelUnavailable, StartCancelled):  # the rest of the answer says so

@@ -13,12 +13,13 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
-from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
+from engines.errors import RunFailed, SpecError, UsageProblem
 from engines.methods.spec import MethodSpec
 from engines.report.events import (
     UNDISCLOSED,
@@ -33,7 +34,7 @@ from engines.report.events import (
 )
 from engines.request import Request
 from engines.servers import answers
-from engines.servers.connection import Cancelled, Connection
+from engines.servers.connection import Cancelled, Connection, RefusedRequest
 from engines.servers.served_model import CAPABILITIES, LETTERS, STEP, Prompt, ServedModel, chain, label, raw_text, turns
 
 _OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "library": "Ollama", "organization_owner": "LM Studio"}
@@ -103,6 +104,8 @@ class OpenAICompatibleModel(ServedModel):
     nobody answers, or another program does; no such model, or several and none is named."""
 
     arrival = True
+    owner: str | None
+    """Of the model, by the server's list."""
 
     def __init__(
         self, connection: Connection, spec: MethodSpec, options: Mapping[str, Any] | None = None,
@@ -110,22 +113,28 @@ class OpenAICompatibleModel(ServedModel):
     ) -> None:
         super().__init__(connection, spec, options)
         found = self._chosen(model)
-        self._name = found.id
+        self._name, self.owner = found.id, found.owned_by
         program = _OWNERS.get(found.owned_by or "", "OpenAI-compatible")
         self._counts = self._speculative = None
         self._counted_by_answer = False
-        self._exact = self.token_ids = program == "vLLM"
+        self._exact = self.token_ids = program == "vLLM" and self._tokenizes()
         self._tells = program == "SGLang"
         if self._exact:
             self.size_setting = "num_speculative_tokens in --speculative-config"
-            program += f" {connection.get('/version', answers.Version).version}".rstrip()
+            with suppress(RefusedRequest):
+                version = connection.find("/version", answers.Version) or answers.Version()
+                program = f"{program} {version.version}".rstrip()
             self._counts = self._metrics()
             self._speculative = self._counts is None or _DRAFTED in self._counts
-        told = (f"vLLM counts rejected drafts by answer if it was started with {_FLAG}",)
+        told: tuple[str, ...] = ()
+        if self._speculative:
+            told = (f"vLLM counts rejected drafts by answer if it was started with {_FLAG}",)
+        elif program == "vLLM" and not self._exact:
+            told = ("this vLLM's /tokenize cannot be reached: it is asked as a server of text",)
         self.ready = self._introduced(Ready(
             model=self._name, dtype="not disclosed", device=connection.address, parameters=None, vocab_size=None,
             context_limit=found.max_model_len, chat_template=True, threads=None, backend=program,
-            capabilities=CAPABILITIES, host=spec.host, warnings=told if self._speculative else (),
+            capabilities=CAPABILITIES, host=spec.host, warnings=told,
         ))
 
     def run(
@@ -147,14 +156,16 @@ class OpenAICompatibleModel(ServedModel):
         """Of the server's models the one that is asked for. Raises ModelUnavailable."""
         rows = [row for row in self.connection.get("/v1/models", answers.Models).data or () if row.id]
         if not rows:
-            raise ModelUnavailable(f"{self.connection.address} names no model", "load one there, or check the address")
-        meant = [row for row in rows if row.id == model] if model else [row for row in rows if row.parent is None]
-        if len(meant) == 1:
-            return meant[0]
-        names = ", ".join(row.id for row in rows[:8])
-        what = f"has no model {model}" if model else "has several models"
-        found = self.connection.hidden(f"{what}: {names}")[:300]
-        raise ModelUnavailable(f"{self.connection.address} {found}", "name one: --served-model NAME")
+            raise RefusedRequest(f"{self.connection.address} names no model", "load one there, or check the address")
+        return self._meant(rows, model)
+
+    def _tokenizes(self) -> bool:
+        """Whether it makes tokens of a text: a proxy may know OpenAI's paths only."""
+        try:
+            self.connection.post("/tokenize", {"model": self._name, "prompt": "a"}, answers.Tokens)
+        except RefusedRequest:
+            return False
+        return True
 
     def _metrics(self) -> dict[str, int] | None:
         """vLLM's counters of drafts over all answers; None where they are not shown, or cannot be."""
@@ -200,7 +211,9 @@ class OpenAICompatibleModel(ServedModel):
         common = self._common(request) | {"max_tokens": request.max_new_tokens}
         if request.raw:
             return "/v1/completions", common | {"prompt": raw_text(request)}
-        return "/v1/chat/completions", common | {"messages": turns(request)}
+        messages = [turn | {"content": _answered(turn["content"])} if turn["role"] == "assistant" else turn
+                    for turn in turns(request)]
+        return "/v1/chat/completions", common | {"messages": messages}
 
     def _common(self, request: Request) -> dict[str, Any]:
         return {
@@ -226,16 +239,21 @@ class OpenAICompatibleModel(ServedModel):
                 so_far.first, so_far.position = False, so_far.position + 1
                 yield Prefilled(prompt, None, now - so_far.at, replace(emitted[0], kind="target", node=-1), None)
                 so_far.at, emitted = now, emitted[1:]
-            if emitted:
-                yield self._round(emitted, so_far, now)
+            # without drafts a step has one token, however many come together
+            parts = [emitted] if so_far.drafted else [[token] for token in emitted]
+            each = (now - so_far.at) / max(1, len(parts))
+            for part in filter(None, parts):
+                yield self._round(part, so_far, each)
+                so_far.at = now
             if so_far.left < 0:  # it goes on after as many as were asked for
                 so_far.reason = "length"
                 break
+        ended_by = self.connection.said(so_far.ended_by) if so_far.ended_by not in _ENDS else ""
         if so_far.first and not cancelled() and so_far.reason:
-            raise RunFailed("the server answered with nothing", "ask again, or differently")
+            why = f": {ended_by}" if ended_by else ""
+            raise RunFailed(f"the server answered with nothing{why}", "ask again, or differently")
         if not so_far.reason and not cancelled():
             raise self._broken_off()
-        ended_by = self.connection.said(so_far.ended_by) if so_far.ended_by not in _ENDS else ""
         if so_far.ended_by in _BROKEN and not cancelled():
             raise RunFailed(f"{self.connection.address} ended the answer: {ended_by}", "ask again; its log says more")
         totals = self._totals(so_far, request.max_new_tokens)
@@ -250,6 +268,8 @@ class OpenAICompatibleModel(ServedModel):
         if choice.finish_reason:
             so_far.ended_by = choice.finish_reason
             so_far.reason = "length" if choice.finish_reason == "length" else "stop"
+        elif message.done:  # of a server that gives no reason
+            so_far.reason = so_far.reason or "stop"
         text, ids = so_far.text(message), message.ids if self._exact else []
         if not self._exact:
             so_far.left, text = so_far.left - len(text), text[: so_far.left]
@@ -270,9 +290,8 @@ class OpenAICompatibleModel(ServedModel):
         return [Emitted(token, text, label(piece), "target", prob=_probability(logprob))
                 for token, text, piece, logprob in [*zip(ids, texts, pieces or texts, probs)][:max(0, room)]]
 
-    def _round(self, tokens: list[Emitted], so_far: _Written, now: float) -> Round:
+    def _round(self, tokens: list[Emitted], so_far: _Written, seconds: float) -> Round:
         position, so_far.position = so_far.position, so_far.position + len(tokens)
-        seconds, so_far.at = now - so_far.at, now
         kept = tokens[:-1] if self._exact else []
         so_far.accepted.append(len(kept))
         emitted = [replace(token, kind="accepted", node=n) for n, token in enumerate(kept)] + tokens[len(kept):]
@@ -301,17 +320,26 @@ class OpenAICompatibleModel(ServedModel):
         return found
 
     def _from_metrics(self, totals: ServerTotals, so_far: _Written) -> ServerTotals:
-        """How much was drafted by the server's counters, where they say that nobody else was answered meanwhile."""
+        """How much was drafted by the server's counters, where they say that nobody else was answered meanwhile. Others
+        only add to them: where they count fewer accepted tokens than the messages seem to have, the messages are of
+        several steps."""
         before, self._counts = self._counts, self._metrics()
         if before is None or self._counts is None:
             return totals
         drafts, drafted, accepted = (
             self._counts.get(name, 0) - before.get(name, 0) for name in (_DRAFTS, _DRAFTED, _ACCEPTED))
-        alone = accepted == sum(so_far.accepted) and drafted >= accepted >= 0
+        if 0 <= accepted < sum(so_far.accepted):
+            return replace(totals, joined=True)
+        alone = accepted == sum(so_far.accepted) and drafted >= accepted
         return replace(totals, drafts=drafts, drafted=drafted, accepted=accepted) if alone else totals
 
 
 _NOTHING = ServerTotals()
+
+
+def _answered(text: str) -> str:
+    """An answer as later requests have it: without what the model thought before it, which ``_Written.text`` marked."""
+    return text.partition(_ANSWERS)[2] if text.startswith(_THINKS) else text
 
 
 def _possible(told: ServerTotals, without: ServerTotals, most: int) -> ServerTotals:

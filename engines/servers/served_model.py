@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engines.errors import RunFailed, UsageProblem
+from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.laws import DEFAULT, LAWS
 from engines.methods.origins import SERVER
 from engines.methods.spec import MethodSpec
@@ -27,7 +27,7 @@ from engines.report.wording import counted
 from engines.request import Request, need_request
 
 if TYPE_CHECKING:
-    from engines.servers.answers import Sent
+    from engines.servers.answers import ListedModel, Sent
     from engines.servers.connection import Connection
 
 CAPABILITIES = Capabilities(
@@ -37,7 +37,7 @@ LETTERS = 1 << 7
 """Of a token, at most."""
 STEP = 1 << 12
 """Tokens that a step may be said to have drafted."""
-_OTHERS = 1 << 10  # messages of an answer that may bring nothing
+_OTHERS = 1 << 14  # messages of an answer that may bring nothing
 _HELD = 1 << 3  # tokens that a message may bring the text of, beside its own: a server waits for whole characters
 _NAMED = 200  # letters of what a server says of itself
 _DRAWN = next(law.name for law in LAWS.values() if law.lossless and law.varies(1.0))
@@ -161,8 +161,8 @@ class ServedModel:
         that it failed, sends many messages without any, or more text than tokens can have."""
         address = self.connection.address
         for n, message in enumerate(self.connection.stream(path, body, kind, cancelled, gather)):
-            if message.error is not None or message.object == "error":
-                raise RunFailed(f"the server failed: {self.connection.said(message.error or message.message)}",
+            if message.failure is not None:
+                raise RunFailed(f"the server failed: {self.connection.said(message.failure)}",
                                 "ask again; its log says more")
             if n > 2 * most + _OTHERS:
                 raise RunFailed(f"{address} does not end its answer", "ask again")
@@ -171,6 +171,16 @@ class ServedModel:
                 raise RunFailed(f"{address} sends {letters:,} letters as {counted(tokens, 'token')}", "ask again")
             message.rewrite(self.connection.hidden_in_answer)
             yield message
+
+    def _meant(self, rows: Sequence[ListedModel], model: str | None) -> ListedModel:
+        """Of a server's models the one of this name, or without a name the only one. Raises ModelUnavailable."""
+        meant = [row for row in rows if row.id == model] if model else [row for row in rows if row.parent is None]
+        if len(meant) == 1:
+            return meant[0]
+        names = ", ".join(row.id for row in rows[:8])
+        what = f"has no model {model}" if model else "has several models"
+        found = self.connection.hidden(f"{what}: {names}")[:300]
+        raise ModelUnavailable(f"{self.connection.address} {found}", "name one: --served-model NAME")
 
     def _introduced(self, ready: Ready) -> Ready:
         """What a server says of itself, as it may be shown and kept: without the key, and not endless."""

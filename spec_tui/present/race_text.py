@@ -16,6 +16,7 @@ from spec_tui.present.text import capital, lossy
 
 NOT_COMPARABLE = "live: updating the screen slowed the lanes, so these numbers are not comparable"
 _SEEN = 0.05  # times: how far a speed-up is from the ratio of the speeds beside it where a reader divides them
+AT_ONCE = "the answer came all at once: how fast it was decoded is not known"
 MEMORY = "weights and KV rows, computed; datastores not included"
 
 _FOUND = {
@@ -210,7 +211,8 @@ def remarks(result: RaceResult, labels: Sequence[str]) -> list[str]:
             found[f"{labels[figures.lane]}: {lossy(figures.metrics.bias)}"] = None
         for warning in started.warnings:
             found[f"note: {warning}" if warning in shared else f"note: {labels[figures.lane]}: {warning}"] = None
-    return [*found, *connections(begun, labels)]
+    at_once = [f"{labels[figures.lane]}: {AT_ONCE}" for figures, _ in begun if figures.metrics.at_once]
+    return [*found, *at_once, *connections(begun, labels)]
 
 
 def connections(begun: Iterable[tuple[LaneFigures, Started]], labels: Sequence[str]) -> Iterator[str]:

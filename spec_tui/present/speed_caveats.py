@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from engines.race.result import Disturbance
 from engines.report.events import UNDISCLOSED, Emitted, Origin
 from engines.report.run_state import RunState
-from spec_tui.present.race_text import disturbance_sentence
+from spec_tui.present.race_text import AT_ONCE, disturbance_sentence
 from spec_tui.present.text import one_line
 
 _LONGEST, _TIMES, _FEWEST = 64, 3, 24  # tokens of a loop, how often it comes, tokens that it takes together
-_AT_ONCE = 2e-4  # seconds a token, or a message: no model decodes so fast, they came together
 _HELD, _ENOUGH = 0.5, 16  # share of an answer that comes from one document, and tokens to tell
 
 
@@ -29,10 +28,8 @@ class Caveat:
 def speed_caveats(run: RunState, disturbed: Disturbance | None = None) -> list[Caveat]:
     """What to be careful of, the gravest first; nothing where the speed may be believed."""
     found = []
-    later = run.metrics.new_tokens - run.metrics.answers
-    if run.started is not None and run.started.arrival and run.metrics.decode_seconds < _AT_ONCE * later:
-        found.append(Caveat("the answer came all at once: its speed is not the server's",
-                            "the answer came all at once: how fast it was decoded is not known"))
+    if run.metrics.at_once:
+        found.append(Caveat(AT_ONCE, AT_ONCE))
     if (period := loop_length([_known(token.emitted) for token in run.tokens])) is not None:
         again = f"{period} token{'s' * (period > 1)} over and over"
         found.append(Caveat(

@@ -38,6 +38,11 @@ class LoadRequest(LoadOptions):
     api_key_env: str | None = option(None, "Environment variable that holds the server's key.", metavar="NAME")
     fetch: bool = False
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another program has the model."""
+        return self.server is not None or bool(self.backend)
+
 
 class Load(msgspec.Struct, frozen=True, tag_field="do", tag="load"):
     """Load models: ``Loading``..., then ``Ready``."""

@@ -113,8 +113,7 @@ def forget(load: LoadRequest) -> bool:
 def begin_with(load: LoadRequest, request: Request) -> tuple[LoadRequest, Request, KeptSettings | None]:
     """What is asked for, with what is kept for the model where no engine and no option is named, and nothing of that is
     gone."""
-    elsewhere = load.server is not None or bool(load.backend)
-    kept = None if request.engine or request.options or elsewhere else find(load)
+    kept = None if request.engine or request.options or load.elsewhere else find(load)
     if kept is None or kept.gone:
         return load, request, kept
     if kept.draft_model and load.draft_model is None:
@@ -126,7 +125,7 @@ def begin_with(load: LoadRequest, request: Request) -> tuple[LoadRequest, Reques
 
 def with_head(load: LoadRequest) -> LoadRequest:
     """What is asked for, with the head that is kept for the model where none is named; ``AUTO`` forgets it."""
-    if load.server is not None or load.backend:
+    if load.elsewhere:
         return load
     if load.head == AUTO:
         with suppress(OSError):

@@ -23,7 +23,7 @@ def load(asked: LoadRequest, progress: Progress) -> Decoder:
     """The model that a request names. Raises SpecError."""
     if asked.fetch:
         _fetch(asked.model, progress)
-    if asked.server is None and not asked.backend:
+    if not asked.elsewhere:
         return load_here(asked, progress)
     from engines import servers
 
@@ -71,7 +71,7 @@ def _started(asked: LoadRequest, progress: Progress) -> Decoder:
 
 def load_quickly(asked: LoadRequest, progress: Progress) -> Decoder:
     """The same, for a process that neither compiles nor distributes."""
-    if asked.server is None and not asked.backend:
+    if not asked.elsewhere:
         import_quickly()
     return load(asked, progress)
 

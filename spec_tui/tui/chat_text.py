@@ -54,9 +54,11 @@ def welcome(session: ChatSession) -> str:
     settings, where kept ones were."""
     able, asked = session.client.capabilities, session.load_request
     engine = find(session.settings.resolved(session.ready)) if able.ask else baseline()
+    unknown = session.ready is None and asked.elsewhere  # what drafts there, and what can be done with it
     said = [WELCOME.format(
-        engine="" if engine.baseline else f" ({engine.title})", measures=_MEASURES * (able.baseline and able.race),
-        audits=" F6 audits the answer," * able.audit)]
+        engine="" if engine.baseline or unknown else f" ({engine.title})",
+        measures=_MEASURES * (able.baseline and able.race and not unknown),
+        audits=" F6 audits the answer," * (able.audit and not unknown))]
     if asked.model is None and asked.server is None and session.client.capabilities.ask:
         said.append(f"Here {default_notice()}; ctrl+l lists the available models.")
     if session.kept is not None:

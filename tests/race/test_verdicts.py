@@ -7,13 +7,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.race.lanes import parse_lanes
+from engines.race.lanes import Race, parse_lanes
 from engines.race.race_events import RaceStarted
 from engines.race.result import RaceResult
+from engines.race.runner import race
+from engines.report.events import Round, Started
 from engines.report.run_state import fold_all
 from engines.request import Request
-from spec_tui.present.race_text import ranks, ratio_meaning, verdict, verdict_sentences
+from spec_tui.present.race_text import notes, ranks, ratio_meaning, speed_up, verdict, verdict_sentences
 from spec_tui.present.speed_verdict import Speed, of_interval
+from tests.race.fakes import VirtualRacer
 from tests.tui.fakes import script
 
 LANES = parse_lanes(["autoregressive,pld,rest,hybrid"])
@@ -73,6 +76,23 @@ def test_more_than_the_tokens_of_a_step_is_no_speed_up():
     (said,) = verdict_sentences([plain, two], LABELS, 0)
     assert "wrong baseline" in said and "a step gives only" in said and "race again" in said
     assert verdict(replace(two, same_program=False), 0).speed is Speed.FASTER  # another program's pass may take less
+
+
+def test_a_lane_whose_answer_came_all_at_once_has_no_speed():
+    class OneLate(VirtualRacer):
+        def run(self, request, cancelled=lambda: False, progress=lambda event: None):
+            for event in super().run(request, cancelled, progress):
+                late = {Started: {"arrival": True}, Round: {"verify_seconds": 1e-6}}.get(type(event), {})
+                yield replace(event, **late if request.engine == "pld" else {})
+
+    asked, found = Race(LANES[:2], Request((("user", "x"),)), repeats=2), RaceResult()
+    for event in race(OneLate(), asked):
+        found.add(event)
+    plain, late = found.figures()
+    assert plain.rate and (late.rate, speed_up(late, 0), ranks(found)) == (None, "-", {0: (1, False)})
+    said = notes(found, asked.labels)
+    assert any(note.startswith("pld: the answer came all at once") for note in said)
+    assert not any("faster" in note for note in said)
 
 
 def test_without_a_baseline_there_is_no_verdict():

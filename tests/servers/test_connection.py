@@ -142,6 +142,29 @@ def test_nobody_there():
         connect("http://127.0.0.1:9")
 
 
+@pytest.mark.parametrize(("name", "value"), [
+    ("SSL_CERT_FILE", "/nonexistent.pem"), ("ALL_PROXY", "socks9://me:secret@a:1"), ("HTTP_PROXY", "http://[::"),
+])
+def test_proxies_and_certificates_that_cannot_be_used_are_named(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageProblem, match=name) as caught:
+        connect("http://127.0.0.1:9")
+    assert "secret" not in caught.value.message
+
+
+def test_a_server_that_is_there_is_not_said_to_be_gone(server, monkeypatch):
+    with pytest.raises(ModelUnavailable, match="does not speak https") as caught:
+        connect(server.url.replace("http:", "https:"))
+    assert "http://" in caught.value.hint
+    model = connect(server.url)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with pytest.raises(ModelUnavailable, match="by way of the proxy that HTTP_PROXY names"):
+        connect(server.url)
+    assert list(model.run(Request(TURN, max_new_tokens=1)))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert connect(server.url)
+
+
 @pytest.mark.parametrize(("parts", "words"), [
     ([chunk(1), chunk(2)], "broke off"), ([chunk(1), b"data: {nonsense\n\n"], "other than JSON"),
     ([chunk(1), chunk(2, error={"message": "slot lost"})], "slot lost"), ([b"data: " + b"x" * (2 << 20)], "too large"),
@@ -154,6 +177,21 @@ def test_an_answer_that_breaks_keeps_what_had_arrived(server, parts, words):
         for event in model.run(Request(TURN)):
             events.append(event)
     assert len(events) >= 1 and all(not isinstance(event, Finished) for event in events)
+
+
+def test_a_model_of_a_router_is_named_in_all_that_is_asked(server):
+    server.wrong |= {"/v1/models": (200, {}, {"data": [{"id": "a"}, {"id": "b"}]}),
+                     "/props": (200, {}, PROPS | {"role": "router", "default_generation_settings": {"n_ctx": 0}}),
+                     "/props?model=b": (200, {}, PROPS | {"model_alias": "b"})}
+    with pytest.raises(ModelUnavailable, match="has several models: a, b") as several:
+        connect(server.url)
+    assert "--served-model" in several.value.hint
+    model = connect(server.url, model="b")
+    assert (model.ready.model, model.ready.context_limit) == ("b", 64) and list(model.run(Request(TURN)))
+    assert [json.loads(body)["model"] for body in server.bodies.values()] == ["b"] * 3
+    del server.wrong["/props"]
+    with pytest.raises(ModelUnavailable, match="has no model nonsense: a, b"):
+        connect(server.url, model="nonsense")
 
 
 def test_another_model_at_the_same_address_is_named(server):
@@ -228,6 +266,19 @@ def test_a_silent_server_is_given_up(server, monkeypatch):
     with pytest.raises(RunFailed, match=r"silent|broke"):
         list(model.run(Request(TURN)))
     gone.set()
+
+
+def test_a_server_that_says_that_it_is_still_there_is_not_silent(server, monkeypatch):
+    monkeypatch.setattr(connection, "_SILENCE", 0.5)
+
+    def pings():
+        for _ in range(12):
+            time.sleep(0.1)
+            yield b": ping\n\n"
+
+    model = connect(server.url)
+    server.wrong["/completion"] = (200, {}, [chunk(1), pings, chunk(2), END])
+    assert list(model.run(Request(TURN)))[-1].text == "w1 w2 "
 
 
 @pytest.mark.parametrize("path, wrong, words", [

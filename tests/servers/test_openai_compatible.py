@@ -171,6 +171,22 @@ def test_a_server_that_drafts_nothing_says_so_by_its_counters(server):
     model = connect(server.url)
     events = list(model.run(Request(TURN)))
     assert not model.ready.warnings and measure(events).drafted == 0 and events[-1].totals is None
+    parts = [chunk((1, "a")), chunk(*[(2, "b")] * 4), chunk((3, ""), reason="stop")]
+    server.wrong["/v1/completions"] = (200, {}, parts)
+    events = list(model.run(Request(TURN)))
+    joined = measure(events)
+    assert (joined.target_forwards, joined.drafted, joined.accepted) == (5, 0, 0), "several tokens in a message, too"
+    times = [event.verify_seconds for event in events if isinstance(event, Round)]
+    assert joined.mean_generated_length == 1 and times[:4] == [times[0]] * 4, "which share its time"
+
+
+def test_messages_of_several_steps_are_not_counted_as_steps_where_the_counters_tell_fewer(server):
+    server.wrong["/v1/completions"] = (200, {}, [*ANSWER, last(), END])
+    told = iter([(0, 0, 0), (0, 0, 0), (3, 9, 2)])  # where the messages seem to have four accepted tokens
+    server.wrong["/metrics"] = (200, {}, [lambda: [(COUNTERS % next(told)).encode()]])
+    found = measure(connect(server.url).run(Request(TURN)))
+    assert (found.drafted, found.accepted, found.mean_generated_length, found.tau) == (None,) * 4
+    assert found.new_tokens == 8
 
 
 def test_the_times_of_rounds_are_seen_by_what_they_verified_and_contain_the_connection(server):
@@ -182,6 +198,23 @@ def test_the_times_of_rounds_are_seen_by_what_they_verified_and_contain_the_conn
     assert [(found.rows, found.count) for found in seen_rounds([run])] == [(None, 3)], "no draft is told of any round"
 
 
+@pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 410, 421, 500, 503])
+def test_a_gateway_that_knows_openai_s_paths_only_leads_to_a_server_of_text(server, status):
+    refused = (status, {}, {"message": "not for you"})
+    server.wrong |= {path: refused for path in ("/props", "/version", "/tokenize", "/metrics", "/health")}
+    server.wrong["/v1/chat/completions"] = (200, {}, [says("One"), says(" two", "stop"), END])
+    model = connect(server.url)
+    assert list(model.run(Request(TURN)))[-1].text == "One two" and not model.token_ids
+    assert (model.ready.backend, len(model.ready.warnings)) == ("vLLM", 1)
+
+
+def test_llama_cpp_that_lists_its_models_and_refuses_the_rest_is_no_server_of_text(server):
+    server.wrong |= {"/props": (503, {}, {"error": {"message": "Loading model"}}),
+                     "/v1/models": (200, {}, {"data": [{"id": "m", "owned_by": "llamacpp"}]})}
+    with pytest.raises(ModelUnavailable, match="still loading: Loading model"):
+        connect(server.url)
+
+
 def test_its_price_cannot_be_measured_from_outside_and_no_prompt_is_sent_for_it(server, capsys):
     from spec_tui.cli import call
 
@@ -191,7 +224,7 @@ def test_its_price_cannot_be_measured_from_outside_and_no_prompt_is_sent_for_it(
 
 
 def test_any_other_server_gives_text_and_speed(server):
-    parts = [says(""), says("One"), says(" two"), says(" three", "stop"), last(), END]
+    parts = [says(""), says("One"), says(" two"), lambda: sleep(0.01), says(" three", "stop"), last(), END]
     server.wrong |= {
         "/v1/models": (200, {}, {"data": [{"id": name, "owned_by": "library"} for name in ("a:1b", "b:1b")]}),
         "/v1/chat/completions": (200, {}, parts),
@@ -237,6 +270,16 @@ def test_what_a_model_thinks_is_shown_marked_and_timed_as_its_tokens_are(chat, f
     assert (finished.text, finished.reason) == ("<think>\nHm", "length"), "the limit came before the answer"
 
 
+def test_what_a_model_thought_is_not_sent_back_as_its_answer(chat):
+    answer = [says(None, reasoning="Hm"), says("The answer", "stop"), END]
+    chat.wrong["/v1/chat/completions"] = (200, {}, answer)
+    model = connect(chat.url)
+    *_, finished = model.run(Request(TURN))
+    list(model.run(Request((*TURN, ("assistant", finished.text), ("user", "Why?")))))
+    sent = json.loads(chat.bodies["/v1/chat/completions"])["messages"]
+    assert [turn["content"] for turn in sent] == [TURN[0][1], "The answer", "Why?"]
+
+
 def test_an_answer_in_one_message_says_nothing_of_drafts_or_passes(chat, capsys):
     from spec_tui.cli import call
 
@@ -254,13 +297,14 @@ def test_many_tokens_in_one_message_came_all_at_once(chat):
     parts = [says("The"), lambda: sleep(0.01), says(" rest." * 99, "stop"), last(usage={"completion_tokens": 1000})]
     chat.wrong["/v1/chat/completions"] = (200, {}, parts)
     run = fold_all(connect(chat.url).run(Request(TURN, max_new_tokens=1000)))
-    assert run.metrics.tokens_per_second > 5000 and "all at once" in speed_caveats(run)[0].words
+    assert run.metrics.tokens_per_second is None and "all at once" in speed_caveats(run)[0].words
 
 
 def test_messages_are_not_called_tokens_where_their_number_is_not_told(chat, capsys):
     from spec_tui.cli import call
 
-    chat.wrong["/v1/chat/completions"] = (200, {}, [says("The sky"), says(" is blue."), says("", "stop"), END])
+    parts = [says("The sky"), lambda: sleep(0.01), says(" is blue."), says("", "stop"), END]
+    chat.wrong["/v1/chat/completions"] = (200, {}, parts)
     assert call(["run", "--server", chat.url, "Hi"]) == 0
     said = capsys.readouterr().err
     assert "server: 2 messages, " in said and " messages/s, " in said and "token" not in said.split("server: ")[1]
@@ -308,7 +352,7 @@ def test_sglang_says_at_the_end_of_an_answer_what_was_drafted(server):
 
 
 @pytest.mark.parametrize(("parts", "words"), [
-    ([ANSWER[0], ANSWER[1]], "broke off"), ([last(), END], "broke off"),
+    ([ANSWER[0], ANSWER[1]], "broke off"), ([last(), END], "answered with nothing"),
     ([ANSWER[0], b'data: {"error": {"message": "Token id 9 is out of vocabulary"}}\n\n', END], "out of vocabulary"),
     ([chunk((1, "a"))[:-9]], "other than JSON"),
 ])
@@ -330,9 +374,21 @@ def test_a_server_that_does_not_stream_is_told_from_one_that_broke_off(chat, bod
         list(connect(chat.url).run(Request(TURN)))
 
 
+def test_what_an_answer_can_do_without_does_not_end_it(chat):
+    listed = {"data": [{"id": "a", "owned_by": "library", "max_model_len": "4096"}]}
+    parts = [says("")] * 3000 + [
+        b'data: {"choices": [null], "usage": {"completion_tokens": -1}}\n\n',
+        b'data: {"choices": [{"delta": {"content": "One"}}], "score": NaN}\n\n',
+        says([{"type": "text", "text": " two"}]), last(usage={"prompt_tokens": 10.0, "completion_tokens": "8"}), END]
+    chat.wrong |= {"/v1/models": (200, {}, listed), "/v1/chat/completions": (200, {}, parts)}
+    model = connect(chat.url)
+    *_, finished = model.run(Request(TURN))
+    assert model.ready.context_limit == 4096
+    assert finished == Finished("stop", (UNDISCLOSED,) * 2, "One two", ServerTotals(8, prompt_tokens=10))
+
+
 @pytest.mark.parametrize(("message", "words"), [
     ({"choices": 5}, r"\$.choices"), ({"choices": [{"token_ids": "a"}]}, r"token_ids"),
-    ({"choices": [], "usage": {"completion_tokens": -1}}, "completion_tokens"),
     ({"choices": [{"logprobs": {"token_logprobs": ["a"]}}]}, "token_logprobs"),
 ])
 def test_a_field_of_another_kind_is_named(server, message, words):
@@ -388,6 +444,18 @@ def test_an_answer_that_the_server_ended_is_not_the_model_s_end(chat, capsys):
     assert "top_p" not in json.loads(chat.bodies["/v1/chat/completions"]), "TGI refuses 1.0"
 
 
+def test_a_refusal_is_an_answer_and_nothing_has_a_reason(chat):
+    chat.wrong["/v1/chat/completions"] = (200, {}, [says(None, refusal="I will not."), says(None, "stop"), END])
+    *_, finished = connect(chat.url).run(Request(TURN))
+    assert finished.text == "I will not."
+    chat.wrong["/v1/chat/completions"] = (200, {}, [says(None, "tool_calls"), END])
+    with pytest.raises(RunFailed, match="answered with nothing: tool_calls"):
+        list(connect(chat.url).run(Request(TURN)))
+    fine = says("Yes.", "stop").replace(b'{"choices"', b'{"error": "", "choices"')
+    chat.wrong["/v1/chat/completions"] = (200, {}, [fine, END])
+    assert list(connect(chat.url).run(Request(TURN)))[-1].text == "Yes."
+
+
 def test_what_a_refusal_means(server):
     wrong = {"error": {"message": "The model `x` does not exist.", "code": 404}}
     for answer, words in (((404, {}, wrong), "does not exist"),
@@ -399,6 +467,12 @@ def test_what_a_refusal_means(server):
                           ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), "sends compressed answers"),
                           ((200, {}, [b'data: {"object": "error", "message": "it died"}\n\n']), "it died"),
                           ((200, {}, [b'event: error\ndata: {"message": "it died"}\n\n']), "broke off: it died"),
+                          ((200, {}, [b'event: error\r', b'\ndata: {"message": "it died"}\r\n']), "broke off: it died"),
+                          ((200, {}, [b'data: {"detail": "it died"}\n\n']), "it died"),
+                          ((200, {}, {"error": {"message": "no room"}}), "failed: no room"),
+                          ((403, {}, {"message": "not for you"}), "requires a key: not for you"),
+                          ((500, {}, {"error": None, "detail": "Internal"}), r"\(500\): Internal"),
+                          ((422, {}, {"detail": [{"loc": ["body", "n"], "msg": "is missing"}]}), "body.n: is missing"),
                           ((429, {}, b"too many"), "busy")):
         server.wrong["/v1/completions"] = answer
         with pytest.raises(RunFailed, match=words):

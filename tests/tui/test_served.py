@@ -26,6 +26,7 @@ from spec_tui.present.step.explain import explain
 from spec_tui.present.step.phases import StepPosition
 from spec_tui.present.token_facts import facts, fate, marked_text
 from spec_tui.session.engine_commands import Command, LoadRequest, MeasurePrice
+from spec_tui.tui.app import SpecTui
 from spec_tui.tui.screens.price import PriceScreen
 from spec_tui.tui.widgets.speed_panel import SpeedPanel, telemetry
 from tests.tui.fakes import READY, FakeClient, script
@@ -71,6 +72,14 @@ async def test_an_engine_that_does_not_run_where_the_model_does_is_dropped(sessi
 async def test_the_address_is_shown_at_any_size_before_anything_is_asked(session):
     async with session(size=(80, 24), client=FakeClient(ready=SERVED)) as s:
         assert SERVED.device in "\n".join(s.chat.query_one("#top").text_rows())
+
+
+async def test_nothing_is_said_of_a_server_that_is_not_connected_yet():
+    app = SpecTui(FakeClient(ready=Failed("nobody answers", "", "model")), LoadRequest(server=SERVED.device))
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        said = app.screen.transcript.welcome
+        assert "The engine drafts" in said and not any(word in said for word in ("F7", "F6", "/race", "Hybrid"))
 
 
 async def test_no_baseline_and_no_audit(session):
