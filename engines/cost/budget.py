@@ -383,11 +383,12 @@ class Budget:
 
     def values(self, tree: DraftTree) -> list[float]:
         """For each node the probability that it is accepted, by the drafter's own belief as far as that came true, or
-        by what is known of its kind where the drafter has none. Never above its parent's."""
+        by what is known of its kind where the drafter has none. Those of siblings add up to at most their parent's,
+        since at most one of them is accepted."""
         for valued, values in self._valued:
             if valued is tree:
                 return values
-        values = []
+        values, left = [], {}  # left: by parent, what the siblings so far leave of its probability
         of, table, before = None, [], 0  # the origin of the node before, its table, the column before depth 1
         for parent, depth, rank, prob in zip(tree.parents, depths(tree.parents), tree.origin, tree.probs):
             if of != (rank, prob is None):
@@ -399,7 +400,10 @@ class Budget:
                 chance *= prob
                 if chance > _CERTAIN:
                     chance = _CERTAIN
-            values.append(chance * values[parent] if parent >= 0 else chance)
+            whole = values[parent] if parent >= 0 else 1.0
+            value = min(chance * whole, left.get(parent, whole))
+            left[parent] = left.get(parent, whole) - value
+            values.append(value)
         return values
 
     def _table(self, tree: DraftTree, rank: int, unsaid: bool) -> list[float]:

@@ -59,8 +59,10 @@ def test_a_remark_of_all_lanes_is_said_once():
         return SimpleNamespace(state=SimpleNamespace(started=started))
 
     runs = [lane("strict: costs 1.1x", "short"), lane("strict: costs 1.1x"), lane("strict: costs 1.1x", "long")]
-    result = SimpleNamespace(figures=lambda: [SimpleNamespace(lane=i) for i in range(3)], of=lambda i: [runs[i]])
+    spread = SimpleNamespace(at_once=False)
+    result = SimpleNamespace(figures=lambda: [SimpleNamespace(lane=i, metrics=spread) for i in range(3)],
+                             of=lambda i: [runs[i]])
     assert remarks(result, ("a", "b", "c")) == ["note: strict: costs 1.1x", "note: a: short", "note: c: long"]
     runs[1:] = []
-    result.figures = lambda: [SimpleNamespace(lane=0)]
+    result.figures = lambda: [SimpleNamespace(lane=0, metrics=spread)]
     assert remarks(result, ("a",)) == ["note: a: strict: costs 1.1x", "note: a: short"]

@@ -122,6 +122,15 @@ def test_the_nodes_of_a_tree_are_the_best_of_all_subtrees(cost):
         assert rates[nodes] == pytest.approx(max(rates.values()))
 
 
+def test_no_more_is_expected_of_siblings_than_of_one_of_them():
+    """Two sources may each be sure of another token, but at most one of them is accepted."""
+    tree = DraftTree(origins=[DRAFT, PROMPT])
+    for token, origin in enumerate((0, 1, 1)):
+        tree.add(token, -1, 0.9, origin)
+    pruned = past_the_first_rounds(Budget(curve(COSTS["flat"]))).prune(tree)
+    assert pruned.budget.expected <= 2
+
+
 def past_the_first_rounds(budget: Budget) -> Budget:
     for _ in range(4):
         budget.learn(DraftTree(), [], 0, 0)
