@@ -224,6 +224,17 @@ def test_at_temperature_0_the_table_compares_tokens_as_the_words_do(runs, law):
     assert all("chose" in fate(run, token, run.rounds[token.round]) for token in run.tokens if token.kind == "accepted")
 
 
+@pytest.mark.parametrize("rates, compared", [
+    ({"copied_rate": 95.2, "model_rate": 130.4}, "130.4 tokens per second, and the best draft that was copied 95.2"),
+    ({}, "more tokens per second than any draft that was copied"),  # of a trace from before they were noted
+])
+def test_a_hybrid_compares_a_model_with_copies_by_tokens_per_second(runs, rates, compared):
+    run = runs("hybrid", temperature=0.0)
+    note = {"drafted_by": "draft", "draft_forwards": 2, "scores": {"rest": 2.66, "draft": 1.08}, **rates}
+    told = said(changed(run, drafting(run), note=note), drafting(run), "draft")
+    assert compared in told and "2.66" in told and "1.08" not in told
+
+
 @pytest.mark.parametrize("law, trials, path, table", [
     ("redraw", (Trial(0, 0.5, 1.0, 0.2, True), Trial(0, 0.5, 1.0, 0.9, False)), (0,),
      ("● a 1.000 0.500 0.200 < 0.500 (2 draws)", "○ b — — not tried")),
