@@ -487,8 +487,8 @@ class Runtime:
         prices = self.prices
         heads = {kind: LoadedHead(head.name, prices.heads[kind].points, self._before_draft(kind, head))
                  for kind, head in self.heads.items()}
-        return {"price": prices.target.points, "draft_price": prices.draft.points if prices.draft else (),
-                "heads": heads}
+        return {"price": prices.target.points, "price_busy": prices.target.busy,
+                "draft_price": prices.draft.points if prices.draft else (), "heads": heads}
 
     def forget_acceptance(self) -> None:
         """Begin anew with what is known of drafts (to measure without what earlier runs taught)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Points = tuple[tuple[int, float], ...]
 """(rows, seconds), rows ascending."""
@@ -15,9 +15,10 @@ Points = tuple[tuple[int, float], ...]
 class CostCurve:
     """t(n) through measured points: straight lines between them, the last slope beyond them. ``points``: (rows,
     seconds), rows ascending from 1, seconds never falling. Of several requests (``of_requests``) rows are those of
-    each, and may be fractions."""
+    each, and may be fractions. ``busy``: it was measured on a machine that was not known to be quiet."""
 
     points: Points
+    busy: bool = False
 
     @classmethod
     def fit(cls, samples: Iterable[tuple[int, float]]) -> CostCurve:
@@ -49,7 +50,7 @@ class CostCurve:
 
     def scaled(self, factor: float) -> CostCurve:
         """The curve of a machine on which every pass takes ``factor`` times as long."""
-        return CostCurve(tuple((rows, factor * seconds) for rows, seconds in self.points))
+        return replace(self, points=tuple((rows, factor * seconds) for rows, seconds in self.points))
 
     def of_requests(self, count: int, beside: float = 0.0) -> CostCurve:
         """t of a pass that serves several requests at once, over the rows of each: ``count`` requests with n rows each

@@ -1,12 +1,13 @@
 """t(n) of a model on this machine: measured at load in a fraction of a second, kept in a file for the next time.
 
 A run under the rejection law depends on what is drafted, and that on the price: so there is a curve for it that stays
-(``fixed_price``), and a seed repeats its run.
+(``fixed_price``), and a seed repeats its run, from the first measurement on a quiet machine on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -67,16 +68,16 @@ def price(model: Priced, fresh: bool = False, beside: tuple[Priced, CostCurve] |
             measured changes nothing.
     """
     file = _file(model, [torch.get_num_threads(), model.backend, code_digest()])
-    known, busy = (None, False) if fresh else _read(file)
-    if known is not None and not (busy and _faster(measure(model, sizes=_PROBED), known)):
+    known = None if fresh else _read(file)
+    if known is not None and not (known.busy and _faster(measure(model, sizes=_PROBED), known)):
         return known
     other_load, curve = OtherLoad(), measure(model)
     if beside is not None:
         target, before = beside
         now = measure(target, sizes=(1,))
         curve = curve.scaled(before.at(1) / now.at(1))
-    quiet = other_load.quiet()
-    keep(file, curve.points if quiet else {"busy": curve.points}, _DAYS if quiet else _BUSY_DAYS)
+    curve = replace(curve, busy=not other_load.quiet())
+    _keep(file, curve, _BUSY_DAYS if curve.busy else _DAYS)
     return curve
 
 
@@ -86,17 +87,21 @@ def _faster(now: CostCurve, before: CostCurve) -> bool:
 
 def fixed_price(model: Priced, measured: CostCurve, fresh: bool = False) -> CostCurve:
     """The curve that sizes are decided by where the text depends on them: the first that was measured for this model
-    and dtype on this machine, whatever threads and layout were found best then or since.
+    and dtype while this machine was quiet, whatever threads and layout were found best then or since.
+
+    Until there is one, it is the first of a busy machine. So a seed repeats its run from one start to the next but for
+    once, when the first quiet curve replaces a busy one; a busy one that stayed would choose wrong sizes for good.
 
     Args:
-        measured: taken, and kept, where there is none.
+        measured: taken, and kept, where there is none, or where it is the first quiet one.
         fresh: take ``measured`` in any case.
     """
     file = _file(model, [])
-    known = None if fresh else _read(file)[0]
-    if known is None:
-        keep(file, measured.points)
-    return known or measured
+    known = None if fresh else _read(file)
+    if known is not None and (measured.busy or not known.busy):
+        return known
+    _keep(file, measured)
+    return measured
 
 
 def reading(model: Priced, repeats: int = REPEATS) -> tuple[float, int]:
@@ -157,12 +162,16 @@ def _file(model: Priced, also: list[object]) -> Path:
     return measured_file("costs", facts)
 
 
-def _read(file: Path) -> tuple[CostCurve | None, bool]:
-    """The curve that is kept, and whether it was measured on a busy machine."""
+def _keep(file: Path, curve: CostCurve, days: float | None = None) -> None:
+    keep(file, {"busy": curve.points} if curve.busy else curve.points, days)
+
+
+def _read(file: Path) -> CostCurve | None:
+    """The curve that is kept."""
     value = kept(file)
     busy = isinstance(value, dict)
     try:
         points = value["busy"] if busy else value
-        return CostCurve.fit((int(rows), float(seconds)) for rows, seconds in points), busy
+        return replace(CostCurve.fit((int(rows), float(seconds)) for rows, seconds in points), busy=busy)
     except (ValueError, TypeError, KeyError):
-        return None, False
+        return None

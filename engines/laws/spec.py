@@ -185,19 +185,19 @@ class RejectionSpec(TryingSpec):
         if token.kind == "accepted":
             turn = f", tried after {counted(before, 'other')}" if before else ""
             return (f"Proposed ({who}){turn}; the random draw, {p3(last.draw)}, fell below p/q, "
-                    f"{p3(min(1.0, _ratio(last)))}: accepted.")
+                    f"{p3(_ratio(last))}: accepted.")
         return ("The drafts were rejected here; this token was drawn from the residual distribution, "
                 "max(0, p - q).")
 
     def compared(self, trial: Trial) -> str:
-        return f"{p3(trial.draw)} {'<' if trial.accepted else '≥'} {p3(min(1.0, _ratio(trial)))}"
+        return f"{p3(trial.draw)} {'<' if trial.accepted else '≥'} {p3(_ratio(trial))}"
 
     def trials_column(self, event: Round) -> str:
         return "draw < p/q, q = 1" if point_masses(event) else "draw < p/q"
 
     def trial(self, trial: Trial, before: Sequence[Trial] = ()) -> str:
         again = ", drawn again" if any(other.node == trial.node for other in before) else ""
-        return (f"p {p3(trial.target_prob)}  q {p3(trial.draft_prob)}  p/q {min(_ratio(trial), 99):>6.3f}  "
+        return (f"p {p3(trial.target_prob)}  q {p3(trial.draft_prob)}  p/q {p3(_ratio(trial)):>6}  "
                 f"draw {p3(trial.draw)}  {'accepted' if trial.accepted else 'rejected'}{again}")
 
     def trials_note(self, trials: Sequence[Trial]) -> str:
@@ -331,15 +331,16 @@ class TypicalSpec(LossySpec):
 
     name = "typical"
     summary = "keeps drafts that the target finds likely enough (Medusa)"
-    how = "a draft is kept where the target finds it likely enough, without a random draw; the longest path wins"
+    how = ("a draft passes where the target finds it likely enough, without a random draw; of the paths of drafts that "
+           "pass the longest is kept")
     source = "Medusa (Cai et al. 2024), typical acceptance"
-    trials_title = f"typical acceptance, {LOSSY}: no random draw, a draft is kept when p > threshold"
+    trials_title = f"typical acceptance, {LOSSY}: no random draw, a draft passes when p > threshold"
 
     def rule(self, started: Started) -> str:
         return "At every row the target gives its distribution p, and with it a threshold for drafts."
 
     def trial_words(self, trial: Trial) -> str:
-        return f" has p {p3(trial.target_prob)}, threshold {p3(trial.draw)}: {'kept' if trial.accepted else 'refused'}"
+        return f" has p {p3(trial.target_prob)}, threshold {p3(trial.draw)}: {'passes' if trial.accepted else 'fails'}"
 
     def own_token(self, last: Emitted) -> list[str]:
         return ["It was drawn from p."]
@@ -360,7 +361,7 @@ class TypicalSpec(LossySpec):
         return "p > threshold"
 
     def trial(self, trial: Trial, before: Sequence[Trial] = ()) -> str:
-        return f"p {p3(trial.target_prob)}  threshold {p3(trial.draw)}  {'kept' if trial.accepted else 'refused'}"
+        return f"p {p3(trial.target_prob)}  threshold {p3(trial.draw)}  {'passes' if trial.accepted else 'fails'}"
 
 
 GREEDY = Greedy()

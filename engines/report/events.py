@@ -337,11 +337,12 @@ class Ready:
     """A model is loaded; its sizes are None where they are not known. ``draft_model`` is None where there is none that
     fits; ``no_draft_model`` says why. ``heads`` are the learned draft heads, by kind (``engines.heads.head_config``).
     ``price`` is t(n) of the target as (rows, seconds), ``draft_price`` that of the draft model
-    (``engines.cost.curve.CostCurve``). ``datastores`` are the available ones that fit the model; ``capabilities`` says
-    what the engine can do. ``threads`` is None where it is not known. ``host``: the program that computes the model, ""
-    for this one (``MethodSpec.host``); where another one does, at an address, ``device`` is that. ``invariant``: each
-    token's logits are the same to the last bit however it is fed, so that every lossless engine writes one text.
-    ``tokenizer``: fingerprint of the vocabulary, as datastores keep it; "" where it is not known."""
+    (``engines.cost.curve.CostCurve``); ``price_busy``: the machine was not known to be quiet when it was measured.
+    ``datastores`` are the available ones that fit the model; ``capabilities`` says what the engine can do. ``threads``
+    is None where it is not known. ``host``: the program that computes the model, "" for this one (``MethodSpec.host``);
+    where another one does, at an address, ``device`` is that. ``invariant``: each token's logits are the same to the
+    last bit however it is fed, so that every lossless engine writes one text. ``tokenizer``: fingerprint of the
+    vocabulary, as datastores keep it; "" where it is not known."""
 
     model: str
     dtype: str
@@ -365,6 +366,7 @@ class Ready:
     no_draft_model: str = ""
     invariant: bool = False
     tokenizer: str = ""
+    price_busy: bool = False
 
     @property
     def served(self) -> bool:

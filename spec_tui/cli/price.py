@@ -18,6 +18,7 @@ from spec_tui.cli.option_groups import Alone, Format, ModelOrServerOptions, Only
 from spec_tui.cli.prompts import comma_separated
 from spec_tui.cli.run import load_decoder
 from spec_tui.cli.status_line import StageProgress
+from spec_tui.present.price_text import BUSY
 from spec_tui.present.rows import bar
 from spec_tui.present.served_price import WHAT_IT_IS
 from spec_tui.present.tables import aligned, share, text_width
@@ -160,7 +161,7 @@ def facts_of(ready) -> dict[str, Any]:
         drafters[_CHAIN] = SpeedupModel(curve, token, token, most=most)
     return {
         "model": ready.model, "dtype": ready.dtype, "device": ready.device, "backend": ready.backend,
-        "threads": ready.threads, "draft_model": ready.draft_model,
+        "threads": ready.threads, "draft_model": ready.draft_model, "busy": ready.price_busy,
         "price": [list(point) for point in ready.price], "draft_price": [list(point) for point in ready.draft_price],
         "drafts": {name: _forecast(forecast, most) for name, forecast in drafters.items()},
     }
@@ -179,6 +180,8 @@ def _forecast(forecast: SpeedupModel, most: int) -> dict[str, Any]:
 def lines(facts: dict[str, Any]) -> list[str]:
     """The same for people."""
     out = _head(facts)
+    if facts["busy"]:
+        out += wrap(f"{BUSY[:1].upper()}{BUSY[1:]}: --fresh measures it again.", text_width())
     if drafts := facts["draft_price"]:
         out += ["", *aligned([["draft model, n", *(f"{n}" for n, _ in drafts)],
                               ["draft model, ms", *(f"{seconds * 1e3:.2f}" for _, seconds in drafts)]])]

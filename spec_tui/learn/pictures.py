@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engines.folders import model_label
+from engines.laws import LawSpec, trying
 from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import best_path
@@ -82,7 +83,7 @@ def picture(view: View, width: int, height: int) -> list[Row]:
     own = [one for one in event.emitted if one.node < 0]
     if own and (judged or (not nodes and not view.hides)):
         rows.append([("target ", "muted"), (f"{CHOSEN}{quoted(own[-1].piece)} {own[-1].kind}", own[-1].kind)])
-    rows += _trials(event) if judged else []
+    rows += _trials(event, trying(view.run.started.law)) if judged else []
     return [*rows, *_mask(event)] if view.place.phase == "tree" else rows
 
 
@@ -97,13 +98,12 @@ def _ending(pieces: list[str], room: int) -> str:
     return f"…{out}"
 
 
-def _trials(event: Round) -> list[Row]:
-    """What a law with random draws tried, in its order."""
+def _trials(event: Round, law: LawSpec) -> list[Row]:
+    """What a law tried, in its order and in its words."""
     trials = [trial for emitted in event.emitted for trial in emitted.trials]
     return [[("trial  " if number == 0 else " " * 7, "muted"),
              (in_column(quoted(event.draft.pieces[t.node]), 13), "text"),
-             (f"p {t.target_prob:.3f}  q {t.draft_prob:.3f}  draw {t.draw:.3f}  ", "text"),
-             ("accepted" if t.accepted else "rejected", "accepted" if t.accepted else "ghost")]
+             (law.trial(t, trials[:number]), "accepted" if t.accepted else "muted")]
             for number, t in enumerate(trials)]
 
 

@@ -16,6 +16,7 @@ from engines.report.events import Ready, Started
 from engines.report.run_state import RunState
 from spec_tui.present.speed_verdict import seconds_alone
 
+BUSY = "other programs kept the cores busy while t(n) was measured, as far as the system tells"
 _OFF = 0.15  # of the curve, worth noticing
 _LEVEL = 2.0  # nodes of a tree's level that are verified, before any is seen
 _DEPTH = 16  # looked at, of an engine without an option for it
@@ -149,7 +150,8 @@ def off(scale: float) -> bool:
 
 def curve(run: RunState, ready: Ready | None) -> CostCurve | None:
     """t(n) of a run's target, else of the loaded one."""
-    return run.metrics.price or (CostCurve(ready.price) if ready is not None and ready.price else None)
+    there = ready is not None and ready.price
+    return run.metrics.price or (CostCurve(ready.price, ready.price_busy) if there else None)
 
 
 Chosen = tuple[str, Mapping[str, Any]]

@@ -34,7 +34,7 @@ BUSY, WAITING, FAILED, UNKNOWN = "▶…!—"
 GOES_ON = "↳"
 GLYPHS = {
     ACCEPTED: "a drafted token that was accepted", REJECTED: "a bad result: rejected, wrong, BUG, slower",
-    UNJUDGED: "a drafted token that verification did not reach", ROOT: "the token from which a draft tree grows",
+    UNJUDGED: "a drafted token that verification did not reach or try", ROOT: "the token from which a draft tree grows",
     CHOSEN: "what the target chose instead of the draft", PRUNED: "retrieved, but cut from the tree",
     PRESENT: "in use: a sublayer that runs, a layer that a head reads, a row that is kept, what is chosen",
     ABSENT: "not in use: left out, forgotten, not chosen",

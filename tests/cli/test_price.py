@@ -24,9 +24,10 @@ CHECK = HeadCheck(tuple(
 @pytest.fixture
 def priced(cli, monkeypatch):
     """The command on a decoder with these prices; ``--fresh`` gives it others."""
-    def load(*asked, price=CHEAP, draft_price=((1, 0.002),)):
+    def load(*asked, price=CHEAP, draft_price=((1, 0.002),), busy=False):
         decoder = fake_runtime.load(*asked)
-        decoder.ready = replace(decoder.ready, price=price, draft_price=draft_price, context_limit=8192)
+        decoder.ready = replace(decoder.ready, price=price, draft_price=draft_price, context_limit=8192,
+                                price_busy=busy)
         decoder.measure_reading = lambda: (1e-6, 192)
         decoder.measure_price = lambda: setattr(decoder, "ready", replace(decoder.ready, price=((1, 0.5), (2, 0.5))))
         return decoder
@@ -63,6 +64,12 @@ def test_without_a_draft_model_only_lookup_is_priced(priced):
 
 def test_fresh_measures_again(priced):
     assert json.loads(priced("--fresh", "--format", "json").out)["price"] == [[1, 0.5], [2, 0.5]]
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_price_of_a_busy_machine_is_called_one(priced, busy):
+    assert ("cores busy while t(n) was measured" in " ".join(priced(busy=busy).out.split())) == busy
+    assert json.loads(priced("--format", "json", busy=busy).out)["busy"] == busy
 
 
 def test_requests_at_a_server_have_the_context_of_its_measurement(cli, monkeypatch):

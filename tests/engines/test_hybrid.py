@@ -299,6 +299,8 @@ def test_the_model_drafts_where_it_promises_more(context, rate, budget, who):
     drafter.model = "model", Promising(rate)
     tree = draft(drafter, context)
     assert tree.note.drafted_by == who and (tree.tokens == [7]) == (who == "model")
+    assert tree.note.model_rate == (rate if budget else None) and "model" not in tree.note.scores
+    assert not budget or (tree.note.model_rate > tree.note.copied_rate) == (who == "model")
 
 
 def test_a_draft_model_is_a_part_where_there_is_no_head(tiny, tmp_path, monkeypatch):

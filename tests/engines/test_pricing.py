@@ -112,6 +112,7 @@ def test_a_price_of_a_busy_moment_is_measured_again_once_passes_take_less(cache,
     assert pricing.price(model).at(1) == pytest.approx(0.033 if quiet else 0.011)
     pricing.price(model)
     assert calls.count({}) == times, "a curve of a quiet machine stays"
+    assert not pricing.price(model).busy
 
 
 @pytest.mark.parametrize("busy", [1, 3])
@@ -129,6 +130,13 @@ def test_under_dice_the_first_price_stays(cache, model):
     assert pricing.fixed_price(model, first) == first
     assert pricing.fixed_price(model, later) == first
     assert pricing.fixed_price(model, later, fresh=True) == later == pricing.fixed_price(model, first)
+
+
+def test_the_first_curve_of_a_quiet_machine_replaces_a_busy_one_for_good(cache, model):
+    """A curve of a busy moment decided the sizes of drafts under random draws for good."""
+    busy, worse, quiet, later = (CostCurve(((1, second),), second > 1) for second in (3.0, 4.0, 1.0, 0.5))
+    given = [pricing.fixed_price(model, measured) for measured in (busy, worse, quiet, busy, later)]
+    assert given == [busy, busy, quiet, quiet, quiet]
 
 
 def test_where_nothing_can_be_written_it_is_measured_each_time(cache, model, measured):

@@ -9,7 +9,7 @@ import pytest
 
 from engines import Request, specs
 from engines.cost.budget import RESTING, BudgetChoice
-from engines.report.events import Draft, Layers, Origin, Retrieval
+from engines.report.events import Draft, Emitted, Layers, Origin, Retrieval, Trial
 from engines.report.run_state import fold_all
 from engines.report.wording import ms, p3, quoted
 from engines.wire import read_trace
@@ -222,6 +222,36 @@ def test_at_temperature_0_the_table_compares_tokens_as_the_words_do(runs, law):
                      for one in (run, runs("draft", temperature=0.0)))
     assert table == beside and "target's token" in table[0]
     assert all("chose" in fate(run, token, run.rounds[token.round]) for token in run.tokens if token.kind == "accepted")
+
+
+@pytest.mark.parametrize("rates, compared", [
+    ({"copied_rate": 95.2, "model_rate": 130.4}, "130.4 tokens per second, and the best draft that was copied 95.2"),
+    ({}, "more tokens per second than any draft that was copied"),  # of a trace from before they were noted
+])
+def test_a_hybrid_compares_a_model_with_copies_by_tokens_per_second(runs, rates, compared):
+    run = runs("hybrid", temperature=0.0)
+    note = {"drafted_by": "draft", "draft_forwards": 2, "scores": {"rest": 2.66, "draft": 1.08}, **rates}
+    told = said(changed(run, drafting(run), note=note), drafting(run), "draft")
+    assert compared in told and "2.66" in told and "1.08" not in told
+
+
+@pytest.mark.parametrize("law, trials, path, table", [
+    ("redraw", (Trial(0, 0.5, 1.0, 0.2, True), Trial(0, 0.5, 1.0, 0.9, False)), (0,),
+     ("● a 1.000 0.500 0.200 < 0.500 (2 draws)", "○ b — — not tried")),
+    ("rejection", (Trial(0, 0.9, 0.6, 0.3, True),), (0,), ("● a 0.600 0.900 0.300 < 1.500", "○ b — — not tried")),
+    ("typical", (Trial(0, 0.5, 1.0, 0.09, True), Trial(1, 0.2, 1.0, 0.09, True)), (1,),
+     ("✗ a 1.000 0.500 0.500 > 0.090 another path won", "● b 1.000 0.200 0.200 > 0.090")),
+])
+def test_the_table_shows_of_each_node_the_trial_that_decided(runs, law, trials, path, table):
+    run = runs("draft", law=law, temperature=0.9, seed=2)
+    draft = Draft((7, 8), (-1, -1), ("a", "b"), (0.6, 0.3), (0, 0), (Origin("draft"),))
+    token = Emitted(draft.tokens[path[0]], "x", "x", "accepted", path[0], 0.5, trials=trials)
+    made = changed(run, 1, draft=draft, path=path, emitted=(token,), verified=())
+    shown = [" ".join(words_of(row).split()) for row in step_panels.phase_rows(made, StepPosition(1, "accept"), 80, 12)]
+    assert sorted(shown[1:]) == sorted(table)
+    told = said(made, 1, "accept")
+    assert law != "rejection" or "0.300 < 1.500 = 0.900/0.600" in told
+    assert "kept:" not in told and ": kept" not in told
 
 
 def test_a_belief_after_noise_is_no_probability(runs):

@@ -386,7 +386,7 @@ def test_the_inspector_explains_typical_acceptance():
     trials = (Trial(0, 0.5, 1.0, 0.09, True), Trial(1, 0.01, 1.0, 0.09, False))
     said = explained("typical", Emitted(1, "a", "a", "accepted", 0, 0.5, trials=trials))
     assert "gives it 0.500, above the threshold 0.090" in said and "as if it had probability 1" in said
-    assert "draw 0" not in said and "refused" in said and "LOSSY" in said
+    assert "draw 0" not in said and "fails" in said and "LOSSY" in said
     said = explained("typical", Emitted(9, "z", "z", "corrected", -1, 0.2, trials=trials[1:]))
     assert "Nothing that was drafted here passed" in said
 

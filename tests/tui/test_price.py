@@ -295,6 +295,13 @@ def panel_of(run: RunState, found: price.SpeedEstimate | None = None,
     return panel
 
 
+@pytest.mark.parametrize("busy", [True, False])
+def test_before_a_run_a_curve_of_a_busy_machine_is_called_one(busy):
+    panel, run = PricePanel(), RunState()
+    panel.show_price(run, -1, price.curve(run, replace(READY, price_busy=busy)), of(run))
+    assert any(price.BUSY in row for row in flat(panel.rows(160, 38))) == busy
+
+
 @pytest.mark.parametrize("size", [(56, 14), (76, 22), (116, 38), (196, 58)])
 @pytest.mark.parametrize("assumed", [None, 0.0, 0.45, 1.0])
 def test_the_view_fits_every_size(size, assumed):

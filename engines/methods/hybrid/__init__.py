@@ -23,11 +23,15 @@ from engines.report.wording import joined, tokens
 class HybridNote(DraftNote):
     """Attributes:
     drafted_by: the source whose draft is verified, None where no source found anything.
-    scores: accepted tokens expected of the draft of each source that drafted.
+    scores: accepted tokens expected of the draft of each source that searched.
+    copied_rate, model_rate: tokens a second expected of the best of these drafts, and of one of the draft model or
+        head, where they were compared.
     match, hits, answers, neighbours, similarity: of the source's own note."""
 
     drafted_by: str | None = labelled("drafted by")
     scores: dict[str, float] | None = None
+    copied_rate: float | None = None
+    model_rate: float | None = None
     match: int | None = labelled("match")
     hits: int | None = labelled("hits")
     answers: int | None = labelled("past answers")
@@ -38,13 +42,25 @@ class HybridNote(DraftNote):
 def _explain(run: RunState, event: Round, deep: bool) -> Words:
     note: HybridNote = note_of(run.started, event)
     drafted = f"{tokens(len(event.draft.tokens))}, the likeliest first {top(event)}"
-    words = [f"Every source drafts, and the draft with the best score is verified. The scores: {_scores(note)}. The "
-             f"best draft has {drafted}."]
+    words = ["Of the drafts of the sources that searched, the one with the best score is verified. The scores: "
+             f"{_scores(note)}. The best draft has {drafted}."]
     if note.draft_forwards:
-        words = [f"No source that copies promised as much as {_source(note.drafted_by or '')}, which drafted "
-                 f"{drafted}. The scores were {_scores(note)}."]
+        told = _scores(note)
+        words = [f"The round was drafted by {_source(note.drafted_by or '')}: {drafted}. {_why_the_model(run, note)}"
+                 + f" The scores of the copies: {told}." * bool(told)]
     return words + ["A score is the sum of the probabilities of a draft's paths, the number of tokens expected to be "
-                    "accepted; with budget=auto they are corrected by how often they were right before."] * deep
+                    "accepted; with budget=auto they are corrected by how often they were right before, and expected "
+                    "tokens per second decide between the best copy and a draft model or head."] * deep
+
+
+def _why_the_model(run: RunState, note: HybridNote) -> str:
+    """Why no copy is verified, as what was compared."""
+    if note.copied_rate is not None and note.model_rate is not None:
+        return (f"It promised {note.model_rate:.1f} tokens per second, and the best draft that was copied "
+                f"{note.copied_rate:.1f}.")
+    if run.started is not None and run.started.options.get("budget") == "paper":
+        return "No draft that was copied had a score as high as the threshold."
+    return "It promised more tokens per second than any draft that was copied."
 
 
 def _why_empty(run: RunState, event: Round) -> str:
@@ -53,8 +69,9 @@ def _why_empty(run: RunState, event: Round) -> str:
 
 
 def _scores(note: HybridNote) -> str:
-    """The score of each source; "" where there is none."""
-    return joined(f"{_source(name)} {score:.2f}" for name, score in (note.scores or {}).items())
+    """The score of each source that searched; "" where there is none."""
+    model = note.drafted_by if note.draft_forwards else None  # older traces have a score of it, of another scale
+    return joined(f"{_source(name)} {score:.2f}" for name, score in (note.scores or {}).items() if name != model)
 
 
 def _source(name: str) -> str:

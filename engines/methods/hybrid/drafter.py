@@ -28,7 +28,8 @@ from engines.methods.shared.predictor_drafter import PredictorDrafter
 from engines.methods.spec import MethodSpec
 from engines.report.events import Retrieval
 
-_SHARED = tuple(name for name in HybridNote.__dataclass_fields__ if name not in ("drafted_by", "scores"))
+_SHARED = tuple(name for name in HybridNote.__dataclass_fields__ if name not in (
+    "drafted_by", "scores", "copied_rate", "model_rate"))
 
 
 class Hybrid(Drafter):
@@ -63,6 +64,7 @@ class Hybrid(Drafter):
         self._offers: dict[str, tuple[DraftTree, float]] = {}  # of this round, with the seconds that each took
         self._taken = ""  # who drafted what is verified: a source, or the model
         self._modelled = 0.0  # tokens a second that the model would have brought in this round
+        self._rates: dict[str, float] = {}  # of the same decision, as in the note
         self._all = [*self.sources.values(), *([self.model[1]] if self.model else [])]
         self.searched = reduce(or_, (part.searched for part in self._all), {})  # two parts may search one file
         self.features = reduce(or_, (part.features for part in self._all))
@@ -90,10 +92,9 @@ class Hybrid(Drafter):
                 self.budget.drafted(perf_counter() - clock)
             if len(drafted):
                 best, tree, modelled = self.model[0], drafted, True
-                scores[best] = expected(drafted)
         self._taken = best
         tree.retrieval = _lookup(offered, offers.values()) if offers else None
-        tree.note = _note(tree, best if len(tree) else None, scores)
+        tree.note = replace(_note(tree, best if len(tree) else None, scores), **self._rates)
         return tree if modelled else self.worth_verifying(tree)
 
     def learn(self, outcome: Outcome) -> None:
@@ -128,8 +129,12 @@ class Hybrid(Drafter):
     def _model_promises_more(self, tree: DraftTree, score: float, context: Sequence[int], limits: DraftLimits) -> bool:
         """Whether the model is expected to bring more than the best draft of the sources."""
         rate = self.model[1].rate(context, limits)
-        self._modelled = rate or 0.0
-        return score < self.threshold if rate is None or self.budget is None else rate > self.budget.rate(tree)
+        self._modelled, self._rates = rate or 0.0, {}
+        if rate is None or self.budget is None:
+            return score < self.threshold
+        copied = self.budget.rate(tree)
+        self._rates = {"copied_rate": round(copied, 2), "model_rate": round(rate, 2)}
+        return rate > copied
 
 
 def _lookup(offered: DraftTree, offers: Collection[DraftTree]) -> Retrieval:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,8 @@ from engines.report.events import Choice, Emitted, Origin, Round, Trial, Verifie
 from engines.report.run_state import origin_of
 
 Fate = Literal["accepted", "rejected", "unreached"]
-"""accepted: on the path. rejected: judged, and not on the path. unreached: something above it was not accepted."""
+"""accepted: on the path. rejected: judged, and not on the path. unreached: something above it was not accepted, or
+a law that tries drafts did not try it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class TreeNode:
     noise: float | None = None
     origins: tuple[Origin, ...] = ()
 
+    @property
+    def decisive(self) -> Trial | None:
+        """The trial by which it was accepted, else its last one: some laws try a node several times."""
+        return next((trial for trial in self.trials if trial.accepted), self.trials[-1] if self.trials else None)
+
 
 def order(parents: tuple[int, ...], first: Sequence[int] = ()) -> list[int]:
     """The nodes as a person reads a tree: each before what hangs below it; of siblings those in ``first`` first, in its
@@ -50,23 +56,24 @@ def order(parents: tuple[int, ...], first: Sequence[int] = ()) -> list[int]:
     return out[1:]
 
 
-def fate_of(parents: Sequence[int], path: Container[int], node: int) -> Fate:
-    """What became of a drafted node, where ``path`` was accepted."""
-    if node in path:
-        return "accepted"
-    return "rejected" if parents[node] < 0 or parents[node] in path else "unreached"
+def fates_of(event: Round) -> list[Fate]:
+    """What became of each drafted node."""
+    path, tried = {-1, *event.path}, {trial.node for emitted in event.emitted for trial in emitted.trials}
+    return ["accepted" if node in path else
+            "rejected" if parent in path and (node in tried or not tried) else "unreached"
+            for node, parent in enumerate(event.draft.parents)]
 
 
 def nodes_of(event: Round) -> list[TreeNode]:
     """The nodes of a round in the order drafted."""
     draft, visited, depth = event.draft, dict(zip([-1, *event.path], event.emitted)), depths(event.draft.parents)
     nodes, tried = [], [trial for emitted in event.emitted for trial in emitted.trials]
-    for index, parent in enumerate(draft.parents):
+    for index, (parent, fate) in enumerate(zip(draft.parents, fates_of(event))):
         above = visited.get(parent)
         choice, noise = _here(event, index, visited.get(index))
         nodes.append(TreeNode(
-            index=index, depth=depth[index], piece=draft.pieces[index],
-            fate=fate_of(draft.parents, event.path, index), q=draft.probs[index], p=_target(event, index, above),
+            index=index, depth=depth[index], piece=draft.pieces[index], fate=fate,
+            q=draft.probs[index], p=_target(event, index, above),
             trials=tuple(trial for trial in tried if trial.node == index),
             choice=choice, noise=noise, origins=tuple(origins_of(event, index)),
         ))

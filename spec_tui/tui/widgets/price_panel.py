@@ -12,7 +12,7 @@ from engines.laws import spec_of
 from engines.methods import drafts_nothing
 from engines.report.events import Round
 from engines.report.run_state import RunState
-from spec_tui.present.price_text import SpeedEstimate, conclusion, off, percent, why
+from spec_tui.present.price_text import BUSY, SpeedEstimate, conclusion, off, percent, why
 from spec_tui.present.served_price import ServedPrice
 from spec_tui.present.speed_verdict import of_runs
 from spec_tui.present.text import one_line
@@ -200,6 +200,8 @@ class PricePanel(StripPanel, can_focus=True):
             rows.insert(0, ("t(n)    ", f"{points} ms, measured at load"))
         if (scale := self._run.metrics.verify_scale) and off(scale):
             rows.append(("t(n)    ", f"this run took {scale:.2f}x that: {_FRESH}"))
+        elif self._curve.busy:
+            rows.append(("t(n)    ", f"{_FRESH}: {BUSY}"))
         return [clip([(name, "text"), (text, "muted")], width) for name, text in rows]
 
     def _drafting(self, found: SpeedEstimate) -> str:

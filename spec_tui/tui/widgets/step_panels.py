@@ -439,7 +439,7 @@ def _accept(run: RunState, place: StepPosition, event: Round, width: int, height
     visited = dict(zip([-1, *event.path], event.emitted))
     for node in _reading(event, tried or event.path):
         mark, style = marks.FATE_MARKS[node.fate]
-        trial = node.trials[-1] if node.trials else None
+        trial = node.decisive
         row: list[Span] = _label(node, wide, style, mark)
         row += _both(*(trial.draft_prob, trial.target_prob) if trial is not None else
                      (None, None) if tried else (node.q, node.p))
@@ -447,9 +447,10 @@ def _accept(run: RunState, place: StepPosition, event: Round, width: int, height
         if trial is not None:
             count = len(node.trials)
             row += [(law.compared(trial), "accepted" if trial.accepted else "ghost"),
-                    (f"  ({count} draws)" if count > 1 else "", "muted")]
+                    (f"  ({count} draws)" if count > 1 else "", "muted"),
+                    ("  another path won" if trial.accepted and node.fate == "rejected" else "", "muted")]
         elif node.fate == "unreached":
-            row.append(("not reached", "muted"))
+            row.append(("not reached" if above is None else "not tried", "muted"))
         elif not tried and above is not None:
             style = "accepted" if node.fate == "accepted" else {"accepted": "muted"}.get(above.kind, above.kind)
             row.append((_quoted(above.piece), style))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from engines.core.tree import children, depths
 from engines.methods import origin_kind, remarks
 from engines.report.events import Draft, Round
 from engines.report.run_state import RunState, origin_of
 from spec_tui.present.rows import taps
-from spec_tui.present.step.nodes import fate_of
+from spec_tui.present.step.nodes import Fate, fates_of
 from spec_tui.present.tables import count_or_dash
 from spec_tui.present.text import LOSSY, cells, one_line, visible
 from spec_tui.present.token_facts import budget_words
@@ -33,6 +33,7 @@ class _Pen:
     width: int
     pruned: tuple[tuple[str, int], ...] = ()
     judged: bool = True
+    fates: list[Fate] = field(default_factory=list)
 
 
 class TreePanel(HasActions, StripPanel, can_focus=True):
@@ -136,7 +137,7 @@ def _tree(event: Round, run: RunState, index: int, width: int, shown: list[int],
     kept = frozenset(shown)
     below = {node: [n for n in nodes if n in kept] for node, nodes in children(event.draft.parents).items()}
     pruned = event.retrieval.pruned if event.retrieval else ()
-    pen = _Pen(event.draft, frozenset(event.path), below, width, pruned, judged)
+    pen = _Pen(event.draft, frozenset(event.path), below, width, pruned, judged, fates_of(event))
     root = run.root_of(index)
     rows: list[Row] = [[("◌ ", "muted"), (_label(root.piece) if root else "missing", "text")]]
     choice = _choice(event)
@@ -198,8 +199,7 @@ def _node(pen: _Pen, node: int) -> list[Span]:
     if both:
         letter += origin_kind(draft.origins[draft.also[node]].source).letter
     if pen.judged:
-        fate = fate_of(draft.parents, pen.accepted, node)
-        mark = [(f"{FATE_MARKS[fate][0]} ", "accepted" if good else "muted"),
+        mark = [(f"{FATE_MARKS[pen.fates[node]][0]} ", "accepted" if good else "muted"),
                 (_label(draft.pieces[node]), "accepted" if good else "ghost")]
     else:
         mark = [(f"{UNJUDGED} ", "muted"), (_label(draft.pieces[node]), "text")]
