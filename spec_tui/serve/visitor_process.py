@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,8 @@ def main() -> None:
         home = Path(os.environ["HOME"])
         if home.parent.name.startswith(FOLDERS):  # the server does it too, unless it was killed
             shutil.rmtree(home, ignore_errors=True)
+            with suppress(OSError):  # the others' folders may be there
+                home.parent.rmdir()
         os._exit(code)
 
 

@@ -199,7 +199,8 @@ def status(session: ChatSession, message: str, width: int) -> Row:
     if session.phase == "failed":
         return [(f" {marks.FAILED} ", "bad"), ("no model is loaded", "text"), (f"  {session.way_out}", "muted")]
     turns = sum(turn.kept for turn in session.turns)
-    words = "ready" if not turns else f"ready · {turns} turn{'s' if turns > 1 else ''} in this conversation"
+    lost = "; it cannot be saved" if session.unsaved else ""
+    words = "ready" if not turns else f"ready · {turns} turn{'s' if turns > 1 else ''} in this conversation{lost}"
     return [("   ", "muted"), (words, "muted")]
 
 

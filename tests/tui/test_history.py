@@ -8,7 +8,9 @@ import pytest
 from textual.events import Key
 
 from engines.report.events import Failed
+from spec_tui.present.speed_caveats import Caveat
 from spec_tui.session.history import History
+from spec_tui.tui import chat_text
 from spec_tui.tui.screens.chat import ChatScreen
 from spec_tui.tui.screens.history_list import HistoryScreen, when
 
@@ -292,11 +294,16 @@ async def test_nothing_is_kept_where_that_is_turned_off(session):
         assert isinstance(s.app.screen, ChatScreen)
 
 
-async def test_a_disk_that_refuses_is_said_and_the_answer_stays(session, tmp_path):
+async def test_a_disk_that_refuses_is_said_and_the_answer_stays(session, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     async with session(store=History(tmp_path / "file" / "history")) as s:
         await s.ask("one")
         assert "cannot be saved" in s.status + s.notice and s.chat.session.turns
+        monkeypatch.setattr(s.chat.session, "caveats", lambda run: [Caveat("the machine was busy", "")])
+        await s.ask("two")
+        assert "cannot be saved" in s.status and "the machine was busy" in s.status + s.notice
+        later = "".join(words for words, _ in chat_text.status(s.chat.session, "", 120))
+        assert "2 turns in this conversation; it cannot be saved" in later
 
 
 def test_times_that_cannot_be_are_unknown():

@@ -228,16 +228,15 @@ class ChatScreen(HasActions, Backdrop):
             if here and event is not None and event.warnings:
                 self._message = on_screen("; ".join(event.warnings))
         if "baseline" in happened and self.transcript.blocks and self.session.turns:
-            self._message = words.same_text(self.session)
+            self._message = self._and_unsaved(words.same_text(self.session))
             self._close(len(self.session.turns) - 1)
         self._put_back(self.session.take_restored())
         if "finished" in happened and len(self.session.turns) - 1 in self.session.same_text:  # recorded with a baseline
             self._close(len(self.session.turns) - 1)
         if happened & {"dead", "failed", "broke", "finished"}:
-            self._message = self.session.unsaved
             last = self.session.last if "finished" in happened else None  # None too where nothing was said
-            if last is not None and (said := self.session.caveats(last.run)):
-                self._message = said[0].brief
+            caveats = self.session.caveats(last.run) if last is not None else []
+            self._message = self._and_unsaved(caveats[0].brief if caveats else "")
         if "audited" in happened:
             self._close(self.session.audited)
             run = self.session.turns[self.session.audited].run
@@ -252,6 +251,10 @@ class ChatScreen(HasActions, Backdrop):
             if ended in happened:
                 self._message = "" if self.session.problem else said  # a problem has a line of its own
         self.draw_all()
+
+    def _and_unsaved(self, said: str) -> str:
+        """What is said, after why the conversation could not be kept, if it could not."""
+        return "; ".join(filter(None, (self.session.unsaved, said)))
 
     def _close(self, number: int) -> None:
         """What was measured and found goes below a closed answer."""
