@@ -84,7 +84,8 @@ def compare(
     """Compare engines: speed, acceptance, and whether they write the same text.
 
     They run one after another on the same models, warmed up, each with empty caches, in an order that changes from
-    repeat to repeat; numbers are medians. --set applies to all engines that have the option.
+    repeat to repeat; speeds and times are medians, acceptance and M count all repeats together. --set applies to all
+    engines that have the option.
     """
     lanes = _lanes(engines, engine or [], engine_settings(set_))
     asked = checked_race(prompt, generation, lanes, prompts, repeats)
