@@ -69,9 +69,11 @@ class HeadCheck:
 
     @property
     def better(self) -> HeadReading | None:
-        """One that is clearly better than the declared one."""
-        best = self.readings[0]
-        return best if best.agreement[0] > self.declared.agreement[0] + _CLEARLY else None
+        """One that is clearly better than the declared one, and not at the first place alone: a head that is hardly
+        trained repeats the root."""
+        best, declared = self.readings[0].agreement, self.declared.agreement
+        clearly = best[0] > declared[0] + _CLEARLY and (len(best) == 1 or sum(best[1:]) > sum(declared[1:]))
+        return self.readings[0] if clearly else None
 
 
 def check(head: DraftHead | MedusaHeads, target: CausalModel, texts: Sequence[Text]) -> HeadCheck:

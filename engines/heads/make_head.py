@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _MEASURED = 8  # answers that an estimate reads
 _UPDATES = 3  # that it measures
+_DEEP = 7  # layers of a target from which on the usual three of EAGLE-3 differ
 _DRAFTED = 8192  # tokens that a head of EAGLE-3 or Medusa heads draft, where none says how many
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +89,12 @@ def config_for(target: CausalModel, spec: HeadSpec) -> HeadConfig | MedusaConfig
     if spec.family == MEDUSA:
         return MedusaConfig(heads=spec.heads, blocks=1, width=sizes.hidden_size, vocabulary=target.vocab_size,
                            draft_vocabulary=draft_vocabulary)
-    layers = spec.layers or usual_layers(sizes.num_hidden_layers)
+    whole = sizes.num_hidden_layers
+    layers = spec.layers or (usual_layers(whole) if whole >= _DEEP else (1, (1 + whole) // 2, whole))
     if spec.family == EAGLE:
         layers = ()
-    if len(set(layers)) != len(layers) or not all(1 <= layer <= sizes.num_hidden_layers for layer in layers):
-        raise UsageProblem(f"a head cannot read layers {', '.join(map(str, layers))} of {sizes.num_hidden_layers}",
+    if len(set(layers)) != len(layers) or not all(1 <= layer <= whole for layer in layers):
+        raise UsageProblem(f"a head cannot read layers {', '.join(map(str, layers))} of {whole}",
                            "give --layers, counted from 1, each once")
     heads = sizes.num_attention_heads
     return HeadConfig(
@@ -103,25 +105,28 @@ def config_for(target: CausalModel, spec: HeadSpec) -> HeadConfig | MedusaConfig
     )
 
 
-def estimate(target: CausalModel, spec: HeadSpec, texts: Sequence[Text], answers: int) -> TrainingEstimate:
+def estimate(
+    target: CausalModel, spec: HeadSpec, texts: Sequence[Text], answers: int, work: Path
+) -> TrainingEstimate:
     """What training on so many answers takes, by some of them: the target reads a few, and the head is trained on these
-    for a few updates, which are then forgotten. Raises UsageProblem: as ``make_head``."""
+    for a few updates, which are then forgotten, as is what they wrote below the folder ``work``. Raises UsageProblem:
+    as ``make_head``."""
     config = config_for(target, spec)
     if not texts:
         raise UsageProblem("there are no answers to estimate by", "give some of them")
     tokens = round(sum(len(text.tokens) for text in texts) / len(texts) * answers)
-    parameters, reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]))
+    parameters, reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]), work)
     return TrainingEstimate(tokens, size_on_disk(tokens, len(config.layers), config.target_width), parameters,
                             reading * tokens, each_pass * tokens)
 
 
 def _measured(
-    target: CausalModel, spec: HeadSpec, config: HeadConfig | MedusaConfig, texts: list[Text]
+    target: CausalModel, spec: HeadSpec, config: HeadConfig | MedusaConfig, texts: list[Text], work: Path
 ) -> tuple[int, float, float]:
     """Parameters of the head; seconds a token of reading, and of an update with every step unrolled."""
     times: list[tuple[int, float]] = []
     recipe = replace(spec.recipe, minutes=60.0, single=0.0, judge_seconds=3600.0)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=work) as folder:
         cache = HiddenStateCache(Path(folder), target, config.layers, texts)
         began = perf_counter()
         cache.fill(lambda done, total: None)

@@ -281,7 +281,7 @@ def train(
                            "set SPEC_TUI_DATA_DIR to another folder, or name one with --out")
     check_new_folder(folder, "name another folder with --out, or remove that one" if out else
                      "give the head another name, or remove that folder")
-    from engines.heads.make_head import HeadSpec, recipe_for  # takes seconds
+    from engines.heads.make_head import HeadSpec, config_for, recipe_for  # takes seconds
 
     trained = next(one for one in _TRAINED if one.lower() == family)
     recipe = recipe_for(trained, heads, minutes=minutes, seed=seed)
@@ -290,6 +290,7 @@ def train(
     to_answer = _to_answer(prompts or [], bool(answers))
     with _locked(place):
         runtime = load_once(replace(models.load, head=NONE))
+        config_for(runtime.target, spec)  # what does not fit is refused before prompts are answered
         asked = _Answers(runtime, to_answer, answers or [], place, max_new_tokens)
         try:
             progress = _trained(spec, asked, folder, estimate)
@@ -423,7 +424,7 @@ def _takes(spec: HeadSpec, asked: _Answers, display: TrainingDisplay) -> str:
     made, seconds = asked.made - before, perf_counter() - began
     if not some:
         raise UsageProblem("the answers are too short to train on", "give more prompts, or others")
-    needs = estimate(asked.runtime.target, spec, some, len(asked))
+    needs = estimate(asked.runtime.target, spec, some, len(asked), asked.place)
     left = len(asked.prompts) - asked.made
     takes = f", which takes about {in_time(seconds / made * left)}" if made else ""
     answering = [f"{counted(left, 'prompt')} still to be answered{takes}"] * bool(left)

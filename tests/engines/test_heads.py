@@ -7,15 +7,17 @@ import gzip
 import json
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig
 
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.heads import training
-from engines.heads.check_head import as_read, check
+from engines.heads.check_head import HeadCheck, HeadReading, as_read, check
 from engines.heads.checkpoint import read, write
 from engines.heads.compatibility import standing_alone
 from engines.heads.draft_head import DraftHead
@@ -398,6 +400,20 @@ def test_a_head_is_trained_on_what_the_target_computes_with(name):
     torch.testing.assert_close(parts.embeddings, read)
     torch.testing.assert_close(parts.norm, model.base_model.norm(torch.ones(32)))
     torch.testing.assert_close(standing_alone(make_file(target, layers=(1,)), target).embeddings, read)
+
+
+@pytest.mark.parametrize("whole, read_ones", [(3, (1, 2, 3)), (4, (1, 2, 4)), (6, (1, 3, 6)), (7, (2, 3, 4))])
+def test_a_head_of_eagle_3_reads_three_layers_of_any_target(whole, read_ones):
+    small = SimpleNamespace(model=SimpleNamespace(config=LlamaConfig(num_hidden_layers=whole)), vocab_size=64)
+    assert config_for(small, HeadSpec(name="tiny")).layers == read_ones
+
+
+def test_a_head_that_repeats_the_root_is_not_misread():
+    """As Medusa heads do that are hardly trained: the first agrees with the root itself, the others with nothing."""
+    declared, shifted = (0.03, 0.05, 0.04, 0.03), (0.81, 0.01, 0.03, 0.02)
+    readings = [HeadReading(choices={}, words="", declared=said, agreement=agreement)
+                for said, agreement in ((False, shifted), (True, declared))]
+    assert HeadCheck(tuple(readings), 100).better is None
 
 
 def test_too_few_texts_are_refused(texts, target, tmp_path):

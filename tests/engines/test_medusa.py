@@ -284,8 +284,8 @@ def test_heads_that_are_trained_are_written_and_learn(target, tmp_path, monkeypa
         minutes=0.03, steps=2, single=0.0, batch_tokens=256))
     losses = []
     with pytest.raises(UsageProblem, match="no answers"):
-        estimate(target, spec, [], 0)
-    needs = estimate(target, spec, texts[:4], len(texts))
+        estimate(target, spec, [], 0, tmp_path)
+    needs = estimate(target, spec, texts[:4], len(texts), tmp_path)
     assert needs.tokens == 32 * 24 and needs.reading > 0 < needs.each_pass
     assert needs.bytes == needs.tokens * 2 * 32 and not any(tmp_path.iterdir())
     ended = make_head(target, "tiny", texts, spec, tmp_path / "work", tmp_path / "heads", lambda *_: None,
