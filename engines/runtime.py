@@ -485,7 +485,8 @@ class Runtime:
     def _points(self) -> dict[str, Any]:
         """The prices as in ``Ready``."""
         prices = self.prices
-        heads = {kind: LoadedHead(head.name, prices.heads[kind].points, self._before_draft(kind, head))
+        heads = {kind: LoadedHead(head.name, prices.heads[kind].points, self._before_draft(kind, head),
+                                  head.config.family)
                  for kind, head in self.heads.items()}
         return {"price": prices.target.points, "price_busy": prices.target.busy,
                 "draft_price": prices.draft.points if prices.draft else (), "heads": heads}

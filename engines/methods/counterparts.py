@@ -68,6 +68,7 @@ class DraftSetup:
         draft_model: None where there is none.
         same_tokens: whether its tokens are the target's.
         head: the name of a draft head as it was given; None where there is none.
+        family: of that head (``engines.heads.head_config``).
     """
 
     depth: int
@@ -75,12 +76,18 @@ class DraftSetup:
     draft_model: ModelFiles | None = None
     same_tokens: bool = True
     head: str | None = None
+    family: str = ""
 
     def as_head(self) -> tuple[list[str], str]:
         """The command that writes the head in vLLM's layout, and the folder."""
         place, (_, model) = f"{self.target.beside}-head", self.target.as_folder()
         command = ["spec-tui", "head", "export", self.head, place, "--model", self.target.name, "--target-name", model]
         return [shlex.join(command)], place
+
+
+def vllm_method(family: str) -> str:
+    """What vLLM calls drafting with a head of a family."""
+    return family.lower().replace("-", "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,12 +324,13 @@ program decoded, rounding does not explain a token; its arithmetic is another, s
 
 @dataclass(frozen=True, slots=True)
 class LoadedHead:
-    """A learned draft head: its name, t(n) of it as (rows, seconds), and whether it comes before the draft model where
-    a method drafts with either."""
+    """A learned draft head: its name, t(n) of it as (rows, seconds), whether it comes before the draft model where a
+    method drafts with either, and its family (``engines.heads.head_config``), "" where that is not known."""
 
     name: str
     price: tuple[tuple[int, float], ...] = ()
     preferred: bool = False
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True)

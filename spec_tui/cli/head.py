@@ -217,13 +217,13 @@ def export(
     and its embeddings. The export adds these.
     """
     from engines.heads.compatibility import standing_alone
+    from engines.methods.counterparts import vllm_method
 
     check_new_folder(out, "name a new folder")
     runtime, head = _with_head(name, models)
     whole = replace(standing_alone(head.file, runtime.target), folder=out)
     _write(whole, target_name or runtime.target.name, weights)
-    method = head.config.family.lower().replace("-", "")
-    setting = {"method": method, "model": str(out.resolve()), "num_speculative_tokens": 3}
+    setting = {"method": vllm_method(head.config.family), "model": str(out.resolve()), "num_speculative_tokens": 3}
     print(f"written to {out}\nvllm serve {shlex.quote(one_line(target_name or runtime.target.name))} "
           f"--speculative-config {shlex.quote(json.dumps(setting))}")
     return 0

@@ -104,10 +104,11 @@ def counterparts(done: Advice, lane: int) -> tuple[Counterpart, ...]:
     if spec.counterparts is None:
         return ()
     used = (*spec.needs, *chain.from_iterable(spec.helped_by.values()))
-    head = next((ready.heads[need].name for need in used if need in ready.heads), None)
+    head = next((ready.heads[need] for need in used if need in ready.heads), None)
     draft = setting.draft_model or ready.draft_model
     target, draft = model_files(ready.model), draft and model_files(draft)
-    setup = DraftSetup(reach(screening.metrics(lane)), target, draft, draft is None or same_tokens(draft, target), head)
+    setup = DraftSetup(reach(screening.metrics(lane)), target, draft, draft is None or same_tokens(draft, target),
+                       head and head.name, head.family if head else "")
     return tuple(spec.counterparts(spec.parse(setting.options, ready.model), setup))
 
 

@@ -37,13 +37,14 @@ def pasted(spec, given, setup) -> dict:
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.id)
 def test_every_setting_that_is_tried_has_its_counterparts(spec):
     for given in ({}, *spec.variants, *spec.trials):
-        found = pasted(spec, given, DraftSetup(3, TARGET, DRAFT, head="head"))
+        found = pasted(spec, given, DraftSetup(3, TARGET, DRAFT, head="head", family="EAGLE-3"))
         assert found and set(found) <= {"vLLM", "SGLang", "llama.cpp", "transformers"}
         assert all(each.paste.isascii() and "None" not in each.paste for each in found.values())
         *before, line = found["vLLM"].paste.split("\n")
         assert before[0] == "spec-tui model export '/t/a b.gguf' --type bf16 --output /here/a-BF16"
         *words, config = shlex.split(line)
         assert words == ["vllm", "serve", "/here/a-BF16", "--speculative-config"]
+        assert spec.id != "eagle" or json.loads(config)["method"] == "eagle3"
         assert set(json.loads(config)) <= FIELDS and json.loads(config)["num_speculative_tokens"] > 0
         if "SGLang" in found:
             flags = shlex.split(found["SGLang"].paste.split("\n")[-1])[3:]

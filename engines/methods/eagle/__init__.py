@@ -26,11 +26,10 @@ def _counterparts(options: Mapping[str, Any], setup: other.DraftSetup) -> tuple[
         return ()
     stop, unstopped = other.least_probability(options)
     written, head = setup.as_head()
-    lost = other.losses(options, 'a head of EAGLE-1 or 2, whose method there is "eagle"',
-                        *[other.STOP] * bool(stop or unstopped),
+    lost = other.losses(options, *[other.STOP] * bool(stop or unstopped),
                         "SGLang and llama.cpp at all, which read EAGLE-3 heads in SpecForge's layout and in GGUF "
                         "files; neither is written here")
-    return (other.vllm(setup, lost, written, method="eagle3", model=head,
+    return (other.vllm(setup, lost, written, method=other.vllm_method(setup.family), model=head,
                        num_speculative_tokens=other.size(options, setup)),)
 
 
