@@ -153,12 +153,13 @@ def _prompts(screening: Screening, first: int, found: SpeedVerdict) -> list[str]
 
 def _kinds(screening: Screening, first: int) -> list[str]:
     kinds = {kind: judge(screening.ratio(first, kind=kind)) for kind in screening.kinds()}
-    known = {kind: found for kind, found in kinds.items() if found.noise is not None}
-    if len(known) < 2:
+    if sum(found.noise is not None for found in kinds.values()) < 2:
         return []
     gains, losses, vague = [], [], []
-    for kind, found in sorted(known.items(), key=lambda item: -item[1].ratio):
-        (vague if found.vague else gains if found.speed is Speed.FASTER else losses).append(f"{kind} ({found.brief})")
+    asked = [(kind, found) for kind, found in kinds.items() if found.ratio is not None]
+    for kind, found in sorted(asked, key=lambda item: -item[1].ratio):
+        among = vague if found.vague or found.noise is None else gains if found.speed is Speed.FASTER else losses
+        among.append(f"{kind} ({found.brief})")
     said = [f"gains on {joined(gains)}"] * bool(gains) + [f"does not gain on {joined(losses)}"] * bool(losses)
     said += [f"cannot be distinguished from the baseline, with so few answers, on {joined(vague)}"] * bool(vague)
     return [f"By kind of prompt: {screening.asked.labels[first]} {'; '.join(said)}."]

@@ -89,10 +89,12 @@ class SpeedVerdict:
 
     @property
     def brief(self) -> str:
-        """The judgement for a table's cell: "1.42x", "≈ 0.98x", "1.56x?" where it is vague, or a dash."""
+        """The judgement for a table's cell: "1.42x", "≈ 0.98x", "1.56x?" where it is vague or its noise is not known,
+        or a dash."""
         if self.ratio is None:
             return "-"
-        return f"{self.ratio:.2f}x?" if self.vague else f"{'≈ ' * (self.speed is Speed.SAME)}{self.ratio:.2f}x"
+        uncertain = self.vague or self.speed is Speed.UNMEASURED
+        return f"{self.ratio:.2f}x?" if uncertain else f"{'≈ ' * (self.speed is Speed.SAME)}{self.ratio:.2f}x"
 
     @property
     def mark(self) -> str:
