@@ -15,6 +15,7 @@ from engines.cost.curve import CostCurve
 from engines.cost.other_machine import OtherMachine
 from engines.cost.speedup_model import SpeedupModel
 from engines.folders import model_label
+from engines.laws import spec_of
 from engines.methods.counterparts import Counterpart, DraftSetup
 from engines.race.lanes import Lane
 from engines.report import encoding
@@ -23,7 +24,17 @@ from engines.report.wording import counted
 from spec_tui.export.paste_files import model_files, same_tokens
 from spec_tui.export.race_report import depth_rows
 from spec_tui.export.report import Report, TextBlock
-from spec_tui.present.advice_text import chosen, elsewhere, judge, last_measured, ranked, sentences, ties, verdict_of
+from spec_tui.present.advice_text import (
+    chosen,
+    decoding,
+    elsewhere,
+    judge,
+    last_measured,
+    ranked,
+    sentences,
+    ties,
+    verdict_of,
+)
 from spec_tui.present.race_text import disturbance_sentence, pairs_summary
 from spec_tui.present.tables import Rows, length, milliseconds, or_dash, share
 from spec_tui.present.text import one_line
@@ -91,9 +102,13 @@ def pastes(done: Advice) -> list[TextBlock]:
     lane = chosen(screening) if screening is not None else None
     if lane is None:
         return []
-    return [TextBlock("spec-tui", engine_line(screening.lanes[lane], done.found.request, done.load)),
-            *(TextBlock(found.program, found.paste, found.lost and f"{_LOST}{found.lost}")
-              for found in counterparts(done, lane))]
+    asked = screening.asked.request
+    law = spec_of(asked.law, asked.temperature)
+    lossy = [] if law.lossless else [f"the law {law.name}"]
+    typed = f"as measured after /temp {asked.temperature:g} and /law {asked.law}" if asked.temperature else ""
+    return [TextBlock("spec-tui", engine_line(screening.lanes[lane], done.found.request, done.load), typed),
+            *(TextBlock(found.program, found.paste, lost and f"{_LOST}{lost}")
+              for found in counterparts(done, lane) for lost in ["; ".join(filter(None, [found.lost, *lossy]))])]
 
 
 def counterparts(done: Advice, lane: int) -> tuple[Counterpart, ...]:
@@ -269,10 +284,9 @@ def _of_the_model(done: Advice) -> list[str]:
 def _setting(found: Findings, screening: Screening) -> str:
     asked, wanted = screening.asked.request, found.request.max_new_tokens
     cut = f" ({wanted} were asked for, but the time is short)" if asked.max_new_tokens < wanted else ""
-    mode = f"temperature {asked.temperature:g}, law {asked.law}" if asked.temperature else "greedy"
     answers, prompts = counted(len(screening.counted()), "answer"), counted(screening.prompts(), "prompt")
-    most = counted(asked.max_new_tokens, "token")
-    return (f"{answers} of each setting to {prompts}, of at most {most}{cut}, {mode}; in turns, each with empty caches "
+    most, how = counted(asked.max_new_tokens, "token"), decoding(asked.temperature, asked.law)
+    return (f"{answers} of each setting to {prompts}, of at most {most}{cut}, {how}; in turns, each with empty caches "
             "and nothing learned; the prefill is not counted")
 
 

@@ -9,8 +9,11 @@ from engines import methods
 from engines.advice.findings import BASELINE, Findings, RoundCosts, Screening
 from engines.advice.halving import FINALISTS, EvaluationPlan, Stage
 from engines.advice.paired_ratio import PairedRatio
+from engines.laws import spec_of
 from engines.race.interval import LEAST_NOISE
+from engines.report.plain_text import LOSSY
 from engines.report.wording import counted, joined
+from engines.request import Request
 from spec_tui.present.speed_verdict import Speed, SpeedVerdict, judged
 
 _NO_VERDICT = (Speed.UNMEASURED, Speed.IMPOSSIBLE)
@@ -29,6 +32,11 @@ def judge(ratio: PairedRatio | None, tokens_per_step: float | None = None) -> Sp
 def verdict_of(screening: Screening, lane: int) -> SpeedVerdict:
     """The judgement on a lane of a round beside the baseline."""
     return judge(screening.ratio(lane), screening.metrics(lane).mean_generated_length)
+
+
+def decoding(temperature: float, law: str) -> str:
+    """How answers are decoded: "greedy", or the temperature and the law, marked where it is lossy."""
+    return f"temperature {temperature:g}, law {spec_of(law, temperature).label}" if temperature else "greedy"
 
 
 def ranked(screening: Screening) -> list[int]:
@@ -96,7 +104,7 @@ def sentences(findings: Findings) -> list[str]:
         return ["Nothing was measured: not one prompt was answered with every setting. Give it more time."]
     first = ranked(screening)[0]
     found = verdict_of(screening, first)
-    said = [*_unfinished(findings, screening), _advice(screening, first, found)]
+    said = [*_unfinished(findings, screening), _advice(screening, first, found), *_lossy(screening.asked.request)]
     if found.speed in _NO_VERDICT:
         return said
     if found.speed is Speed.FASTER:
@@ -110,6 +118,12 @@ def _unfinished(findings: Findings, screening: Screening) -> list[str]:
     number = findings.rounds.index(screening) + 1
     answers = counted(len(screening.counted()), "answer")
     return [f"Unfinished: this is what stage {number} of {len(findings.stages)} says, after {answers} of each setting."]
+
+
+def _lossy(request: Request) -> list[str]:
+    law = spec_of(request.law, request.temperature)
+    return [] if law.lossless else [f"The law {law.name} is {LOSSY}: the texts, and how probable they are, are not "
+                                    f"those of {methods.baseline().title.lower()} decoding."]
 
 
 def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:

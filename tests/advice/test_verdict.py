@@ -217,6 +217,18 @@ def test_another_law_whose_texts_differ_counts_the_prompts_as_noise():
     assert screening.ratio(1).noise == steady.spread > 5 * steady.noise
 
 
+def test_a_lossy_law_is_said_in_the_verdict_and_in_what_to_paste():
+    found = ran(PacedRacer(pld=FAST), "pld,rest")
+    lossy = {"law": "redraw", "temperature": 0.8}
+    found.request, screening = replace(found.request, **lossy), found.rounds[-1]
+    screening.asked = replace(screening.asked, request=replace(screening.asked.request, **lossy))
+    assert any("redraw is LOSSY" in sentence for sentence in sentences(found))
+    ours, *others = advice_report.pastes(report(found))
+    assert "/temp 0.8 and /law redraw" in ours.note
+    assert others and all("the law redraw" in other.note for other in others)
+    assert "temperature 0.8, law redraw LOSSY; in turns" in " ".join(told(report(found)).split())
+
+
 def test_times_of_a_round_say_what_would_help():
     alone, mine = RoundCosts(1.0, 0.010, 0.0, 0.0), RoundCosts(2.0, 0.020, 0.005, 0.0)
     assert mine.rate == 80 and mine.tokens_for(alone.rate) == 2.5

@@ -21,11 +21,12 @@ from engines.wire import Event
 from spec_tui.export import advice_report
 from spec_tui.export.advice_report import Advice
 from spec_tui.export.report import text
-from spec_tui.present.advice_text import planned
+from spec_tui.present.advice_text import decoding, planned
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.progress_text import time_left
 from spec_tui.present.rows import bar
 from spec_tui.present.text import in_column, one_line
+from spec_tui.present.token_styles import spans
 from spec_tui.session import kept_settings
 from spec_tui.session.advice_setup import foresee
 from spec_tui.session.advice_state import AdviceState
@@ -167,8 +168,10 @@ class EvaluateScreen(HasActions, Screen[None]):
     def draw(self) -> None:
         state = self.state
         asked = f"{self.minutes} min" if self.idle else time_left(state.seconds * (1 - state.done)).lstrip(", ")
+        settings = self.session.settings
+        how = f"{decoding(settings.temperature, settings.law)} · " if settings.temperature else ""
         self.query_one("#evaluate-top", SplitLine).show(
-            [(" evaluate ", "title"), (" which engine, which settings", "muted")], [(f"{asked} ", "muted")])
+            [(" evaluate ", "title"), (" which engine, which settings", "muted")], spans(f"{how}{asked} ", "muted"))
         self.query_one("#evaluate-said", Static).update(Content(one_line(self._said())))
         self.query_one("#evaluate-text", Static).update(Content(self._text()))
 
