@@ -65,6 +65,11 @@ class Screening:
         both = set.intersection(*done) if done else ()
         return frozenset(key for key in both if key[1] not in self.held_out)
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether all prompts were asked as often as they may be."""
+        return len(self.counted()) >= self.asked.repeats * (len(self.asked.prompts) - len(self.held_out))
+
     def prompts(self) -> int:
         """How many different prompts count."""
         return len({prompt for _, prompt in self.counted()})

@@ -85,7 +85,7 @@ def outstanding(screening: Screening, lane: int, found: SpeedVerdict) -> Outstan
     if gain <= LEAST_NOISE:
         return None
     spent = sum(m.prefill_seconds + m.decode_seconds for m in map(screening.metrics, range(len(screening.lanes))))
-    minutes = spent / 60 * max(0.0, (found.noise / gain) ** 2 - 1)  # noise falls with the root of what is measured
+    minutes = 2 * spent / 60 * max(0.0, (found.noise / gain) ** 2 - 1)  # half of the time is the final's
     return Outstanding(ratio, max(1, ceil(minutes))) if minutes <= _LONG else None
 
 
@@ -139,11 +139,14 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
         return f"No verdict: the speed of the machine changed meanwhile ({label}: {found.reason}). Run it again."
     if (likely := outstanding(screening, first, found)) is not None:
         said = "Probably faster" if likely.ratio > 1 else "Probably slower"
-        more = counted(likely.minutes, "more minute")
+        # A final that asked each prompt as often as it may ends early: time alone measures no more.
+        more = "More prompts" if screening.exhausted else f"About {counted(likely.minutes, 'more minute')}"
         return (f"{said}: {label} at {likely.ratio:.1f}x the speed of {base} decoding, computed from its rounds on "
-                f"{prompts}; measured {found.ratio:.2f}x ±{found.noise:.2f}. About {more} would settle it.")
+                f"{prompts}; measured {found.ratio:.2f}x ±{found.noise:.2f}. {more} would settle it.")
     if found.speed is Speed.SAME:
-        what = "Not settled, more time would tell" if found.vague else "A tie"
+        what = "A tie"
+        if found.vague:
+            what = f"Not settled, more {'prompts' if screening.exhausted else 'time'} would tell"
         return (f"{what}: the fastest, {label}, cannot be distinguished from {base} decoding on {prompts} "
                 f"({found.ratio:.2f}x ±{found.noise:.2f}).")
     return (f"Use no drafts ({methods.baseline().id}): all other settings are slower here on {prompts}. The fastest of "

@@ -100,17 +100,18 @@ def test_too_little_time_gives_no_verdict():
 
 def test_what_the_clock_cannot_tell_yet_is_said_to_be_probable_with_what_would_settle_it():
     price, said = ((1, 0.010), (3, 0.012), (64, 0.040)), []
-    for costs in (Costs(2, 0.011), Costs(2, 0.011, 0.019)):
+    for seconds, costs in ((5.0, Costs(2, 0.011)), (60.0, Costs(2, 0.011)), (60.0, Costs(2, 0.011, 0.019))):
         racer, dice = PacedRacer(price, pld=costs), random.Random(1)
         racer.mood = lambda dice=dice: dice.lognormvariate(0, 0.9)
-        found = ran(racer, "pld")
+        found = ran(racer, "pld", seconds)
         screening = found.rounds[-1]
         assert verdict_of(screening, 1).speed is Speed.SAME and screening.ratio(1).noise > 0.3
         said.append(sentences(found)[0])
-        assert chosen(screening) == (1 if len(said) == 1 else 0)
-    settled = r"x the speed of .*\. About \d+ more minutes? would settle it\."
-    assert re.match(rf"Probably faster: pld at 1\.8{settled}", said[0])
-    assert re.match(rf"Probably slower: pld at 0\.[67]{settled}", said[1])
+        assert chosen(screening) == (1 if len(said) < 3 else 0)
+    settled = r"x the speed of .*\. %s would settle it\."
+    assert re.match(r"Probably faster: pld at 1\.8" + settled % r"About \d+ more minutes?", said[0])
+    assert re.match(r"Probably faster: pld at 1\.8" + settled % "More prompts", said[1]), "each was asked six times"
+    assert re.match(r"Probably slower: pld at 0\.[67]" + settled % "More prompts", said[2])
 
 
 def test_what_was_dropped_is_judged_by_what_it_makes():
