@@ -83,6 +83,15 @@ async def test_from_the_start_to_what_is_used_from_now_on(session, tmp_path, mon
         assert text(await opened(s)) == said, "it is still there"
 
 
+async def test_a_lossy_law_is_marked_before_it_starts(session):
+    async with session(client=AdvisedClient()) as s:
+        await s.ask("/temp 0.8", feed=0)
+        await s.ask("/law redraw", feed=0)
+        screen = await opened(s)
+        (row,) = screen.query_one("#evaluate-top").rows(80, 1)
+        assert "temperature 0.8, law redraw LOSSY" in "".join(words for words, _ in row)
+
+
 async def test_advice_for_a_model_does_not_outlive_it(session):
     client = AdvisedClient()
     async with session(client=client) as s:
