@@ -18,9 +18,10 @@ _NAME = 24  # columns of an engine and its options
 _PARTS = (("searching", "search"), ("drafting", "drafts"), ("verifying", "verify"), ("forecast", "t(n)"),
           ("other", "other"))
 _NOTE = ("Milliseconds a round, mean over {answers} prompts of {tokens} tokens, each answered with nothing learned "
-         "before. search: in texts and datastores. drafts: passes of a draft model or head (their number a round in "
-         "brackets), and the choice of nodes to verify. verify: the target's pass, measured; t(n): the same, computed "
-         "from its rows. other: the law, the text, and updates after the round.")
+         "before. search: in datastores. drafts: all else that makes a draft: passes of a draft model or head (their "
+         "number a round in brackets), lookups in the text, and the choice of nodes to verify. verify: the target's "
+         "pass, measured; t(n): the same, computed from its rows. other: the law, the text, and updates after the "
+         "round.")
 
 
 def lanes_of(texts: Sequence[str]) -> list[Lane]:

@@ -44,13 +44,18 @@ def test_every_setting_that_is_tried_has_its_counterparts(spec):
         assert before[0] == "spec-tui model export '/t/a b.gguf' --type bf16 --output /here/a-BF16"
         *words, config = shlex.split(line)
         assert words == ["vllm", "serve", "/here/a-BF16", "--speculative-config"]
-        assert spec.id != "eagle" or json.loads(config)["method"] == "eagle3"
         assert set(json.loads(config)) <= FIELDS and json.loads(config)["num_speculative_tokens"] > 0
         if "SGLang" in found:
             flags = shlex.split(found["SGLang"].paste.split("\n")[-1])[3:]
             assert set(flags[::2]) <= SGLANG and found["SGLang"].paste.startswith("# not tried here")
         if "transformers" in found:
             compile(found["transformers"].paste, "pasted", "exec")
+
+
+@pytest.mark.parametrize("family, method", [("EAGLE", "eagle"), ("EAGLE-3", "eagle3")])
+def test_vllm_is_told_the_family_of_the_head(family, method):
+    line = pasted(methods.find("eagle"), {}, DraftSetup(3, TARGET, head="head", family=family))["vLLM"].paste
+    assert json.loads(shlex.split(line.split("\n")[-1])[-1])["method"] == method
 
 
 @pytest.mark.parametrize("engine, given", [("draft", {}), ("draft", {"stop": "top", "confidence": 0.5}), ("pld", {})])
