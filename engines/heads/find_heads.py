@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from engines.errors import ModelUnavailable, SpecError
 from engines.heads.checkpoint import names_needed, read
 from engines.heads.head_config import FAMILIES, MEDUSA_HEADS
-from engines.heads.local_heads import AUTO, NONE, local_heads, may_be_on_hub, place_of
+from engines.heads.local_heads import local_heads, may_be_on_hub, place_of
 from engines.libraries.hf import text_config
+from engines.model.load_options import AUTO, NONE
 from engines.progress import Loading
 
 if TYPE_CHECKING:

@@ -16,9 +16,6 @@ from engines.hub import gguf_config, gguf_file
 from engines.hub.safetensors_headers import stored, tensor_names
 from engines.hub.untrusted_json import is_count, object_in, read_object
 
-AUTO, NONE = "auto", "none"
-"""Names that ask for those available that were trained for the target, one of each kind, and for no head."""
-
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OWN = "spec_tui"
 """Key of a configuration under which there is what other programs have no words for."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from engines.hub.model_source import TrustPolicy
 
 AUTO, STORED, INT8, INT4, NONE, FLOAT32 = "auto", "stored", "int8", "int4", "none", "float32"
+"""``AUTO`` and ``NONE`` also name heads: those that were trained for the target, one of each kind, and no head."""
 CHOICES = (AUTO, STORED, INT8, INT4, NONE)
 """Of ``--quantize``; ``auto`` and ``stored`` differ for a large draft model: ``auto`` makes 3 bits of more than 4."""
 ARITHMETICS = (INT8, FLOAT32)

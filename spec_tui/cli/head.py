@@ -20,7 +20,7 @@ from typer import Argument, Option
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
 from engines.folders import check_new_folder, lock, refusal, room_or, typed_path
 from engines.heads.head_config import EAGLE, EAGLE3, FAMILIES, MEDUSA
-from engines.heads.local_heads import AUTO, NONE
+from engines.model.load_options import AUTO, NONE
 from engines.progress import BuildProgress
 from engines.report.wording import counted
 from spec_tui.cli.failures import INTERRUPTED, narrate

@@ -18,7 +18,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from engines.errors import UsageProblem
 from engines.folders import typed_file
 from engines.methods.llama_cpp import SPEC as LLAMA_CPP
-from engines.model.load_options import DRAFTING, LoadOptions, flag
+from engines.model.load_options import AUTO, DRAFTING, NONE, LoadOptions, flag
 from engines.request import Request
 from spec_tui.cli.prompts import read_prompt
 from spec_tui.session.engine_commands import LoadRequest
@@ -35,7 +35,7 @@ def complete_model(incomplete: str) -> list[str]:
 def complete_head(incomplete: str) -> list[str]:
     """Names of available heads that begin so, for the shell."""
     from engines.heads.head_config import FAMILIES
-    from engines.heads.local_heads import AUTO, NONE, local_heads
+    from engines.heads.local_heads import local_heads
 
     names = (*(head.name for head in local_heads()), *FAMILIES, AUTO, NONE)
     return [name for name in names if name.startswith(incomplete)]

@@ -12,8 +12,8 @@ from typer import Option
 
 from engines import methods
 from engines.errors import SpecError, UsageProblem
-from engines.heads.local_heads import AUTO
 from engines.hub import known_models
+from engines.model.load_options import AUTO
 from engines.report.answer import Answer
 from engines.report.events import Failed, Finished, Loading, Started
 from engines.report.run_state import RunState, fold

@@ -19,9 +19,10 @@ from engines import folders
 from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import typed_path
 from engines.heads.head_config import FAMILIES
-from engines.heads.local_heads import AUTO, NONE, may_be_on_hub, place_of
+from engines.heads.local_heads import may_be_on_hub, place_of
 from engines.hub import hub_cache, kept_weights
 from engines.hub.known_models import KNOWN, default_model, draft_beside, known_name, resolve
+from engines.model.load_options import AUTO, NONE
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.environment import child_environment
 from spec_tui.session.host_access import HostAccess

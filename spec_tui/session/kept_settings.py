@@ -20,7 +20,7 @@ from engines import folders, methods
 from engines.errors import RunFailed, SpecError, UsageProblem, first_line
 from engines.folders import typed_path
 from engines.heads.head_config import FAMILIES
-from engines.heads.local_heads import AUTO, NONE, local_heads, may_be_on_hub, place_of
+from engines.model.load_options import AUTO, NONE
 from engines.race.lanes import Lane
 from engines.request import Request
 from spec_tui.present.token_styles import OUTCOME, VIEWS
@@ -147,6 +147,8 @@ def keep_head(load: LoadRequest) -> None:
     """Keep the head that was named for a model, once both are loaded. What cannot be written is not kept."""
     if load.head in (None, NONE) or load.head == _kept_head(load):
         return
+    from engines.heads.local_heads import local_heads
+
     ours, named = any(head.name == load.head for head in local_heads()), typed_path(load.head)
     head = str(named.resolve()) if os.path.isdir(named) and not ours else load.head
     folders.keep_setting(_file(load, _HEAD).name, model=_name(load), head=head)
@@ -183,6 +185,8 @@ def _kept_head(load: LoadRequest) -> str:
 
 def _fault(head: str) -> str:
     """Why a head that was kept cannot be taken, in words; "" if it can, as far as its files tell."""
+    from engines.heads.local_heads import local_heads, may_be_on_hub, place_of
+
     if (ours := next((one for one in local_heads() if one.name == head), None)) is not None:
         return ours.fault
     if head.lower() in FAMILIES:

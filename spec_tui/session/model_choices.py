@@ -16,6 +16,7 @@ from typing import Any
 from engines.errors import UsageProblem
 from engines.folders import listed, model_label, same_place, shipped, typed_path
 from engines.hub.known_models import KnownModel
+from engines.model.load_options import AUTO
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.host_access import HostAccess
 
@@ -137,7 +138,7 @@ def _fetched_drafts() -> list[ModelChoice]:
 def heads(target: ModelChoice) -> tuple[ModelChoice, ...]:
     """The available draft heads for a target: those that are taken by themselves, then each, those that can't be chosen
     last, with the reason."""
-    from engines.heads.local_heads import AUTO, local_heads
+    from engines.heads.local_heads import local_heads
 
     judged = []
     for head in local_heads():

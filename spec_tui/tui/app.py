@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult, SystemCommand
 from textual.events import Event, Paste
+from textual.reactive import Reactive
 from textual.screen import Screen
 from textual.theme import Theme, ThemeProvider
 from textual.widgets import Static
@@ -84,6 +85,7 @@ class SpecTui(HasActions, HasKeysInOrder, HasBorder):
     HORIZONTAL_BREAKPOINTS: ClassVar = [(0, "-tiny"), (60, "-narrow"), (100, "-wide"), (160, "-xwide")]
     VERTICAL_BREAKPOINTS: ClassVar = [(0, "-flat"), (16, "-short"), (30, "-tall")]
     ACTIONS = APPLICATION
+    theme: Reactive[str] = Reactive("spec-dark")  # as the default: setting it parses every style sheet once more
 
     def __init__(
         self, client: EngineClient, load: LoadRequest, *, theme: str | None = None,
@@ -99,7 +101,9 @@ class SpecTui(HasActions, HasKeysInOrder, HasBorder):
         self.session = ChatSession(client, load, ChatSettings.from_request(initial_request_options), store)
         for ours in THEMES:
             self.register_theme(ours)
-        self.theme = theme if theme in self.available_themes else "spec-dark"
+        if theme in self.available_themes:
+            self.theme = theme
+        self.stylesheet.set_variables(self.get_css_variables())  # now that our themes are known
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """The token colours for themes that don't bring their own."""

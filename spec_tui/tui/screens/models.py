@@ -16,8 +16,8 @@ from textual.widgets.option_list import Option
 
 from engines.errors import SpecError
 from engines.folders import same_place
-from engines.heads.local_heads import AUTO
 from engines.hub.download_progress import in_bytes
+from engines.model.load_options import AUTO
 from spec_tui.present.on_screen import failure, on_screen
 from spec_tui.present.text import in_column, one_line
 from spec_tui.present.token_styles import ABSENT, PRESENT
