@@ -53,6 +53,11 @@ def text(screen, name="text"):
     return str(screen.query_one(f"#evaluate-{name}").content)
 
 
+def heading(screen):
+    (row,) = screen.query_one("#evaluate-top").rows(80, 1)
+    return "".join(words for words, _ in row)
+
+
 async def opened(s) -> EvaluateScreen:
     await s.pilot.press("escape", "E")
     await s.pilot.pause()
@@ -88,8 +93,18 @@ async def test_a_lossy_law_is_marked_before_it_starts(session):
         await s.ask("/temp 0.8", feed=0)
         await s.ask("/law redraw", feed=0)
         screen = await opened(s)
-        (row,) = screen.query_one("#evaluate-top").rows(80, 1)
-        assert "temperature 0.8, law redraw LOSSY" in "".join(words for words, _ in row)
+        assert "temperature 0.8, law redraw LOSSY" in heading(screen)
+
+
+async def test_a_report_is_headed_by_the_settings_that_it_was_measured_with(session):
+    client = AdvisedClient()
+    async with session(client=client) as s:
+        await opened(s)
+        await s.pilot.press("enter")
+        client.go_on()
+        await s.pilot.press("escape")
+        await s.ask("/temp 0.8", feed=0)
+        assert "temperature" not in heading(await opened(s))
 
 
 async def test_advice_for_a_model_does_not_outlive_it(session):

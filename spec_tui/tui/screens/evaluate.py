@@ -168,8 +168,8 @@ class EvaluateScreen(HasActions, Screen[None]):
     def draw(self) -> None:
         state = self.state
         asked = f"{self.minutes} min" if self.idle else time_left(state.seconds * (1 - state.done)).lstrip(", ")
-        settings = self.session.settings
-        how = f"{decoding(settings.temperature, settings.law)} · " if settings.temperature else ""
+        sampled = self.session.settings if state is None else state.request  # as what is shown was measured
+        how = f"{decoding(sampled.temperature, sampled.law)} · " if sampled.temperature else ""
         self.query_one("#evaluate-top", SplitLine).show(
             [(" evaluate ", "title"), (" which engine, which settings", "muted")], spans(f"{how}{asked} ", "muted"))
         self.query_one("#evaluate-said", Static).update(Content(one_line(self._said())))

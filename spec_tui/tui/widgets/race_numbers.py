@@ -127,7 +127,7 @@ def table(race: RaceState, sorted_by: int, width: int) -> list[Row]:
     for column in chosen:
         title, style = (column.title + "▾", "accent") if column is sort else (column.title, "muted")
         head.append((fit(title, column.width, right=True), style))
-    rows: list[Row] = [title_row(width - 1, "numbers", f"medians, {order}"), head]
+    rows: list[Row] = [title_row(width - 1, "numbers", f"medians, {order}" if race.asked.repeats > 1 else order), head]
     for f in ranked(race.figures(), sorted_by):
         name = fit(f" {f.lane + 1} {one_line(race.labels[f.lane])}", label)
         numbers = [(fit(column.cell(f, race.asked.baseline), column.width, right=True), "text") for column in chosen]
