@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -313,17 +314,11 @@ class ByteStream:
     """Streaming over a vocabulary of bytes: text is held back until its characters are complete."""
 
     def __init__(self, data: Mapping[int, bytes]) -> None:
-        self._data, self._held = data, b""
+        self._data, self._decoder = data, codecs.getincrementaldecoder("utf-8")("replace")
 
     def step(self, token: int) -> str:
         """What this token adds to the text."""
-        data = self._held + self._data[token]
-        text = data.decode("utf-8", "replace")
-        if text.endswith("\ufffd"):
-            self._held = data
-            return ""
-        self._held = b""
-        return text
+        return self._decoder.decode(self._data[token])
 
 
 class SlowStream:

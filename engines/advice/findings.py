@@ -65,10 +65,10 @@ class Screening:
         both = set.intersection(*done) if done else ()
         return frozenset(key for key in both if key[1] not in self.held_out)
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether all prompts were asked as often as they may be."""
-        return len(self.counted()) >= self.asked.repeats * (len(self.asked.prompts) - len(self.held_out))
+    def room_for(self, times: float) -> bool:
+        """Whether more answers may count than so many times those that do now: each prompt is asked a few times only."""
+        most = self.asked.repeats * (len(self.asked.prompts) - len(self.held_out))
+        return times * len(self.counted()) < most
 
     def prompts(self) -> int:
         """How many different prompts count."""

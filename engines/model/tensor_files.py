@@ -22,7 +22,10 @@ def save(tensors: Mapping[str, torch.Tensor], file: Path) -> None:
     """Write tensors to a file, whole or not at all, its folder too. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with written_beside(file) as beside, usual_errors(file):
+        beside.touch()
+        mode = beside.stat().st_mode  # safetensors makes files that only their owner may read
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside)
+        beside.chmod(mode)
 
 
 def load(file: Path) -> dict[str, torch.Tensor]:

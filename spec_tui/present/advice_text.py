@@ -14,7 +14,7 @@ from engines.race.interval import LEAST_NOISE
 from engines.report.plain_text import LOSSY
 from engines.report.wording import counted, joined
 from engines.request import Request
-from spec_tui.present.speed_verdict import Speed, SpeedVerdict, judged
+from spec_tui.present.speed_verdict import VAGUE, Speed, SpeedVerdict, judged
 
 _NO_VERDICT = (Speed.UNMEASURED, Speed.IMPOSSIBLE)
 _WORTH = 0.05  # of a round's time: less is not worth a word
@@ -69,10 +69,10 @@ def chosen(screening: Screening) -> int | None:
 @dataclass(frozen=True, slots=True)
 class Outstanding:
     """What is likely where the clock does not tell yet: a speed-up by tokens, t(n) and the times of drafting, which
-    are nearly free of noise; and the minutes that would settle it."""
+    are nearly free of noise; and the minutes that would settle it, or None where these prompts are too few for it."""
 
     ratio: float
-    minutes: int
+    minutes: int | None
 
 
 def outstanding(screening: Screening, lane: int, found: SpeedVerdict) -> Outstanding | None:
@@ -85,8 +85,11 @@ def outstanding(screening: Screening, lane: int, found: SpeedVerdict) -> Outstan
     if gain <= LEAST_NOISE:
         return None
     spent = sum(m.prefill_seconds + m.decode_seconds for m in map(screening.metrics, range(len(screening.lanes))))
-    minutes = 2 * spent / 60 * max(0.0, (found.noise / gain) ** 2 - 1)  # half of the time is the final's
-    return Outstanding(ratio, max(1, ceil(minutes))) if minutes <= _LONG else None
+    times = max(1.0, (found.noise / gain) ** 2)
+    minutes = 2 * spent / 60 * (times - 1)  # half of the time is the final's
+    if minutes > _LONG:
+        return None
+    return Outstanding(ratio, max(1, ceil(minutes)) if screening.room_for(times) else None)
 
 
 def ties(screening: Screening) -> list[int]:
@@ -139,14 +142,14 @@ def _advice(screening: Screening, first: int, found: SpeedVerdict) -> str:
         return f"No verdict: the speed of the machine changed meanwhile ({label}: {found.reason}). Run it again."
     if (likely := outstanding(screening, first, found)) is not None:
         said = "Probably faster" if likely.ratio > 1 else "Probably slower"
-        # A final that asked each prompt as often as it may ends early: time alone measures no more.
-        more = "More prompts" if screening.exhausted else f"About {counted(likely.minutes, 'more minute')}"
+        more = f"About {counted(likely.minutes, 'more minute')}" if likely.minutes else "More prompts"
         return (f"{said}: {label} at {likely.ratio:.1f}x the speed of {base} decoding, computed from its rounds on "
                 f"{prompts}; measured {found.ratio:.2f}x ±{found.noise:.2f}. {more} would settle it.")
     if found.speed is Speed.SAME:
         what = "A tie"
         if found.vague:
-            what = f"Not settled, more {'prompts' if screening.exhausted else 'time'} would tell"
+            more = "time" if screening.room_for((found.noise / VAGUE) ** 2) else "prompts"
+            what = f"Not settled, more {more} would tell"
         return (f"{what}: the fastest, {label}, cannot be distinguished from {base} decoding on {prompts} "
                 f"({found.ratio:.2f}x ±{found.noise:.2f}).")
     return (f"Use no drafts ({methods.baseline().id}): all other settings are slower here on {prompts}. The fastest of "

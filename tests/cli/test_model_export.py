@@ -45,6 +45,7 @@ def test_a_gguf_file_becomes_a_folder_of_the_same_model(cli, tmp_path, monkeypat
     assert (done.code, done.out) == (0, "") and "wrote tiny-F32" in done.err
     folder = tmp_path / "tiny-F32"
     assert set(tmp_path.iterdir()) == {file, folder}, "and nothing half written"
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1, "who reads one file reads all"
     assert torch.equal(logits(folder), logits(file))
     ours, theirs = (load_tokenizer(str(place)) for place in (folder, file))
     assert ours.get_vocab() == theirs.get_vocab() and ours.chat_template == theirs.chat_template

@@ -44,6 +44,7 @@ def test_an_exported_head_drafts_what_it_drafted(tiny, tmp_path, monkeypatch, en
 
 def test_no_place_on_this_machine_is_written(tiny, tmp_path):
     write(replace(make_file(tiny.target), folder=tmp_path / "head"), str(tmp_path / "models" / "mine"), "float32")
+    assert len({path.stat().st_mode for path in (tmp_path / "head").iterdir()}) == 1, "who reads one file reads all"
     assert str(tmp_path) not in (tmp_path / "head" / "config.json").read_text() and "models/mine" in (
         tmp_path / "head" / "config.json").read_text()
 
