@@ -100,17 +100,14 @@ class HiddenStateCache:
         """How many shards there will be."""
         return -(-len(self._texts) // _SHARD)
 
-    def fill(self, progress: Callable[[int, int], None], stop: Callable[[], bool] = lambda: False) -> bool:
-        """Read the texts that no shard holds yet; ``progress`` is told how many of all are read. False where ``stop``
-        said so: what was read is kept, and the next call goes on. Raises UsageProblem while the target is in use."""
+    def fill(self, progress: Callable[[int, int], None]) -> None:
+        """Read the texts that no shard holds yet; ``progress`` is told how many of all are read. After an interruption
+        the next call goes on with the shard that was begun. Raises UsageProblem while the target is in use."""
         with self._target.alone("the reading of answers"):
             for number in range(len(self)):
                 if not os.path.exists(self._shard(number)):
-                    texts = self._texts[number * _SHARD : (number + 1) * _SHARD]
-                    if not self._write(number, texts, progress, stop):
-                        return False
+                    self._write(number, self._texts[number * _SHARD : (number + 1) * _SHARD], progress)
                 progress(min((number + 1) * _SHARD, len(self._texts)), len(self._texts))
-        return True
 
     def read(self) -> list[TappedText]:
         """The texts of the shards that are there. Raises UsageProblem: one is damaged."""
@@ -123,15 +120,11 @@ class HiddenStateCache:
     def _shard(self, number: int) -> Path:
         return self._folder / f"taps-{number:05}.safetensors"
 
-    def _write(
-        self, number: int, texts: Sequence[Text], progress: Callable[[int, int], None], stop: Callable[[], bool]
-    ) -> bool:
+    def _write(self, number: int, texts: Sequence[Text], progress: Callable[[int, int], None]) -> None:
         columns: dict[str, list[torch.Tensor]] = {"taps": [], "final": []}
         wanted = FeatureRequest(history=frozenset((*self._layers, LAST)))
         with self._target.features.requested(wanted), torch.inference_mode():
             for done, text in enumerate(texts):
-                if stop():
-                    return False
                 for name, states in zip(columns, states_of(self._target, text.tokens, self._layers)):
                     columns[name].append(states.clone())
                 progress(number * _SHARD + done + 1, len(self._texts))
@@ -140,7 +133,6 @@ class HiddenStateCache:
             "tokens": torch.tensor([token for t in texts for token in t.tokens], dtype=torch.int32),
             **{name: torch.cat(found) for name, found in columns.items()},
         }, self._shard(number))
-        return True
 
 
 def states_of(target: CausalModel, tokens: Sequence[int], layers: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -144,17 +144,14 @@ def _measured(
 def make_head(
     target: CausalModel, model: str, texts: Sequence[Text], spec: HeadSpec, work: Path, out: Path,
     reading: Callable[[int, int], None], training: Callable[[TrainingProgress], None],
-    stop: Callable[[], bool] = lambda: False,
-) -> TrainingProgress | None:
-    """Train a head and write it to the folder ``out``. ``work``, a folder for this training alone, holds what it goes
-    on from when it was stopped; it is removed when the head is written.
+) -> TrainingProgress:
+    """Train a head and write it to the folder ``out``; returns how the training ended. ``work``, a folder for this
+    training alone, holds what it goes on from when it was interrupted; it is removed when the head is written.
 
     Args:
         model: the target's name, for the file.
         reading: told how many of how many texts the target has read.
-
-    Returns:
-        How the training ended; None where ``stop`` said so before.
+        training: told of each update. What either raises interrupts the training.
 
     Raises:
         UsageProblem: ``out`` is there and not empty or cannot be made, too few texts, layers that the target does not
@@ -163,14 +160,12 @@ def make_head(
     config = config_for(target, spec)
     check_new_folder(out, "name another folder, or remove that one")
     cache = HiddenStateCache(work, target, config.layers, texts)
-    if not cache.fill(reading, stop):
-        return None
+    cache.fill(reading)
     read, parts = cache.read(), parts_of(target)
     ids = frequent(read, config.draft_vocabulary, target.vocab_size)
     student = MedusaStudent(config) if isinstance(config, MedusaConfig) else EagleStudent(config, parts.embeddings)
     trainer = HeadTrainer(student, parts, read, ids, spec.recipe, work)
-    if not trainer.train(training, stop):
-        return None
+    trainer.train(training)
     trainer.judge()
     progress = trainer.progress
     trained, held = split(read)

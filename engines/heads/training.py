@@ -163,11 +163,11 @@ class HeadTrainer:
         self._optimiser = torch.optim.AdamW(self._weights, lr=recipe.rate, betas=(0.9, 0.95), weight_decay=0)
         self._resume()
 
-    def train(self, tell: Callable[[TrainingProgress], None], stop: Callable[[], bool] = lambda: False) -> bool:
-        """Train to the end of the recipe; False where ``stop`` said so: a checkpoint is written either way."""
+    def train(self, tell: Callable[[TrainingProgress], None]) -> None:
+        """Train to the end of the recipe. A checkpoint is written at the end, and where ``tell`` or ctrl+c raises."""
         progress, judged, batches, last = self.progress, time.monotonic(), self._batches(), time.monotonic()
         try:
-            while progress.minutes < self.recipe.minutes and not stop():
+            while progress.minutes < self.recipe.minutes:
                 self._rates(progress)
                 losses = self._update(next(batches))
                 now = time.monotonic()
@@ -183,7 +183,6 @@ class HeadTrainer:
                 tell(progress)
         finally:  # ctrl+c too
             self.save()
-        return progress.minutes >= self.recipe.minutes
 
     def judge(self) -> None:
         """Look at the texts held out; keep these weights if none before were better."""

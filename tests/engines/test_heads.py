@@ -185,14 +185,14 @@ def test_training_goes_on_where_it_was_stopped_and_learns(
     spec = HeadSpec(name="tiny", family=family, vocabulary=most, layers=(2, 3, 4), recipe=recipe, dtype="float32")
     reports = []
 
-    def stop():
-        return len(reports) == 3
-
     def told(progress):
         reports.append((progress.updates, progress.losses[0]))
+        if len(reports) == 3:
+            raise KeyboardInterrupt
 
     work, out = tmp_path / "work", tmp_path / "head"
-    assert make_head(target, "tiny", texts, spec, work, out, lambda *_: None, told, stop) is None
+    with pytest.raises(KeyboardInterrupt):
+        make_head(target, "tiny", texts, spec, work, out, lambda *_: None, told)
     assert reports[-1][0] == 3 and not out.exists()
     with pytest.raises(UsageProblem, match="another target"):
         HiddenStateCache(work, target, (2, 3, 5), texts)
@@ -218,8 +218,11 @@ def test_only_products_are_bfloat16_in_a_training(target, family):
 def stopped_training(target, texts, work, **recipe):
     """A training that was stopped after its first update."""
     spec = HeadSpec(name="tiny", vocabulary=40, layers=(2, 3, 4), recipe=HeadRecipe(batch_tokens=256, **recipe))
-    updates = []
-    assert make_head(target, "t", texts, spec, work, work, lambda *_: None, updates.append, lambda: updates) is None
+    def told(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_head(target, "t", texts, spec, work, work, lambda *_: None, told)
     return spec
 
 
