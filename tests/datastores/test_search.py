@@ -90,16 +90,15 @@ def test_a_growing_store_is_searched_like_a_document(tokens, context, n_max, n_m
                 assert row == (tokens[position:] + [END] * length)[:length]
 
 
-def test_a_growing_store_follows_the_context():
+def test_a_growing_store_grows_past_its_first_room_and_begins_anew():
     store = DynamicStore()
-    store.follow([1, 2, 3])
-    store.follow([1, 2, 3, 1, 2])
+    store.extend([1, 2, 3, 1, 2])
     [row] = store.continuations(store.longest([1, 2]), 3).tokens.tolist()
     assert row == [3, 1, 2] and len(store) == 5
-    store.follow([1, 2, 9, 1])
-    assert len(store) == 4 and store.longest([2, 3], n_min=1) is None
     store.extend(range(5000))
     assert store.continuations(store.longest([4998], n_min=1), 2).tokens.tolist() == [[4999, END]]
+    store.clear()
+    assert not len(store) and store.longest([1, 2], n_min=1) is None
 
 
 @pytest.mark.parametrize("vocab_size, width", [(300, 2), (65_535, 2), (65_536, 4), (151_936, 4)])

@@ -28,12 +28,6 @@ class DynamicStore:
         self._after: dict[int, array] = {}
         self._size = 0
 
-    def follow(self, context: Sequence[int]) -> None:
-        """Grow to this context; start over if it does not begin with the present sequence."""
-        if len(context) < self._size or self._tokens[: self._size].tolist() != list(context[: self._size]):
-            self.clear()
-        self.extend(context[self._size :])
-
     def extend(self, tokens: Sequence[int]) -> None:
         begin, end = self._size, self._size + len(tokens)
         while end > len(self._tokens):

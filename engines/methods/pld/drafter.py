@@ -54,7 +54,7 @@ class PromptLookup(Drafter):
         """(matched length, end) of earlier occurrences of the context's suffix that have ``num_tokens`` tokens after
         them: found by the longest n, and of these the oldest first."""
         seen: set[int] = set()
-        for match in self.conversation.store.falling(context, self.sizes.start, self.sizes.stop + 1):
+        for match in self.conversation.falling(context, self.sizes.start, self.sizes.stop + 1):
             for end in match.where[:_LOOKED_AT].tolist():
                 if end + self.num_tokens <= len(context) and end not in seen:
                     seen.add(end)
@@ -66,7 +66,7 @@ class PromptLookup(Drafter):
         latest, or of those cut short the longest continuation."""
         seen: set[int] = set()
         full = len(context) - min(length, _FULL)
-        for match in self.conversation.store.falling(context, self.sizes.start, self.sizes.stop + 1):
+        for match in self.conversation.falling(context, self.sizes.start, self.sizes.stop + 1):
             ends = match.where[-_LOOKED_AT:].tolist()
             found = [(end > full, -_matched(context, match.length, end), -end if end <= full else end) for end in ends]
             for _, matched, end in sorted(found):

@@ -92,7 +92,7 @@ class FromContext:
     def _after(self, context: Sequence[int], path: list[int], chance: float, size: TreeSize) -> Continuations:
         """What follows the context and a drafted path that is reached with this chance; the path leads each."""
         length = min(size.length, size.depth - len(path))
-        found = self.search.after(self.conversation.store, [*context[-self.search.n_max :], *path], length)
+        found = self.search.after(self.conversation, [*context[-self.search.n_max :], *path], length)
         led = np.tile(np.array(path, np.int32), (len(found), 1))
         return replace(found, tokens=np.concatenate([led, found.tokens], axis=1), weights=chance * found.weights)
 

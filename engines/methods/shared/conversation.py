@@ -10,27 +10,20 @@ from engines.methods.origins import OUTPUT, PROMPT
 from engines.report.events import Origin
 
 
-class Conversation:
-    """Prompt and answer of a run, to be searched.
+class Conversation(DynamicStore):
+    """Prompt and answer of a run, to be searched. ``prompt_length``: tokens of the prompt, the first ones."""
 
-    Attributes:
-        store: what ``continuations`` searches.
-        prompt_length: tokens of the prompt, the first ones.
-    """
-
-    def __init__(self) -> None:
-        self.store = DynamicStore()
-        self.prompt_length = 0
+    prompt_length = 0
 
     def start(self, outcome: Outcome) -> None:
         """A run begins."""
         self.prompt_length = outcome.prompt_length
-        self.store.clear()
-        self.store.extend(outcome.context)
+        self.clear()
+        self.extend(outcome.context)
 
     def grow(self, context: Sequence[int]) -> None:
         """Take in what was emitted since."""
-        self.store.extend(context[len(self.store) :])
+        self.extend(context[len(self) :])
 
     def origin(self, position: int, match: int) -> Origin:
         """Of what is copied from a position on."""
