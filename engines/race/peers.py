@@ -25,7 +25,7 @@ from engines.race.token_times import TokenTimes
 from engines.report.answer import Answer
 from engines.report.events import Audited, Finished, Prefilled, Preparing, Round, RunEvent, Started
 from engines.request import Request
-from engines.servers import connect, key_in, start
+from engines.servers import connect, key_in
 
 if TYPE_CHECKING:
     from engines.runtime import Runtime
@@ -140,7 +140,9 @@ class Peers:
             draft = gguf_file(ready.draft_model)
             if draft is None and "draft-simple" in options["spec"].split("+"):
                 raise no_gguf(ready.draft_model, "--draft-model")
-        return start(file, draft, ready.threads, ready.context_limit, options, progress)
+        from engines.servers.llama_cpp_start import OwnLlamaCpp
+
+        return OwnLlamaCpp(file, draft, ready.threads, ready.context_limit, options, progress)
 
     def _server(self, options: dict[str, Any]) -> ServedModel:
         if not options["url"]:

@@ -1,26 +1,22 @@
 """Models that another program serves, asked over HTTP: the same events as of a model that runs here.
 
-``connect`` asks a server what it is: llama.cpp's, or an OpenAI-compatible one, of which vLLM tells the most. ``start``
-starts llama.cpp for a file. What a server does not disclose is unknown in the events (None, or a token
-``UNDISCLOSED``), never guessed.
+``connect`` asks a server what it is: llama.cpp's, or an OpenAI-compatible one, of which vLLM tells the most.
+``llama_cpp_start`` starts llama.cpp for a file. What a server does not disclose is unknown in the events (None, or a
+token ``UNDISCLOSED``), never guessed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from engines.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from engines.progress import Loading
-    from engines.servers.llama_cpp_start import OwnLlamaCpp
     from engines.servers.served_model import ServedModel
 
-__all__ = ["connect", "key_in", "start"]
+__all__ = ["connect", "key_in"]
 
 _LLAMA_CPP = "llamacpp"  # owns the models that it lists, while it loads one and to those without a key, too
 
@@ -65,17 +61,6 @@ def connect(
             raise refused
     found.round_trip = connection.round_trip()
     return found
-
-
-def start(
-    file: Path, draft: Path | None = None, threads: int | None = None, context: int | None = None,
-    options: Mapping[str, Any] | None = None, progress: Callable[[Loading], None] = lambda _: None,
-) -> OwnLlamaCpp:
-    """A GGUF file in llama.cpp, which is started for it on this machine; the arguments as ``OwnLlamaCpp`` has them.
-    Raises ModelUnavailable: llama.cpp is not installed, or cannot use the file."""
-    from engines.servers.llama_cpp_start import OwnLlamaCpp
-
-    return OwnLlamaCpp(file, draft, threads, context, options, progress)
 
 
 def key_in(variable: str | None) -> str | None:

@@ -54,7 +54,7 @@ def _started(asked: LoadRequest, progress: Progress) -> Decoder:
     """A program that is started for a GGUF file. Raises SpecError."""
     from engines.hub.local_models import usual_draft
     from engines.race.peers import gguf_file, no_gguf
-    from engines.servers import start
+    from engines.servers.llama_cpp_start import OwnLlamaCpp
 
     if asked.model is None:
         raise UsageProblem(f"{asked.backend} reads GGUF files",
@@ -66,7 +66,7 @@ def _started(asked: LoadRequest, progress: Progress) -> Decoder:
             raise no_gguf(name, flag)
     if files[1] is None and (usual := usual_draft(files[0])) is not None and usual.fits:
         files[1] = gguf_file(str(usual.place))
-    return start(*files, asked.threads, progress=progress)
+    return OwnLlamaCpp(*files, asked.threads, progress=progress)
 
 
 def load_quickly(asked: LoadRequest, progress: Progress) -> Decoder:

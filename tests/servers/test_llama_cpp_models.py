@@ -18,7 +18,7 @@ from engines.race.peers import Peers
 from engines.report.answer import Answer
 from engines.report.events import Round
 from engines.report.metrics import measure
-from engines.servers import start
+from engines.servers.llama_cpp_start import OwnLlamaCpp
 from spec_tui.cli import call
 from tests.conftest import SMOLLM2
 from tests.servers.totals import Totals, totals
@@ -40,7 +40,7 @@ REPEATS = (("user", "Repeat this: one two three one two three one two three one 
 @pytest.fixture(scope="module")
 def own(sample_gguf):
     """llama.cpp with the shipped pair."""
-    model = start(*sample_gguf, threads=1, context=1024)
+    model = OwnLlamaCpp(*sample_gguf, threads=1, context=1024)
     yield model
     model.close()
 
@@ -50,7 +50,7 @@ def real():
     """llama.cpp with smollm2 and its draft model."""
     if not SMOLLM2.is_file():
         pytest.skip("smollm2 is not on this machine: spec-tui model get smollm2 fetches it")
-    model = start(SMOLLM2, sample_model("smollm2-draft"), threads=1, context=1024)
+    model = OwnLlamaCpp(SMOLLM2, sample_model("smollm2-draft"), threads=1, context=1024)
     yield model
     model.close()
 
