@@ -191,7 +191,7 @@ class Runtime:
         self.identity = ModelIdentity(Path(target.name).name, target.fingerprint, width)
         offered = {STANDARD_LIBRARY: partial(open_standard_library, tokenizer)}
         self.open_datastores = OpenDatastores(tokenizer_fingerprint(tokenizer), self.identity, offered)
-        self.datastore_service = DatastoreService(self, self.open_datastores, partial(probe, self))
+        self.datastore_service = DatastoreService(self, partial(probe, self))
         ends = end_tokens(tokenizer, target.model.generation_config, target.model.config)
         self.end_tokens = frozenset(token for token in ends if 0 <= token < target.vocab_size)
         if wrong := sorted(ends - self.end_tokens):

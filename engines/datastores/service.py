@@ -14,7 +14,6 @@ from engines.progress import Progress, no_progress
 if TYPE_CHECKING:
     from engines.datastores.building.build_spec import BuildSpec
     from engines.datastores.building.corpus import LoadedModel
-    from engines.datastores.search.open_datastores import OpenDatastores
     from engines.datastores.storage.datastore import Store
 
 Probe = Callable[[str, str, "str | None"], Probed]
@@ -26,15 +25,14 @@ class DatastoreService:
 
     Args:
         model: builds read its hidden states and ask it for answers.
-        datastores: those that its methods search.
         probe: see ``Probe``; it runs methods, which this package cannot.
 
     Raises:
         UsageProblem, DatastoreProblem, ModelUnavailable, RunFailed: every method, if it cannot do what is asked.
     """
 
-    def __init__(self, model: LoadedModel, datastores: OpenDatastores, probe: Probe) -> None:
-        self._model, self._datastores, self.probe = model, datastores, probe
+    def __init__(self, model: LoadedModel, probe: Probe) -> None:
+        self._model, self._datastores, self.probe = model, model.open_datastores, probe
 
     def list_datastores(self, removed: str = "") -> DatastoreList:
         """The datastores that fit the model, as they lie on the disk now."""

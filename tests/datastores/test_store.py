@@ -173,8 +173,8 @@ def test_what_could_not_be_opened_is_not_called_damaged(home, monkeypatch, numbe
 
     folder = build("mine")
     store = open_store("mine")
-    for place in ("datastore", "manifest"):
-        monkeypatch.setattr(f"engines.datastores.storage.{place}.open_file", refused)
+    for place in ("datastores.storage.datastore", "hub.untrusted_json"):
+        monkeypatch.setattr(f"engines.{place}.open_file", refused)
     monkeypatch.setattr("engines.folders.open_file", refused)
     for use in (lambda: store.bytes("numbers.bin"), lambda: manifest.read_manifest(folder), store.verify):
         with pytest.raises(DatastoreProblem, match=f"cannot be read \\({os.strerror(number)}\\)") as caught:
