@@ -25,10 +25,10 @@ from benches.rows import microseconds
 from engines.datastores.building.build_datastore import build_datastore
 from engines.datastores.building.corpus import Document, Encoder
 from engines.datastores.building.text_files import standard_library
-from engines.datastores.search.dynamic import DynamicStore
 from engines.datastores.search.sparse import SparseStore
 from engines.datastores.search.trie import heaviest
 from engines.folders import sample_model
+from engines.methods.shared.conversation import Conversation
 
 
 class Noisy:
@@ -96,7 +96,7 @@ def measure(size: int, count: int) -> list[dict]:
         rows.append(row("trie, 64 nodes of 5,000 x 10", timed(lambda c: heaviest(c, 64), big)))
     rows.append(row("lookup, continuations and trie, as they come", timed(lambda q: whole(store, q), asked)))
     rows.append(row("place of a token", timed(store.documents.place, range(0, size, max(1, size // count)))))
-    growing = DynamicStore()
+    growing = Conversation()
     context = store.store.array("tokens")[:8192].tolist()
     rows.append(row("growing store, a token", timed(lambda t: growing.extend([t]), context)))
     rows.append(row("growing store of 8,192, lookup and trie", timed(lambda q: whole(growing, q), asked)))

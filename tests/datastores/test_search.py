@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from engines.datastores.search.continuations import END, collect, in_order, merge, spread
-from engines.datastores.search.dynamic import DynamicStore
+from engines.methods.shared.conversation import Conversation
 from tests.datastores.conftest import sparse
 
 pytestmark = pytest.mark.usefixtures("lookups")
@@ -71,10 +71,10 @@ def test_every_match_is_found_and_none_crosses_documents(documents, context, n_m
 
 
 @some
-@given(st.lists(st.integers(0, 2), max_size=40), st.lists(st.integers(0, 3), max_size=6), st.integers(0, 6),
+@given(st.lists(st.integers(0, 2), max_size=40), st.lists(st.integers(0, 3), max_size=6), st.integers(1, 6),
        st.integers(0, 3), st.integers(1, 5), st.integers(0, 40))  # fmt: skip
-def test_a_growing_store_is_searched_like_a_document(tokens, context, n_max, n_min, length, cut):
-    store = DynamicStore()
+def test_a_conversation_is_searched_like_a_document(tokens, context, n_max, n_min, length, cut):
+    store = Conversation()
     store.extend(tokens[:cut])
     store.extend(tokens[cut:])
     for query in [context, *CONTEXTS]:
@@ -90,15 +90,12 @@ def test_a_growing_store_is_searched_like_a_document(tokens, context, n_max, n_m
                 assert row == (tokens[position:] + [END] * length)[:length]
 
 
-def test_a_growing_store_grows_past_its_first_room_and_begins_anew():
-    store = DynamicStore()
-    store.extend([1, 2, 3, 1, 2])
+def test_a_conversation_grows_past_its_first_room():
+    store = Conversation([1, 2, 3, 1, 2])
     [row] = store.continuations(store.longest([1, 2]), 3).tokens.tolist()
     assert row == [3, 1, 2] and len(store) == 5
     store.extend(range(5000))
     assert store.continuations(store.longest([4998], n_min=1), 2).tokens.tolist() == [[4999, END]]
-    store.clear()
-    assert not len(store) and store.longest([1, 2], n_min=1) is None
 
 
 @pytest.mark.parametrize("vocab_size, width", [(300, 2), (65_535, 2), (65_536, 4), (151_936, 4)])

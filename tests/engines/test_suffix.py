@@ -15,9 +15,9 @@ from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Resources
 from engines.methods.shared import past_answers
+from engines.methods.shared.counted_text import CountedText
 from engines.methods.shared.past_answers import PastAnswers
 from engines.methods.suffix import SPEC
-from engines.methods.suffix.counted_text import CountedText
 from engines.methods.suffix.drafter import Suffix
 from tests.engines.test_rest import paths_of
 from tests.engines.toys import outcome
@@ -56,7 +56,7 @@ def followed(texts, suffix) -> dict[tuple, int]:
 def test_what_followed_is_counted_as_in_a_trie(texts, context, nodes, least):
     text = counted(texts)
     longest = max((n for n in range(1, len(context) + 1) if followed(texts, context[-n:])), default=0)
-    falling = list(text.falling(context, 64))
+    falling = list(text.suffixes(context, 64))
     assert [match for match, _ in falling][:1] == [longest] * bool(longest)
     assert [match for match, _ in falling] == sorted({match for match, _ in falling}, reverse=True)
     for match, places in falling:
@@ -84,7 +84,7 @@ def test_what_followed_is_counted_as_in_a_trie(texts, context, nodes, least):
 
 def test_many_occurrences_are_narrowed_as_few_are():
     texts = [[1, 2, 3], [4, 2, 3]] * 60 + [[9, 1, 2, 5]]
-    found = list(counted(texts).falling([9, 1, 2], 64))
+    found = list(counted(texts).suffixes([9, 1, 2], 64))
     assert [(match, len(places)) for match, places in found] == [(3, 1), (2, 61), (1, 121)]
     assert counted(texts).after(1, found[-1][1], 9, 0, chain=False).reach == pytest.approx([120 / 121, 1 / 121])
 

@@ -1,6 +1,7 @@
 """The results of retrieval by exact match: where a suffix of the context occurs, and what follows there.
 
-Every store that matches exactly (``sparse.SparseStore``, ``dynamic.DynamicStore``) is a ``Lookup``.
+Every store that matches exactly is a ``Lookup``: ``sparse.SparseStore``, and the conversation itself
+(``engines.methods.shared.conversation``).
 """
 
 from __future__ import annotations

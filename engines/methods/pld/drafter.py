@@ -34,7 +34,7 @@ class PromptLookup(Drafter):
         self.conversation = Conversation()
 
     def start(self, outcome: Outcome) -> None:
-        self.conversation.start(outcome)
+        self.conversation = Conversation(outcome.context, outcome.prompt_length)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
         self.conversation.grow(context)

@@ -73,7 +73,7 @@ class FromContext:
 
     def start(self, outcome: Outcome) -> None:
         """A run begins."""
-        self.conversation.start(outcome)
+        self.conversation = Conversation(outcome.context, outcome.prompt_length)
 
     def find(self, context: Sequence[int], size: TreeSize, drafted: DraftTree) -> tuple[DraftTree, int]:
         """As of ``FromStores``."""

@@ -17,10 +17,11 @@ from engines import folders
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.methods.drafter import Drafter, Resources
-from engines.methods.origins import HISTORY, OUTPUT, PROMPT
+from engines.methods.origins import HISTORY
+from engines.methods.shared.conversation import Conversation
+from engines.methods.shared.counted_text import Continued, CountedText
 from engines.methods.shared.past_answers import MOST_TOKENS, PastAnswers
 from engines.methods.suffix import SuffixNote
-from engines.methods.suffix.counted_text import Continued, CountedText
 from engines.report.events import Origin
 
 
@@ -53,8 +54,8 @@ class Suffix(Drafter):
         super().__init__(resources, budget)
         self.chain, self.depth, self.num_tokens = shape == "chain", depth, num_tokens
         self.factor, self.offset, self.min_prob = factor, offset, min_prob
-        self.text = CountedText()
-        self.prompt_length = self.begin = 0
+        self.text = Conversation()
+        self.begin = 0
         self.history: AnswerIndex | None = None
         model = resources.target.fingerprint if resources.target is not None else ""
         if history and model and resources.keeps and not folders.keeps_nothing():
@@ -63,9 +64,7 @@ class Suffix(Drafter):
             resources.memory[key] = self.history
 
     def start(self, outcome: Outcome) -> None:
-        self.prompt_length, self.begin = outcome.prompt_length, outcome.position
-        self.text = CountedText()
-        self.text.extend(outcome.context)
+        self.text, self.begin = Conversation(outcome.context, outcome.prompt_length), outcome.position
         if self.history is not None:
             self.history.refresh()
         self._finish(outcome)
@@ -79,7 +78,7 @@ class Suffix(Drafter):
             self.history.kept.add(outcome.context[self.begin :])
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
-        self.text.extend(context[len(self.text) :])
+        self.text.grow(context)
         most = min(self.num_tokens, limits.depth, limits.nodes)
         past = self._best(self.history.text, context, most) if self.history is not None else None
         drafts = (self._best(self.text, context, most, past), self.text), (past, self.history and self.history.text)
@@ -100,7 +99,7 @@ class Suffix(Drafter):
         """The draft with the best score of all suffixes of the context that occur in a text; None where ``rival``, of
         another text, follows as long a match at least and scores better than all of them."""
         best, score = None, 0.0
-        for match, places in text.falling(context, self.depth):
+        for match, places in text.suffixes(context, self.depth):
             if rival is not None and best is None and match <= rival.match:
                 score, rival = nextafter(sum(rival.reach), 0.0), None
             nodes = min(most, int(self.factor * match + self.offset))
@@ -122,9 +121,9 @@ class Suffix(Drafter):
 
     def _origin(self, place: int, text: CountedText, match: int) -> Origin:
         number, index = text.text_of(place)
-        if text is not self.text:
-            return Origin(HISTORY.name, place=index, document=f"answer {number + 1}", match=match)
-        return Origin((PROMPT if index < self.prompt_length else OUTPUT).name, place=index, match=match)
+        if text is self.text:
+            return self.text.origin(index, match)
+        return Origin(HISTORY.name, place=index, document=f"answer {number + 1}", match=match)
 
 
 def _surer(one: Continued, other: Continued) -> int | None:

@@ -18,11 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engines.datastores.search.continuations import END  # stands between texts, before the first and after the last
+
 DEPTH = 64
 """Most tokens of a match, and of what is drafted after it."""
 
-_END = -1  # what stands between texts, before the first and after the last
 _FEW = 96  # occurrences whose matches are measured all together
+_SHALLOW = 4  # tokens of a match up to which that does not pay
 _FEW_TOKENS = 24  # places that are followed together from their first token on
 _SHORT = 12  # tokens of a match that are compared at first
 _COUNTED = 160  # occurrences of a suffix that are counted, the latest
@@ -62,7 +64,7 @@ class CountedText:
     """Texts that grow. ``begins`` has the place of each one's first token."""
 
     def __init__(self) -> None:
-        self._tokens = np.full(4 * DEPTH + 1024, _END, np.int32)
+        self._tokens = np.full(4 * DEPTH + 1024, END, np.int32)
         self._size = DEPTH  # a margin, so that what lies before a place can always be looked at
         self._after: dict[int, array] = {}
         self.begins = [DEPTH]
@@ -86,7 +88,7 @@ class CountedText:
         """Append tokens to the last text."""
         size = self._size
         if size + len(tokens) + 2 * DEPTH > len(self._tokens):
-            more = np.full(len(self._tokens) + len(tokens), _END, np.int32)
+            more = np.full(len(self._tokens) + len(tokens), END, np.int32)
             self._tokens = np.concatenate([self._tokens, more])
         self._tokens[size : size + len(tokens)] = tokens
         after = self._after
@@ -102,19 +104,21 @@ class CountedText:
         number = bisect_right(self.begins, place) - 1
         return number, place - self.begins[number]
 
-    def falling(self, context: Sequence[int], depth: int) -> Iterator[tuple[int, np.ndarray]]:
+    def suffixes(self, context: Sequence[int], depth: int) -> Iterator[tuple[int, np.ndarray]]:
         """Lengths of suffixes of the context that occur with a token after them, the longest first, at most ``depth``;
         each with the places after its occurrences, int32, ascending. Shorter suffixes that occur in the same places
         are left out."""
-        places = np.array(self._after.get(context[-1], ()), np.int32)
+        places = np.array(self._after.get(context[-1], ()) if len(context) else (), np.int32)
         if len(places) and places[-1] == self._size:  # the end of the last text
             places = places[:-1]
         depth = min(depth, len(context))
         wider: list[np.ndarray] = []
-        while len(places) > _FEW and len(wider) + 1 < depth:
+        one_by_one = depth <= _SHALLOW
+        while len(wider) + 1 < depth and (one_by_one or len(places) > _FEW):
             size = len(wider) + 2
             narrower = places[self._tokens[places - size] == context[-size]]
             if not len(narrower):
+                depth = size - 1
                 break
             wider.append(places)
             places = narrower
@@ -183,7 +187,7 @@ class CountedText:
                 continue
             column += len(agreed)
             counts = Counter(below.tolist()) if rows is None else {token: len(same) for token, same in below.items()}
-            going = len(here) - counts.pop(_END, 0)
+            going = len(here) - counts.pop(END, 0)
             for token, count in sorted(counts.items(), key=itemgetter(1), reverse=True)[: 1 if chain else None]:
                 share = count / going
                 if -lost * share < min_reach:
@@ -193,9 +197,13 @@ class CountedText:
                 heapq.heappush(open_, (lost * share, number, _Branch(parent, column, share, *further)))
         return found
 
+    def after_places(self, places: np.ndarray, width: int) -> np.ndarray:
+        """So many tokens from each of these places on, at most ``DEPTH``: int32 [places, width]."""
+        return self._tokens[places[:, None] + np.arange(width, dtype=np.int32)]
+
     def _rows(self, places: np.ndarray, width: int) -> list[list[int]]:
         """So many tokens after each of these places, and the place itself."""
-        rows = self._tokens[places[:, None] + np.arange(width, dtype=np.int32)].tolist()
+        rows = self.after_places(places, width).tolist()
         for row, place in zip(rows, places.tolist()):
             row.append(place)
         return rows
@@ -211,15 +219,15 @@ class CountedText:
         first = rows[0].tolist()
         unequal = (rows != rows[0]).any(0)
         part = int(unequal.argmax()) if unequal.any() else len(first)
-        if _END in first[:part]:
-            return rows[:0, 0], first[: first.index(_END)]
+        if END in first[:part]:
+            return rows[:0, 0], first[: first.index(END)]
         return rows[:, part] if part < len(first) else rows[:0, :0].ravel(), first[:part]
 
     def _only(self, match: int, place: int, nodes: int, ends: frozenset[int]) -> Continued:
         """The same for a single place."""
         found = Continued(match, 1)
         tokens = self._tokens[place : place + min(nodes, DEPTH)].tolist()
-        tokens = tokens[: tokens.index(_END)] if _END in tokens else tokens
+        tokens = tokens[: tokens.index(END)] if END in tokens else tokens
         if tokens:
             tokens = tokens if ends.isdisjoint(tokens) else _up_to(ends, tokens)
             found.add(tokens, -1, 1.0, 1.0, place)
@@ -240,7 +248,7 @@ class _Branch(NamedTuple):
     share: float
     places: np.ndarray | None
     heads: np.ndarray | None = None
-    token: int = _END
+    token: int = END
     rows: list[list[int]] | None = None
 
     def where(self) -> np.ndarray:
@@ -256,8 +264,8 @@ def _agreed(rows: list[list[int]], column: int, width: int) -> tuple[dict[int, l
         while part < width and low[part] == high[part]:
             part += 1
     agreed = first[column:part]
-    if _END in agreed:
-        return {}, agreed[: agreed.index(_END)]
+    if END in agreed:
+        return {}, agreed[: agreed.index(END)]
     below: dict[int, list[list[int]]] = {}
     if part < width:
         for row in rows:
