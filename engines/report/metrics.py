@@ -245,19 +245,16 @@ class Metrics:
         took = self.decode_seconds / self.target_forwards
         return BreakEven(took / found.seconds(0), self.mean_generated_length or 0.0)
 
-    def forecast(self, known: SpeedupModel, passes: int | None = None) -> SpeedupModel | None:
+    def forecast(self, known: SpeedupModel) -> SpeedupModel | None:
         """Rounds with drafts of other depths, by the times and the acceptance of this run; None where a time is not
         known, or how much was drafted.
 
         What drafts and has a price keeps the proportion of its first pass to further ones. Else passes are of equal
         time, and at least as many as levels are one a level; with fewer, as where most drafts were copied, drafting
-        takes the same at any depth.
-
-        Args:
-            known: what is known without a run: t(n), costs of drafting, the deepest draft, a baseline's time.
-            passes: that drafted, where not all rounds note it.
+        takes the same at any depth. ``known``: what is known without a run: t(n), costs of drafting, the deepest
+        draft, a baseline's time.
         """
-        passes, rounds = self.draft_forwards if passes is None else passes, self.target_forwards
+        passes, rounds = self.draft_forwards, self.target_forwards
         if not self.verify_seconds or not self.rows or None in (self.drafted, self.draft_seconds, self.other_seconds):
             return None
         copied = known.each and self.draft_seconds and passes < self.levels

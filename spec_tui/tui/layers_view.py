@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from engines.cost.speedup_model import SpeedupModel
 from engines.errors import SpecError, UsageProblem
 from engines.methods import drafts_itself, find, known, with_rules
-from engines.methods.shared.payoff import Payoff, payoff
 from engines.report.events import Layers
+from engines.report.metrics import Metrics
 from engines.report.run_state import RunState
 from spec_tui.present.on_screen import failure
 from spec_tui.present.speed_verdict import UNMEASURED, SpeedVerdict, of_runs, seconds_alone
@@ -17,6 +18,39 @@ from spec_tui.session.chat_session import REFUSED, ChatSession
 from spec_tui.session.settings import ChatSettings
 
 _FINE = 0.99  # thresholds from here on go by small steps
+_LONGEST = 12  # drafts of a forecast: those of Draft & Verify
+
+
+@dataclass(frozen=True, slots=True)
+class Payoff:
+    """What leaving out layers did in a run.
+
+    Attributes:
+        fraction: time of a draft forward over that of a whole one of a single row. Removed layers save what they take;
+            the embedding, the head and the choice of the token stay.
+        kept, judged: drafted tokens that the target agreed to, of those it judged (what hangs below a mismatch was
+            never judged).
+        forecast: chains of any length at these costs and this agreement.
+    """
+
+    fraction: float
+    kept: int
+    judged: int
+    forecast: SpeedupModel
+
+    @property
+    def agreement(self) -> float:
+        """kept / judged."""
+        return self.kept / self.judged
+
+    @property
+    def needed(self) -> float | None:
+        """The least agreement a token at which chains of some length break even; None where even 1 is not enough.
+
+        A chain of k drafts yields 1 + a + ... + a^k tokens at agreement a, and takes k draft forwards and one forward
+        over k + 1 rows. Where verifying more rows costs no more, k = 1 is the first to be faster, at a = ``fraction``.
+        """
+        return self.forecast.pays_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +92,19 @@ def removed(layers: Layers) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
     return tuple(map(bool, layers.attention)), tuple(map(bool, layers.mlp))
 
 
+def payoff(metrics: Metrics, alone: float | None = None) -> Payoff | None:
+    """The payoff of a run that drafts chains with a part of its target; None before anything was judged, or where t(n)
+    or the number of its draft forwards is not known. ``alone``: seconds of a round that drafts nothing, where a
+    baseline measured it."""
+    kept, judged = sum(metrics.depth_accepted), sum(metrics.depth_tried)
+    if metrics.price is None or not judged or not metrics.draft_forwards:
+        return None
+    found = metrics.forecast(SpeedupModel(metrics.price, most=_LONGEST, alone=alone))
+    if found is None:
+        return None
+    return Payoff(found.each / (found.scale * found.price.at(1)), kept, judged, found.assuming(kept / judged))
+
+
 def look(
     run: RunState, last: Layers | None, engine: str, options: Mapping[str, Any] | None, baseline: RunState | None
 ) -> LayersView:
@@ -75,7 +122,7 @@ def look(
     planned = find(engine).layer_rules(by, options) if fits and options is not None and has_rules(engine) else None
     found = None
     if run.started is not None and drafts_itself(run.started.engine):
-        found = payoff(run.metrics, run.rounds, alone=seconds_alone(run, baseline))
+        found = payoff(run.metrics, seconds_alone(run, baseline))
     return LayersView(engine=engine, used=used, planned=planned, payoff=found, verdict=of_runs(run, baseline),
                       asks=options is not None)
 

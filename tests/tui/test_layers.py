@@ -13,7 +13,6 @@ from engines.cost.curve import CostCurve
 from engines.cost.speedup_model import SpeedupModel
 from engines.methods import find
 from engines.methods.admg.rules import leave_out
-from engines.methods.shared.payoff import Payoff
 from engines.report.events import Layers, Prefilled
 from engines.report.run_state import fold_all
 from engines.request import Request
@@ -22,7 +21,7 @@ from spec_tui.present.speed_verdict import judged
 from spec_tui.present.step.phases import StepPosition
 from spec_tui.present.text import cells
 from spec_tui.tui import layers_view as layers
-from spec_tui.tui.layers_view import LayersView, removed, stepped
+from spec_tui.tui.layers_view import LayersView, Payoff, removed, stepped
 from spec_tui.tui.screens.inspector import explain
 from spec_tui.tui.widgets import layers_panel, step_panels
 from spec_tui.tui.widgets.layers_panel import AGAIN, RULES, RUNS, STAYS

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engines.methods import drafts_itself, known, with_rules
-from engines.methods.shared.payoff import Payoff
 from engines.report.events import Layers
 from spec_tui.present.speed_verdict import Speed
 from spec_tui.present.token_styles import PRESENT
 from spec_tui.tui.actions import Action, HasActions
-from spec_tui.tui.layers_view import LayersView
+from spec_tui.tui.layers_view import LayersView, Payoff
 from spec_tui.tui.widgets.strip_panel import BLANK, Row, Span, StripPanel, bar, clip, fit, rows_of, title_row
 from spec_tui.tui.widgets.strip_plot import columns
 
@@ -333,8 +332,8 @@ def verdict(look: LayersView, width: int) -> Row:
         needs = "slower even with all accepted" if p.needed is None else f"break-even {two_digits(p.needed)}"
         has, judged = f"agreement {two_digits(p.agreement)}, {needs}", found.noise is not None
         words = [f"{found.words}: {has}", found.words, found.brief] if judged else [f"{has} (forecast)", has]
-        if found.speed is Speed.SLOWER and p.best:
-            words.insert(0, f"{words[0]}, forecast: faster with drafts of {p.best}")
+        if found.speed is Speed.SLOWER and p.forecast.best:
+            words.insert(0, f"{words[0]}, forecast: faster with drafts of {p.forecast.best}")
     text = next((w for w in words if len(w) + 2 <= width), words[-1])
     return clip([(found.mark + " ", found.style), (text, "text")], width)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engines.methods.shared.payoff import Payoff, payoff
 from engines.report.events import Draft, Emitted, Origin, Prefilled, Round, Started
 from engines.report.metrics import measure
+from spec_tui.tui.layers_view import Payoff, payoff
 
 FLAT = ((1, 0.01), (64, 0.01))
 STARTED = Started("admg", {}, "exact", 0.0, 1.0, 0, 0, 64, "m", "float32", "cpu", (1, 2, 3), price=FLAT)
@@ -21,13 +21,14 @@ def a_round(drafted: int, kept: int, each: float, verify: float = 0.01, note: di
     draft = Draft(tuple(range(drafted)), tuple(range(-1, drafted - 1)), ("x",) * drafted, (0.9,) * drafted,
                   (0,) * drafted, (Origin("target"),) if drafted else ())
     emitted = (*(Emitted(n, "x", "x", "accepted", n) for n in range(kept)), Emitted(9, "y", "y", "corrected"))
-    return Round(1, 3, draft, tuple(range(kept)), emitted, drafted * each, verify, 0.0, 9, note or {})
+    return Round(1, 3, draft, tuple(range(kept)), emitted, drafted * each, verify, 0.0, 9,
+                 {"draft_forwards": drafted} if note is None else note)
 
 
-def of(rounds: list[Round], price=FLAT, **more) -> Payoff | None:
+def of(rounds: list[Round], price=FLAT) -> Payoff | None:
     started = replace(STARTED, price=price)
     events = [started, Prefilled(3, 0, 0.1, Emitted(1, "a", "a", "target"), 3), *rounds]
-    return payoff(measure(events), rounds, **more)
+    return payoff(measure(events))
 
 
 def test_a_run_by_hand():
@@ -47,12 +48,13 @@ def test_where_rows_cost_nothing_agreement_must_exceed_the_fraction(fraction):
 def test_a_single_draft_must_earn_its_forward_and_its_row(fraction, second):
     """1 + a tokens for fraction + t(2)."""
     price = ((1, 0.01), (2, 0.01 * second), (64, 0.01 * second))
-    found = of([a_round(1, 1, 0.01 * fraction, 0.01 * second)], price, longest=1)
+    found = of([a_round(1, 1, 0.01 * fraction, 0.01 * second)], price)
+    single = replace(found.forecast, most=1)
     needed = fraction + second - 1
     if needed > 1 + 1e-9:
-        assert found.needed is None
+        assert single.pays_from is None
     else:  # rounding decides at 1
-        assert found.needed == pytest.approx(needed, abs=1e-6) or (needed > 1 - 1e-9 and found.needed is None)
+        assert single.pays_from == pytest.approx(needed, abs=1e-6) or (needed > 1 - 1e-9 and single.pays_from is None)
 
 
 @given(st.integers(1, 12), st.floats(0.05, 0.8), st.floats(0.0, 0.05))
@@ -84,7 +86,7 @@ def test_the_forecast_agrees_with_rounds_that_were_played():
 def test_the_note_tells_the_forwards():
     assert of([a_round(4, 2, 0.006, note={"draft_forwards": 6})]).fraction == pytest.approx(0.4)
     for bad in (True, -1, "6", 1.5, None):
-        assert of([a_round(4, 2, 0.006, note={"draft_forwards": bad})]).fraction == pytest.approx(0.6)
+        assert of([a_round(4, 2, 0.006, note={"draft_forwards": bad})]) is None
 
 
 def test_where_nothing_was_judged_or_priced_nothing_is_said():
@@ -94,4 +96,4 @@ def test_where_nothing_was_judged_or_priced_nothing_is_said():
 
 def test_a_draft_as_dear_as_the_target_cannot_pay():
     found = of([a_round(4, 4, 0.011)])
-    assert found.needed is None and found.best == 0 and found.fraction == pytest.approx(1.1)
+    assert found.needed is None and found.forecast.best == 0 and found.fraction == pytest.approx(1.1)
