@@ -24,7 +24,6 @@ from engines.methods.drafter import Resources
 from engines.methods.rasd import SPEC
 from engines.methods.rasd.drafter import Rasd
 from engines.methods.rasd.fusion import fuse, pruned, side_by_side
-from engines.methods.rasd.retrieval_tree import TreeSize
 from engines.report.events import Origin, Round
 from tests.conftest import TURN
 from tests.datastores.conftest import sparse
@@ -205,7 +204,7 @@ def test_room_is_kept():
 def test_longer_matches_weigh_more_than_shorter_ones():
     texts = [[0, 1, 2], [3, 1, 3], [3, 1, 3], [3, 1, 3]]
     drafter = engine(ToyModel(VOCAB, seed=2), sparse(texts, VOCAB), prune=False, n_min=1, length=1, depth=1, top_k=1)
-    found, _ = drafter.retriever.find([0, 1], TreeSize(nodes=9, depth=1, length=1), DraftTree())
+    found, _ = drafter.retriever.find([0, 1], DraftLimits(depth=1, nodes=9), DraftTree())
     # two tokens match once, with one next token: half; one matches four times, with two: 4/6 of the rest
     longer, shorter = 1 / 2 + 1 / 2 / 6, 1 / 2 * 3 / 6
     assert dict(zip(found.tokens, found.probs)) == pytest.approx(
@@ -216,7 +215,7 @@ def test_prefixes_that_many_share_go_before_whole_continuations():
     """REST's Algorithm 2 over all that was found: nothing is chosen before it is counted."""
     texts = [[0, 1, 2, n % 4] for n in range(8)] + [[0, 3, 3, 3]] * 3
     drafter = engine(ToyModel(VOCAB, seed=2), sparse(texts, VOCAB), candidates=1, n_min=1)
-    found, _ = drafter.retriever.find([0], TreeSize(nodes=2, depth=3, length=3), DraftTree())
+    found, _ = drafter.retriever.find([0], DraftLimits(depth=3, nodes=2), DraftTree())
     assert paths_of(found) == [(1,), (1, 2)]
 
 

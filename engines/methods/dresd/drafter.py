@@ -11,21 +11,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from engines.core.outcome import DraftLimits, Outcome
+from engines.core.sampling import to_numpy
 from engines.core.tree import DraftTree
+from engines.datastores.search.continuations import Continuations, Match, in_order
+from engines.datastores.search.dense import DenseStore
+from engines.datastores.search.trie import heaviest
 from engines.methods.drafter import Drafter, Resources, chosen_row
 from engines.methods.dresd import DresdNote
 from engines.methods.passages import FoundOrigins, described, described_origins
 from engines.model.feature_request import LAST, FeatureRequest
 from engines.report.events import Passage, Retrieval
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from engines.datastores.search.dense import DenseStore
-
 
 _DROPPED = 3  # neighbours that are shown though they were left out
 _SHARPNESS = 20.0  # of the weights exp(sharpness * similarity), a kernel density as in kNN-LM: the nearest count most
@@ -82,8 +82,6 @@ class DReSD(Drafter):
     def _neighbours(self, context: Sequence[int], length: int) -> list[_Found]:
         """The nearest neighbours of the state of the row that produced the last token, in all datastores, the best
         first."""
-        from engines.core.sampling import to_numpy
-
         self._hidden = to_numpy(self.resources.target.features.latest(LAST)[chosen_row(self._outcome)])
         return self._nearest(context[-1], length, self.distinct, self.neighbours)[: self.drafts]
 
@@ -110,8 +108,6 @@ class DReSD(Drafter):
     def _map(self, numbers: Sequence[int]) -> tuple[tuple[float, float], ...]:
         """Where these keys of the only datastore lie around that of the present state; () of several datastores, whose
         keys cannot be compared."""
-        import numpy as np
-
         if len(self.stores) != 1 or len(numbers) < 2:
             return ()
         store = self.stores[0]
@@ -120,11 +116,6 @@ class DReSD(Drafter):
         return tuple((round(float(x), 4), round(float(y), 4)) for x, y in around @ directions.T)
 
     def _tree(self, found: list[_Found], nodes: int, seconds: float) -> DraftTree:
-        import numpy as np
-
-        from engines.datastores.search.continuations import Continuations, Match, in_order
-        from engines.datastores.search.trie import heaviest
-
         tokens = np.array([one.tokens for one in found] or [[]], np.int32)[: len(found)]  # two dimensions in any case
         weights = [one.count * math.exp(_SHARPNESS * (one.score - found[0].score)) for one in found]
         order = in_order(tokens)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
@@ -23,11 +22,10 @@ from engines.errors import UsageProblem
 from engines.methods import find
 from engines.methods.drafter import Drafter, Resources, in_order
 from engines.methods.rasd import AUTO, DRAFTERS, REST, RasdNote
-
-if TYPE_CHECKING:
-    from engines.methods.rasd.retrieval_tree import FromContext, FromStores
-    from engines.methods.shared.predictor_drafter import PredictorDrafter
-    from engines.methods.spec import MethodSpec
+from engines.methods.rasd.fusion import fuse, pruned, side_by_side
+from engines.methods.rasd.retrieval_tree import FromContext, FromStores, SuffixSearch
+from engines.methods.shared.predictor_drafter import PredictorDrafter
+from engines.methods.spec import MethodSpec
 
 
 class Rasd(Drafter):
@@ -38,8 +36,6 @@ class Rasd(Drafter):
         fuse: bool, candidates: int, length: int, n_max: int, n_min: int, nodes: int, fraction: float,
         **tree: int,
     ) -> None:
-        from engines.methods.rasd.retrieval_tree import FromContext, FromStores, SuffixSearch
-
         super().__init__(resources, budget)
         in_order(n_min=n_min, n_max=n_max)
         self.drafter = spec = _drafter(drafter, resources)
@@ -49,7 +45,7 @@ class Rasd(Drafter):
         if not self.part.drafting.trees:
             raise UsageProblem(f"{self.part.drafting.name} cannot branch, and rasd fuses trees",
                                "choose another engine, or another draft model")
-        search = SuffixSearch(candidates, n_max, n_min)
+        search = SuffixSearch(candidates, length, n_max, n_min)
         if retrieval == REST:
             stores = resources.open_datastores.sparse(resources.datastores, fraction)
             self.searches(stores)
@@ -57,7 +53,7 @@ class Rasd(Drafter):
         else:
             self.retriever = FromContext(search, tree["top_k"])
         self.prune_top, self.fuse = prune_top if prune else 0, fuse
-        self.length, self.nodes = length, nodes
+        self.nodes = nodes
 
     def remark(self) -> str:
         return self.part.remark()
@@ -70,12 +66,9 @@ class Rasd(Drafter):
         self.part.follow(outcome)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
-        from engines.methods.rasd.fusion import fuse, pruned, side_by_side
-        from engines.methods.rasd.retrieval_tree import TreeSize
-
         grown = self.part.grow(context, limits, self.prune_top)
         room = max(0, min(self.nodes, limits.nodes - len(grown.tree)))
-        found, shared = self.retriever.find(context, TreeSize(room, limits.depth, self.length), grown.tree)
+        found, shared = self.retriever.find(context, DraftLimits(limits.depth, room), grown.tree)
         kept, lost = pruned(found, grown.begins) if grown.favourites else (found, {})
         tree = (fuse if self.fuse else side_by_side)(grown.tree, kept, shared)
         cut = tuple((self._word(token), count) for token, count in sorted(lost.items(), key=lambda item: -item[1]))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engines.core.outcome import Outcome
+from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
 from engines.datastores.search.continuations import Continuations, Lookup, collect, merge, together
 from engines.datastores.search.trie import heaviest
@@ -24,24 +24,16 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class SuffixSearch:
     """How continuations are found: suffixes of ``n_max`` down to ``n_min`` tokens, until there are ``count`` (the
-    paper's n)."""
+    paper's n), and ``length`` tokens of each (its l)."""
 
     count: int
+    length: int
     n_max: int
     n_min: int
 
-    def after(self, store: Lookup, context: Sequence[int], length: int) -> Continuations:
-        """What follows the end of a context, at most ``length`` tokens of each."""
-        return collect(store, context, self.count, length, self.n_max, self.n_min)
-
-
-@dataclass(frozen=True, slots=True)
-class TreeSize:
-    """How large the tree may be: ``nodes``, ``depth``, and ``length`` tokens of a continuation (the paper's l)."""
-
-    nodes: int
-    depth: int
-    length: int
+    def after(self, store: Lookup, context: Sequence[int], depth: int) -> Continuations:
+        """What follows the end of a context, at most ``depth`` tokens of each."""
+        return collect(store, context, self.count, min(self.length, depth), self.n_max, self.n_min)
 
 
 class FromStores:
@@ -54,14 +46,13 @@ class FromStores:
         """Touch the datastores: reading them from disk counts as prefill."""
         self.search.after(self.together, outcome.context, 1)
 
-    def find(self, context: Sequence[int], size: TreeSize, drafted: DraftTree) -> tuple[DraftTree, int]:
+    def find(self, context: Sequence[int], limits: DraftLimits, drafted: DraftTree) -> tuple[DraftTree, int]:
         """The tree after a context, and down to which depth its nodes are those of ``drafted``, the drafter's tree,
         appended to the context to find the others."""
         clock = perf_counter()
-        found = self.search.after(self.together, context, min(size.length, size.depth))
+        found = self.search.after(self.together, context, limits.depth)
         seconds = perf_counter() - clock
-        chosen = heaviest(found, size.nodes)
-        return from_stores(found, chosen, self.stores, seconds), 0
+        return from_stores(found, heaviest(found, limits.nodes), self.stores, seconds), 0
 
 
 class FromContext:
@@ -75,24 +66,23 @@ class FromContext:
         """A run begins."""
         self.conversation = Conversation(outcome.context, outcome.prompt_length)
 
-    def find(self, context: Sequence[int], size: TreeSize, drafted: DraftTree) -> tuple[DraftTree, int]:
+    def find(self, context: Sequence[int], limits: DraftLimits, drafted: DraftTree) -> tuple[DraftTree, int]:
         """As of ``FromStores``."""
         clock = perf_counter()
         self.conversation.grow(context)
-        found, shared = self._after(context, [], 1.0, size), 0
+        found, shared = self._after(context, [], 1.0, limits.depth), 0
         for level in _levels(drafted, self.width):
-            if len(found) or len(level[0][0]) >= size.depth:
+            if len(found) or len(level[0][0]) >= limits.depth:
                 break
             shared = len(level[0][0])
-            found = merge([self._after(context, path, chance, size) for path, chance in level])
+            found = merge([self._after(context, path, chance, limits.depth) for path, chance in level])
         seconds = perf_counter() - clock
-        tree = from_conversation(found, heaviest(found, size.nodes), self.conversation, seconds)
+        tree = from_conversation(found, heaviest(found, limits.nodes), self.conversation, seconds)
         return tree, shared if len(found) else 0
 
-    def _after(self, context: Sequence[int], path: list[int], chance: float, size: TreeSize) -> Continuations:
+    def _after(self, context: Sequence[int], path: list[int], chance: float, depth: int) -> Continuations:
         """What follows the context and a drafted path that is reached with this chance; the path leads each."""
-        length = min(size.length, size.depth - len(path))
-        found = self.search.after(self.conversation, [*context[-self.search.n_max :], *path], length)
+        found = self.search.after(self.conversation, [*context[-self.search.n_max :], *path], depth - len(path))
         led = np.tile(np.array(path, np.int32), (len(found), 1))
         return replace(found, tokens=np.concatenate([led, found.tokens], axis=1), weights=chance * found.weights)
 

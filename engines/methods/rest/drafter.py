@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from engines.core.outcome import DraftLimits, Outcome
 from engines.core.tree import DraftTree
+from engines.datastores.search.continuations import Continuations, together
+from engines.datastores.search.sparse import SparseStore
+from engines.datastores.search.trie import drawn, heaviest
 from engines.methods.drafter import Drafter, Resources, in_order
 from engines.methods.rest import RestNote
 from engines.methods.shared.found_tree import from_stores
 from engines.report.events import Retrieval
-
-if TYPE_CHECKING:
-    from engines.datastores.search.continuations import Continuations
-    from engines.datastores.search.sparse import SparseStore
-
 
 _DRAWN = 8  # sequences, and tokens of each (section 5, Table 3): as many as the nodes of the trie
 
@@ -33,8 +30,6 @@ class Rest(Drafter):
         self, resources: Resources, *, budget: str, c: int, length: int, n_max: int, n_min: int, select: str,
         samples: int, fraction: float,
     ) -> None:
-        from engines.datastores.search.continuations import together
-
         super().__init__(resources, budget)
         in_order(n_min=n_min, n_max=n_max)
         self.stores: list[SparseStore] = resources.open_datastores.sparse(resources.datastores, fraction)
@@ -48,8 +43,6 @@ class Rest(Drafter):
         self._lookup(outcome.context, 1)
 
     def propose(self, context: Sequence[int], limits: DraftLimits) -> DraftTree:
-        from engines.datastores.search.trie import drawn, heaviest
-
         clock = perf_counter()
         length = self.length if self.select == "trie" else min(self.length, _DRAWN)
         found = self._lookup(context, min(length, limits.depth))
