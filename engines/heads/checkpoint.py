@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from engines.errors import ModelUnavailable, first_line
 from engines.folders import write_folder, write_json
@@ -87,10 +85,10 @@ def _load(name: str, folder: Path, allow_pickle: bool) -> Mapping[str, Any]:
                                f"--allow-pickle reads {pickled} without running what is pickled in it")
     try:
         if safe is not None:
-            return load_file(folder / safe)
+            return tensor_files.load(folder / safe)
         if pickled is not None:
             return dict(torch.load(folder / pickled, map_location="cpu", weights_only=True))
-    except (OSError, SafetensorError, RuntimeError, ValueError, EOFError, KeyError) as error:
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
         raise ModelUnavailable(f"the weights of the head {name} cannot be read: {first_line(error)}",
                                "its download is incomplete, or it is damaged") from None
     except Exception as error:  # whatever unpickling raises

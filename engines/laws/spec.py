@@ -12,7 +12,6 @@ from engines.report.run_state import TokenState
 from engines.report.wording import chosen, counted, listed, p3, quoted
 
 SHOWN = 3  # trials that a paragraph tells one by one
-GREEDY_SOURCE = "Leviathan et al. 2023, section 2.2 (argmax); REST (He et al. 2024), section 3.2, draft acceptance"
 
 
 class LawSpec:
@@ -29,10 +28,11 @@ class LawSpec:
         trials_title: what the trials of a token are, over a list of them.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
+    name: ClassVar[str] = "greedy"
+    summary: ClassVar[str] = "the target's likeliest token"
     brief: ClassVar[str] = ""
-    source: ClassVar[str]
+    source: ClassVar[str] = (
+        "Leviathan et al. 2023, section 2.2 (argmax); REST (He et al. 2024), section 3.2, draft acceptance")
     lossless: ClassVar[bool] = True
     text_depends_on_draft: ClassVar[bool] = False
     shares_noise: ClassVar[bool] = False
@@ -53,7 +53,7 @@ class LawSpec:
 
     def reference(self, temperature: float) -> str:
         """Where to read on."""
-        return self.source if temperature > 0 else GREEDY_SOURCE
+        return self.at(temperature).source
 
     def rule(self, started: Started) -> str:
         """What the target says at every row."""
@@ -107,12 +107,6 @@ class LawSpec:
     def trials_note(self, trials: Sequence[Trial]) -> str:
         """What explains a list of trials; "" where nothing does."""
         return ""
-
-
-class Greedy(LawSpec):
-    """All laws at temperature 0."""
-
-    name, summary, source = "greedy", "the target's likeliest token", GREEDY_SOURCE
 
 
 class ExactSpec(LawSpec):
@@ -364,7 +358,7 @@ class TypicalSpec(LossySpec):
         return f"p {p3(trial.target_prob)}  threshold {p3(trial.draw)}  {'passes' if trial.accepted else 'fails'}"
 
 
-GREEDY = Greedy()
+GREEDY = LawSpec()
 REJECTION = RejectionSpec()
 LAWS: dict[str, LawSpec] = {law.name: law for law in (ExactSpec(), REJECTION, BlockSpec(), RedrawSpec(), TypicalSpec())}
 """The laws by name, in the order in which they are shown."""
