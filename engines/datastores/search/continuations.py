@@ -111,8 +111,7 @@ def merge(parts: Sequence[Continuations]) -> Continuations:
 
 
 def collect(
-    store: Lookup, context: Sequence[int], count: int, length: int = 10, n_max: int = 16, n_min: int = 1,
-    limit: int = 5000,
+    store: Lookup, context: Sequence[int], count: int, length: int = 10, n_max: int = 16, n_min: int = 1
 ) -> Continuations:
     """Distinct continuations over falling suffix lengths until there are ``count`` (RASD's Algorithm 1). Of the last
     suffix too all are taken: its section 3.2.2 chooses among prefixes, not among continuations.
@@ -123,7 +122,6 @@ def collect(
     Args:
         count: shorter suffixes are searched until so many are found.
         length: tokens of each (RASD's l).
-        limit: occurrences of one suffix that are looked at, at equal strides.
 
     Returns:
         In the order of ``Continuations``; ``matched`` is the longest suffix that each was found by, ``total`` the
@@ -134,7 +132,7 @@ def collect(
     total, left = 0, 1.0
     for match in store.falling(context, n_max, n_min):
         if match.count > total:  # else the longer suffix has the same occurrences
-            levels.append(store.continuations(match, length, limit))
+            levels.append(store.continuations(match, length))
             weights.append(0.0)
             total = match.count
         found = levels[-1]

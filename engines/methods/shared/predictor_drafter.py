@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree
@@ -20,20 +20,12 @@ from engines.methods.shared.predictor import Chain, Predictor
 from engines.methods.shared.tree_options import DraftNote
 from engines.report.events import Origin
 
+if TYPE_CHECKING:
+    from engines.heads.draft_head import DraftHead
+    from engines.model.causal_model import CausalModel
+
 _ORIGIN = Origin(DRAFT.name)
 CHAIN = kind_of(_ORIGIN)
-
-
-class Drafting(Protocol):
-    """What drafts: a model or a head.
-
-    Attributes:
-        name: for messages.
-        trees: whether it can draft branches.
-    """
-
-    name: str
-    trees: bool
 
 
 class PredictorDrafter(Drafter):
@@ -50,8 +42,9 @@ class PredictorDrafter(Drafter):
     copies before they have paid for a try."""
 
     def __init__(
-        self, resources: Resources, predictor: Predictor, drafting: Drafting, price: CostCurve | None, *, budget: str,
-        shape: str, draw: str, num_tokens: int, stop: str, confidence: float, depth: int, top_k: int, total_nodes: int,
+        self, resources: Resources, predictor: Predictor, drafting: CausalModel | DraftHead, price: CostCurve | None,
+        *, budget: str, shape: str, draw: str, num_tokens: int, stop: str, confidence: float, depth: int, top_k: int,
+        total_nodes: int,
     ) -> None:
         super().__init__(resources, budget)
         self.law, self.ends = resources.law, resources.end_tokens
