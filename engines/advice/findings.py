@@ -66,7 +66,7 @@ class Screening:
         return frozenset(key for key in both if key[1] not in self.held_out)
 
     def room_for(self, times: float) -> bool:
-        """Whether more answers may count than so many times those that do now: each prompt is asked a few times only."""
+        """Whether more answers may count than so many times those that do: a prompt is asked a few times at most."""
         most = self.asked.repeats * (len(self.asked.prompts) - len(self.held_out))
         return times * len(self.counted()) < most
 
