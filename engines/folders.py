@@ -142,6 +142,8 @@ def text_of(content: bytes, name: str, most: int) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
+        if content.startswith((b"\x1f\x8b", b"PK", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")):
+            raise UsageProblem(f"{name} is compressed", "unpack it first") from None
         raise UsageProblem(f"{name} is not text in UTF-8", "convert it, e.g. with iconv -t UTF-8") from None
     if "\0" in text:
         raise UsageProblem(f"{name} is not text: it contains NUL bytes", "give a text file")

@@ -359,6 +359,7 @@ class Runtime:
         budget, prices = self._budget(request, f"{spec.id} {options} {request.draft_model}")
         if request.draft_model:
             prices = prices._replace(draft=other.fixed_price if request.text_depends_on_draft else other.price)
+        self.open_datastores.refresh()
         self.open_datastores.progress = _building(cancelled, progress)
         with drafting():
             drafter_class = spec.load_drafter()

@@ -152,8 +152,9 @@ def _address(gate: Gate, port: int, leads: bool = False) -> str:
     """What to open in a browser; ``leads``: by whoever leads the class."""
     import socket
 
-    everywhere = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}
-    name = everywhere.get(gate.host, f"[{gate.host}]" if ":" in gate.host else gate.host)
+    name = f"[{gate.host}]" if ":" in gate.host else gate.host
+    if gate.host in ("", "0", "0.0.0.0", "::"):  # all addresses of this machine
+        name = socket.gethostname()
     url = (gate.public_url or f"http://{name}:{port}").rstrip("/") + "/"
     secrets = {"token": gate.token, "lead": gate.lead * leads}
     given = "&".join(f"{name}={secret}" for name, secret in secrets.items() if secret)

@@ -40,7 +40,7 @@ class Gate:
     def of(cls, host: str, public_url: str | None, lead: bool = False) -> Gate:
         """With a new token, unless only this machine reaches the server, and with ``lead`` a teacher's secret, too.
         Raises UsageProblem: no such address."""
-        if public_url is not None and not (_name(public_url) and urlsplit(public_url).scheme in ("http", "https")):
+        if public_url is not None and not _is_page(public_url):
             raise UsageProblem(f"{public_url[:80]} is not an address of a page", "for example https://class.example.org")
         token = "" if is_local(host) and public_url is None else secrets.token_urlsafe(24)
         return cls(host, public_url, token, secrets.token_urlsafe(24) if lead else "")
@@ -96,6 +96,11 @@ def _name(url: str) -> str | None:
         _ = found.port  # raises where it is not one
         return found.hostname
     return None
+
+
+def _is_page(url: str) -> bool:
+    """Whether a token can be added to this address: it has no query, no fragment, and nobody's password."""
+    return _name(url) is not None and urlsplit(url).scheme in ("http", "https") and not set("?#@").intersection(url)
 
 
 def _is_number(name: str) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import logging
+import os
 import re
 import shutil
 import signal
@@ -333,8 +334,10 @@ async def run_server(
         try:
             await site.start()
         except (OSError, UnicodeError) as error:  # the latter for a name that no machine can have
-            of_port = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
-            why = getattr(error, "strerror", "there is no such name")
+            number = getattr(error, "errno", None)
+            of_port = number in (errno.EADDRINUSE, errno.EACCES)
+            # asyncio's words for a port in use hold a tuple; numbers of unknown names are not the system's
+            why = os.strerror(number) if of_port else getattr(error, "strerror", "there is no such name")
             raise UsageProblem(f"{gate.host} port {port} cannot be served on: {why}",
                                "--port takes another; 0 takes a free one" if of_port else
                                "--host takes an address of this machine") from None

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 from engines import Request, UsageProblem
 from engines.core.outcome import DraftLimits
 from engines.core.tree import DraftTree, depths
+from engines.datastores.building.build_datastore import build_datastore
+from engines.datastores.building.text_files import text_files
+from engines.datastores.storage import catalog
 from engines.methods.drafter import Resources
 from engines.methods.rest import SPEC
 from engines.methods.rest.drafter import Rest
@@ -141,3 +144,15 @@ def test_rounds_carry_the_lookup(sample, monkeypatch):
     looked = [e for e in events if isinstance(e, Round) and e.retrieval.match]
     assert looked and all(o.source == "retrieval" for e in looked for o in e.draft.origins)
     assert any("return" in p.after or "add" in p.before for e in looked for p in e.retrieval.passages)
+
+
+def test_a_run_searches_what_another_program_built_and_nothing_that_it_removed(tiny, tmp_path):
+    request = Request((("user", "x"),), "rest", max_new_tokens=2, datastores=("kept",))
+    for text in ("import one", "import two"):
+        (tmp_path / "text.txt").write_text(text)
+        built = build_datastore("kept", text_files([tmp_path / "text.txt"]), tiny.tokenizer, replace=True)
+        assert list(tiny.run(request))[-1].tokens
+        assert tiny.open_datastores.open("kept").manifest == built.manifest, text
+    catalog.remove("kept")
+    with pytest.raises(UsageProblem, match="no datastore"):
+        next(tiny.run(request))

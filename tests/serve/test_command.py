@@ -80,10 +80,12 @@ def test_a_port_that_is_taken_is(cli):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = cli("serve", "learn", "--port", str(taken.getsockname()[1]))
     assert done.code == 2 and "--port takes another" in done.err
+    assert "cannot be served on: Address already in use\n" in done.err
 
 
 @pytest.mark.parametrize("arguments, address", [
     ("", "http://127.0.0.1:8000/"), ("--host ::1", "http://[::1]:8000/"),
+    ("--host 0", f"http://{socket.gethostname()}:8000/?token={{}}"),
     ("--host 10.0.0.1", "http://10.0.0.1:8000/?token={}"), ("--port 81", "http://127.0.0.1:81/"),
     ("--public-url https://class.example.org/spec", "https://class.example.org/spec/?token={}"),
 ])  # fmt: skip

@@ -46,7 +46,10 @@ def test_a_cookie_of_any_bytes_is_compared():
     assert not Gate("0.0.0.0", token="right").opens_with(b"\xff\xfe".decode("utf-8", "surrogateescape"))
 
 
-@pytest.mark.parametrize("public_url", ["class.example.org", "http://[::1"])
+@pytest.mark.parametrize("public_url", [
+    "class.example.org", "http://[::1", "https://class.example.org/?x=1", "https://class.example.org/#y",
+    "https://me:secret@class.example.org",
+])
 def test_what_is_no_address_is_refused(public_url):
     with pytest.raises(UsageProblem, match="not an address"):
         Gate.of("127.0.0.1", public_url)

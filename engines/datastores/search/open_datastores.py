@@ -38,7 +38,9 @@ class OpenDatastores:
         return tuple(entry.name for entry in catalog.listing() if self._fits(entry, dense))
 
     def refresh(self) -> None:
-        """Close what was removed or built anew since it was opened."""
+        """Close what was removed or built anew since it was opened, maybe by another program."""
+        if not self._stores:
+            return
         now = {entry.name: entry.manifest for entry in catalog.listing() if not entry.unfinished}
         self.forget(*(name for name, store in self._stores.items() if now.get(name) != store.manifest))
 
