@@ -39,10 +39,7 @@ class OpenDatastores:
 
     def refresh(self) -> None:
         """Close what was removed or built anew since it was opened, maybe by another program."""
-        if not self._stores:
-            return
-        now = {entry.name: entry.manifest for entry in catalog.listing() if not entry.unfinished}
-        self.forget(*(name for name, store in self._stores.items() if now.get(name) != store.manifest))
+        self.forget(*(name for name, store in self._stores.items() if not catalog.holds(store)))
 
     def forget(self, *names: str) -> None:
         """Close the datastores with these names."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engines import folders
-from engines.datastores.storage.datastore import Store
+from engines.datastores.storage.datastore import Store, written
 from engines.datastores.storage.manifest import FILE, Manifest
 from engines.errors import DatastoreProblem, SpecError, UsageProblem
 from engines.folders import sample_datastores
@@ -76,10 +76,8 @@ def home() -> Path:
 def find(name: str) -> Path:
     """The folder of a datastore; the user's own comes before a shipped one of the same name. Raises UsageProblem: the
     name is malformed, or there is no such datastore (the hint lists those there are)."""
-    check_name(name)
-    for folder in _homes():
-        if os.path.isdir(folder / name):
-            return folder / name
+    if (at := _place(check_name(name))) is not None:
+        return at
     names = [entry.name for entry in listing() if not entry.unfinished]
     hint = f"datastores: {', '.join(names)}" if names else "there are none yet"
     raise UsageProblem(f"there is no datastore {name!r}", f"{hint}; spec-tui datastore build makes one")
@@ -96,6 +94,12 @@ def open_store(name: str, tokenizer: str | None = None) -> Store:
     if tokenizer is not None:
         store.check_tokenizer(tokenizer)
     return store
+
+
+def holds(store: Store) -> bool:
+    """Whether an open datastore is still the one that its name opens."""
+    at = _place(store.name)
+    return at == store.folder and store.written == written(at)
 
 
 def listing() -> list[CatalogEntry]:
@@ -155,6 +159,10 @@ def unwritable(error: OSError) -> DatastoreProblem:
 def _homes() -> tuple[Path, ...]:
     shipped = sample_datastores()
     return (home(),) if shipped is None else (home(), shipped)
+
+
+def _place(name: str) -> Path | None:
+    return next((folder / name for folder in _homes() if os.path.isdir(folder / name)), None)
 
 
 def _entry(name: str, folder: Path, shipped: bool, unfinished: bool) -> CatalogEntry:

@@ -13,11 +13,20 @@ from pathlib import Path
 
 import numpy as np
 
-from engines.datastores.storage.manifest import File, Manifest, ModelIdentity, damaged, read_manifest, unreadable
+from engines.datastores.storage.manifest import FILE, File, Manifest, ModelIdentity, damaged, read_manifest, unreadable
 from engines.errors import DatastoreProblem
 from engines.folders import checksum, open_file
 
 _SPARSE = {f"{name}.bin" for name in ("tokens", "suffixes", "documents", "places", "lines", "names", "name_ends")}
+
+
+def written(folder: Path) -> tuple[int, int] | None:
+    """What tells a datastore's manifest from one that replaced it; None where there is none."""
+    try:
+        found = (folder / FILE).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
 
 
 class Store:
@@ -25,7 +34,7 @@ class Store:
     DatastoreProblem: the manifest is missing, damaged or of a newer format; a file is missing or of another size."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.name = folder, folder.name
+        self.folder, self.name, self.written = folder, folder.name, written(folder)
         self.manifest: Manifest = read_manifest(folder)
         for file in self.manifest.files:
             self._check(file)
