@@ -19,7 +19,15 @@ from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
-from engines.errors import ModelUnavailable, RunFailed, SpecError, UsageProblem
+from engines.errors import (
+    DatastoreProblem,
+    LibraryProblem,
+    ModelUnavailable,
+    RunFailed,
+    SpecError,
+    StartCancelled,
+    UsageProblem,
+)
 from engines.methods import MethodSpec, find, specs
 from engines.model.load_options import LoadOptions
 from engines.report.answer import Answer
@@ -32,8 +40,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
-    "Answer", "LoadOptions", "MethodSpec", "Metrics", "ModelUnavailable", "Request", "RunFailed", "SpecError",
-    "UsageProblem", "find", "load", "measure", "specs",
+    "Answer", "DatastoreProblem", "LibraryProblem", "LoadOptions", "MethodSpec", "Metrics", "ModelUnavailable",
+    "Request", "RunFailed", "SpecError", "StartCancelled", "UsageProblem", "find", "load", "measure", "specs",
 ]
 
 
@@ -41,8 +49,18 @@ def load(
     model: str | PathLike | None = None, draft_model: str | PathLike | None = None, *,
     progress: Callable[[Loading], None] = lambda _: None, **options,
 ) -> Runtime:
-    """Load models: a ``engines.runtime.Runtime``. ``options`` are fields of ``engines.model.load_options.LoadOptions``,
-    ``progress`` and what is raised are as of ``Runtime.load``. While torch is imported, ctrl+c waits."""
+    """Load models. While torch is imported, ctrl+c waits.
+
+    Args:
+        model: a folder, a GGUF file, an id on the hub or a known name; None for the model that was fetched or chosen
+            last, else the sample model.
+        draft_model: the same; None for one that is known for the model, or ships with its vocabulary.
+        progress: told of each stage.
+        options: other fields of ``engines.model.load_options.LoadOptions``.
+
+    Raises:
+        As of ``Runtime.load``.
+    """
     with _interrupted_later():
         from engines.runtime import Runtime
 

@@ -304,6 +304,7 @@ class Runtime:
 
         Raises:
             UsageProblem: before Started, for a request that cannot be run, or while another run is going on.
+            ModelUnavailable, DatastoreProblem: before Started, of a draft model or a datastore that the request names.
             StartCancelled: before Started, where a draft model was being loaded or a datastore built.
             RunFailed: later, where the model or the drafter broke.
         """

@@ -282,8 +282,8 @@ class Metrics:
         return _ratio(self.bias_total, self.biased_rounds)
 
     def stats(self) -> dict[str, float | int | dict[str, int] | None]:
-        """The numbers of ``run --format json``; of messages of a server it isn't known how many passes they took, nor
-        always how many tokens they are."""
+        """The numbers of ``run --format json``: seconds, shares from 0 to 1, counts; None for what is not known, as of
+        messages of a server how many passes they took, and of some how many tokens they are."""
         lengths = {str(length): rounds for length, rounds in sorted(self.matches.items())}
         return {"match_lengths": lengths or None} | {
             name: getattr(self, name)

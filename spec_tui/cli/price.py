@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from typer import Option
 
 from engines.cost.curve import CostCurve
+from engines.cost.interleaved import ROWS
 from engines.cost.speedup_model import SpeedupModel
 from engines.errors import UsageProblem
 from engines.progress import BuildProgress
@@ -40,6 +41,8 @@ _OVERLAP = ("Load no model; forecast from a recorded run, or the name of one tha
 _ENGINE = ("Also run this engine on the example prompts, and say how long a round takes and where its time goes. "
            "Repeatable; with options as in a race.")
 _OF_REQUESTS = Only(lambda given: given["requests"] is not None, "--requests")
+_FEW = ("Requests took so long that not all sizes were measured, and these only a few times: the server is slow or the "
+        "machine is busy. Measure again when nothing else runs.")
 _FRESH = "Measure again, even if a measurement is stored. Texts that depend on random draws may then change."
 
 
@@ -146,8 +149,9 @@ def _from_outside(server: ServedModel, asked: _Asked, format: Format) -> int:
              "price": [list(point) for point in found.price]}
     if asked.counts:
         facts["requests"] = _requests(facts, asked, measured_at=found.context)
+    few = wrap(_FEW, text_width()) if len(found.price) < len(ROWS) else []
     print(as_json(facts) if format is Format.json else "\n".join(
-        [*_head(facts, "tokens read, n"), *_at_once(facts), "", *wrap(WHAT_IT_IS, text_width())]))
+        [*_head(facts, "tokens read, n"), *few, *_at_once(facts), "", *wrap(WHAT_IT_IS, text_width())]))
     return 0
 
 
