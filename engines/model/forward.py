@@ -49,8 +49,8 @@ class Observer(Protocol):
         """The states [rows, width] after the final norm."""
 
 
-class Forward(Protocol):
-    """A forward over the KV buffer.
+class Forward:
+    """A forward over the KV buffer: ``GenericForward``, or one of ours.
 
     Attributes:
         name: for display.
@@ -61,12 +61,9 @@ class Forward(Protocol):
         buffer: the kind of buffer that it reads and writes.
     """
 
-    name: str
-    makes_masks: bool
-    causal: bool
-    host_masks: bool
-    invariant: bool
-    buffer: type[KVBuffer]
+    name = ""
+    makes_masks = causal = host_masks = invariant = False
+    buffer: type[KVBuffer] = KVBuffer
 
     def run(
         self, tokens: Sequence[int], positions: Sequence[int] | None, mask: Mask, cache: KVBuffer, last_only: bool
@@ -85,15 +82,11 @@ class Forward(Protocol):
         one of them cannot be left out."""
 
 
-class GenericForward:
+class GenericForward(Forward):
     """The ``Forward`` of a module of transformers. Where it takes no explicit positions it counts from the cache."""
 
     name = "generic"
     makes_masks = True
-    causal = False
-    host_masks = False
-    invariant = False
-    buffer = KVBuffer
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model

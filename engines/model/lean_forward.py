@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from engines.libraries import hf
 from engines.libraries.hf import PreTrainedModel
-from engines.model.forward import Observer
+from engines.model.forward import Forward, Observer
 from engines.model.fused_layers import GATE_UP, QKV, fusible
 from engines.model.kv_buffer import KVBuffer
 from engines.model.masks import FULL, Mask
@@ -85,16 +85,11 @@ class Layer:
     table: int = 0
 
 
-class LeanForward:
+class LeanForward(Forward):
     """The ``Forward`` of Llama-like models, made once their layers are fused and laid out. ``like``: an empty tensor of
     the model's dtype and on its device."""
 
     name = "lean"
-    makes_masks = False
-    causal = False
-    host_masks = False
-    invariant = False
-    buffer: type[KVBuffer] = KVBuffer
 
     def __init__(self, model: PreTrainedModel) -> None:
         config, inner = model.config, model.model
