@@ -13,7 +13,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path, PurePath, PureWindowsPath
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from engines.errors import UsageProblem
 
 _HERE = Path(__file__).resolve().parent
 _BLOCK = 1 << 22  # bytes of a file that are read at once
+_TICK = 0.25  # seconds that a lock is waited for at once
 
 
 def typed_path(name: str) -> Path:
@@ -413,6 +414,22 @@ def lock(
         raise busy from None
     except OSError as error:
         raise unwritable(error) from None
+
+
+@contextmanager
+def waited_lock(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Within, no other process has this lock. While one has it, ``waiting`` is called four times a second, and may
+    leave. Raises OSError."""
+    from huggingface_hub.utils import WeakFileLock  # of filelock, also on disks that have no locks
+
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(WeakFileLock(file, timeout=_TICK))
+                break
+            except TimeoutError:
+                waiting()
+        yield
 
 
 def model_label(name: str) -> str:

@@ -13,14 +13,14 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import IO, Any
 
 from engines.errors import ModelUnavailable
-from engines.folders import free_bytes
+from engines.folders import free_bytes, waited_lock
 from engines.hub import hub_cache as cache
 from engines.hub.download_progress import DownloadProgress, in_bytes
 from engines.hub.hub_api import AGAIN, TICK, Listing, RemoteFile, content, hub_errors
@@ -79,19 +79,22 @@ class Download:
             BaseException: one that is not an Exception and that ``progress`` raises to stop the download. It is called
                 about four times a second on this thread.
         """
-        with hub_errors(self._listing.name, self._listing.revision), ExitStack() as stack:
+        lock = cache.folder() / ".locks" / self._home.name / "spec-tui.lock"
+        waiting = Loading(f"waiting: another process downloads {self._listing.name}", 0.0, self.bytes)
+        with hub_errors(self._listing.name, self._listing.revision):
             (self._home / "blobs").mkdir(parents=True, exist_ok=True)
-            self._lock(stack, progress)
-            self._meter.begin()
-            workers = _Workers(self._listing, self._blobs(names), self._snapshot, self._meter)
-            try:
-                while not workers.ended.wait(TICK):
-                    progress(self._meter.report())
-            finally:
-                workers.stop()
-            if workers.error is not None:
-                raise workers.error
-            cache.remember(self._listing.name, self._listing.revision, self._listing.commit)
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            with waited_lock(lock, lambda: progress(waiting)):  # two would write the same partial files
+                self._meter.begin()
+                workers = _Workers(self._listing, self._blobs(names), self._snapshot, self._meter)
+                try:
+                    while not workers.ended.wait(TICK):
+                        progress(self._meter.report())
+                finally:
+                    workers.stop()
+                if workers.error is not None:
+                    raise workers.error
+                cache.remember(self._listing.name, self._listing.revision, self._listing.commit)
         return self._snapshot
 
     def _blobs(self, names: Iterable[str]) -> list[_Blob]:
@@ -101,19 +104,6 @@ class Download:
             if file.name in wanted:
                 same.setdefault(file.digest, []).append(file)
         return [_Blob(self._home / "blobs" / digest, tuple(files)) for digest, files in same.items()]
-
-    def _lock(self, stack: ExitStack, progress: Progress) -> None:
-        """Wait until no other process downloads this model: two would write the same partial files."""
-        from huggingface_hub.utils import WeakFileLock
-
-        place = cache.folder() / ".locks" / self._home.name / "spec-tui.lock"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            try:
-                stack.enter_context(WeakFileLock(place, timeout=TICK))
-                return
-            except TimeoutError:
-                progress(Loading(f"waiting: another process downloads {self._listing.name}", 0.0, self.bytes))
 
 
 def check_room(size: int, name: str, folder: Path | None = None, variable: str = "HF_HOME") -> None:

@@ -8,14 +8,13 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from filelock import FileLock, Timeout
 
 from engines import folders
 from engines.machine import content_check, keep, kept, measured_file, processor_flags
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 _AGAIN_DAYS = 3  # after them a compiler that failed is tried again
-_TICK = 0.25  # seconds between two reports while another process compiles
 _ROOM = 20 << 20  # bytes on the disk, without which nothing is compiled
 _ANY = ctypes.c_void_p
 _COUNT = ctypes.c_int64
@@ -171,7 +169,7 @@ def _in_cache(file: Path, progress: Progress) -> Path:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         command, refused = _compiler_here()
         progress(0.0)
-        with _alone(file.with_suffix(".lock"), progress):
+        with folders.waited_lock(file.with_suffix(".lock"), lambda: progress(0.0)):
             if not _intact(file):
                 try:
                     compile_library(command, file, progress=progress)
@@ -180,22 +178,6 @@ def _in_cache(file: Path, progress: Progress) -> Path:
                     raise
                 keep(file.with_suffix(".check"), content_check(file.read_bytes()))
     return file
-
-
-@contextmanager
-def _alone(place: Path, progress: Progress) -> Iterator[None]:
-    """Within, no other process compiles the library; while one does, ``progress`` is told, which may leave."""
-    lock = FileLock(place)
-    while True:
-        try:
-            lock.acquire(timeout=_TICK)
-            break
-        except Timeout:
-            progress(0.0)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _intact(file: Path) -> bool:
