@@ -66,10 +66,6 @@ class FileChoice:
     pickled: bool
 
 
-def _quiet(_: Loading) -> None:
-    """No progress wanted."""
-
-
 @dataclass(slots=True)
 class ModelSource:
     """Where a model is.
@@ -104,7 +100,7 @@ class ModelSource:
         parts = self.gguf.parts if self.gguf is not None else ()
         return next((part for part, _ in parts if part.name == name), self.folder / name)
 
-    def fetch_weights(self, progress: Progress = _quiet) -> None:
+    def fetch_weights(self, progress: Progress = lambda _: None) -> None:
         """Download the weights, unless they are here. Raises ModelUnavailable, and whatever ``progress`` raises."""
         if self.download is not None:
             self.download.fetch(self.choice.weights, progress)
@@ -126,7 +122,7 @@ class ModelSource:
 
 def locate(
     name: str, revision: str | None = None, terms: TrustPolicy | None = None, role: Role = "target",
-    progress: Progress = _quiet, to_load: bool = True, beside: ModelSource | None = None,
+    progress: Progress = lambda _: None, to_load: bool = True, beside: ModelSource | None = None,
 ) -> ModelSource:
     """Find a model; of one that is on the hub only, fetch configuration and tokenizer.
 

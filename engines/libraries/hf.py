@@ -226,17 +226,9 @@ def growing_cache() -> Cache:
     return DynamicCache()
 
 
-class CacheKinds(NamedTuple):
-    """What a model keeps of past tokens."""
-
-    state: bool
-    """A running state."""
-    index: bool
-    """An index beside keys and values."""
-
-
-def cache_kinds(kind: type, config: PreTrainedConfig) -> CacheKinds:
-    """What a model of this class and configuration keeps of past tokens, as far as these tell.
+def state_and_index(kind: type, config: PreTrainedConfig) -> tuple[bool, bool]:
+    """Whether a model of this class and configuration keeps a running state of past tokens, and an index beside keys
+    and values, as far as these tell.
 
     ``_is_stateful`` and the methods of cache layers are undocumented; checked: the refused families of
     tests/engines/families.py (Mamba, RWKV, Jamba, LFM2, Qwen3-Next, DeepSeek 3.2).
@@ -246,7 +238,7 @@ def cache_kinds(kind: type, config: PreTrainedConfig) -> CacheKinds:
     except (AttributeError, KeyError, TypeError, ValueError):
         layers = []  # it has kinds of layers that only the model knows
     state = getattr(kind, "_is_stateful", False) or any(hasattr(layer, "update_recurrent_state") for layer in layers)
-    return CacheKinds(bool(state), any(hasattr(layer, "update_indexer") for layer in layers))
+    return bool(state), any(hasattr(layer, "update_indexer") for layer in layers)
 
 
 # -- loading ------------------------------------------------------------------------------------------------

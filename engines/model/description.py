@@ -133,7 +133,8 @@ def describe(name: str, options: LoadOptions = LoadOptions(), progress: Progress
     config, problem, hint = _config(source, terms)
     try:
         remarks = usable_context(config, source.name)[1] if config is not None else ()
-        shape, verified = sizes_of(source.folder, config), drafts(config)
+        shape = sizes_of(source.folder, config)
+        verified = None if config is None else "chains" if spans(config) is None else "trees"
     except Exception as error:  # transformers takes much that no model could be made of
         problem = problem or f"its configuration makes no sense: {first_line(error)}"
         config, shape, verified, remarks = None, sizes_of(source.folder, None), None, ()
@@ -289,14 +290,6 @@ def _attention(config: hf.PreTrainedConfig, layers: int | None) -> dict[str, int
         word = "full" if kind == FULL else kind.removesuffix("_attention").replace("sliding", "window")
         words[f"{word} {size:,}" if size else word] = count
     return words
-
-
-def drafts(config: hf.PreTrainedConfig | None) -> str | None:
-    """Whether whole trees of drafts can be verified on such a model, or chains only; the test at loading may say
-    otherwise. None where nothing is known."""
-    if config is None:
-        return None
-    return "chains" if spans(config) is None else "trees"
 
 
 def memory(shape: ModelSizes, parameters: int | None, room: dict[str, Any]) -> tuple[Memory, ...]:

@@ -41,9 +41,9 @@ _STAGES = ("past tokens come from the cache", "several tokens are fed at once", 
 
 def unfit(kind: type, config) -> str | None:
     """Why no model of this class and configuration can be decoded with, as far as these tell: no weights are needed."""
-    kinds = hf.cache_kinds(kind, hf.text_config(config))
-    if kinds.state or kinds.index:
-        return _STATE if kinds.state else _INDEX
+    state, index = hf.state_and_index(kind, hf.text_config(config))
+    if state or index:
+        return _STATE if state else _INDEX
     return None if hf.cache_argument(hf.arguments(kind)) else _NO_CACHE
 
 
