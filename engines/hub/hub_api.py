@@ -18,7 +18,7 @@ from engines.progress import with_heartbeat
 TICK = 0.25
 """Seconds between two reports of progress; also how long a cancel waits."""
 
-_SECONDS = 5.0
+_TIMEOUTS = 5.0, 10.0, 5.0, 5.0  # seconds to connect, until something comes, to send, for a free connection
 _LISTING, _LISTING_SECONDS = 32 << 20, 60.0  # bytes and seconds that an answer about a model may take
 _SAID = 1 << 16  # bytes of what the hub says of an error
 _OF_THE_BODY = {"content-encoding", "content-length", "transfer-encoding"}
@@ -87,7 +87,7 @@ def content(listing: Listing, name: str, range: str | None) -> Iterator[Any]:
 
 
 @contextmanager
-def _opened(url: str, headers: dict[str, str], timeout: float) -> Iterator[Any]:
+def _opened(url: str, headers: dict[str, str], timeout: float | tuple[float, ...]) -> Iterator[Any]:
     """The hub's answer to a GET, whose content is still to be read. Raises what the hub's client raises, which would
     read what is said of an error to its end, and ModelUnavailable where the content would unpack to any size."""
     from huggingface_hub import get_session
@@ -112,8 +112,6 @@ def commit_of_dataset(name: str) -> str:
 
 
 def _listing(name: str, revision: str | None) -> Listing:
-    if not _answers():
-        raise _unreachable(name, revision)
     found = _about(name, revision)
     commit, siblings = _commit(found, name), found.get("siblings")
     if not isinstance(siblings, list):
@@ -147,7 +145,7 @@ def _about(name: str, revision: str | None, kind: str = "models") -> dict[str, A
     at_revision = f"/revision/{quote(revision, safe='')}" if revision else ""
     url, found = f"{constants.ENDPOINT}/api/{kind}/{name}{at_revision}?blobs=true", bytearray()
     until = monotonic() + _LISTING_SECONDS
-    with _opened(url, {}, 2 * _SECONDS) as answer:
+    with _opened(url, {}, _TIMEOUTS) as answer:
         for block in answer.iter_bytes():
             found += block
             if len(found) > _LISTING or monotonic() > until:
@@ -182,19 +180,6 @@ def _licence(card: dict[str, Any]) -> str | None:
     return (own if isinstance(own, str) and own else named) if named else None
 
 
-def _answers() -> bool:
-    """One short question: the hub's client would try for minutes before it says that nobody answers."""
-    from huggingface_hub import constants, get_session
-
-    if offline():
-        return True  # the client answers at once, and says that it is offline
-    try:
-        get_session().head(constants.ENDPOINT, timeout=_SECONDS)
-    except Exception:
-        return False
-    return True
-
-
 @contextmanager
 def hub_errors(name: str, revision: str | None) -> Iterator[None]:
     """Turns what fails in talking to the hub, and in writing its cache, into ModelUnavailable: each Exception."""
@@ -227,7 +212,10 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
         return ModelUnavailable("too many requests to the hub", "wait some minutes, or log in: hf auth login")
     if status is not None:
         return ModelUnavailable(f"the hub cannot give {name} (it answers with error {status})", "try again later")
-    return _unreachable(name, revision) if isinstance(error, errors.HTTPError) else _local(error, name)
+    if isinstance(error, errors.HTTPError):
+        missing = f"{at_revision(name, revision)} is not in the local cache and the hub could not be reached"
+        return ModelUnavailable(missing, OFFLINE)
+    return _local(error, name)
 
 
 def _local(error: Exception, name: str) -> ModelUnavailable:
@@ -241,11 +229,6 @@ def _local(error: Exception, name: str) -> ModelUnavailable:
         return ModelUnavailable(f"the cache {cache.folder()} cannot be written", "set HF_HOME to a folder of your own")
     hint = AGAIN if isinstance(error, OSError) else "check HF_ENDPOINT, or try again"
     return ModelUnavailable(f"{name} cannot be fetched: {first_line(error, named=True)}", hint)
-
-
-def _unreachable(name: str, revision: str | None) -> ModelUnavailable:
-    missing = f"{at_revision(name, revision)} is not in the local cache and the hub could not be reached"
-    return ModelUnavailable(missing, OFFLINE)
 
 
 def at_revision(name: str, revision: str | None) -> str:

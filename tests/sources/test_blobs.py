@@ -75,7 +75,7 @@ def test_only_the_digest_of_the_listing_names_a_content(hub, crowded, tmp_path, 
     wanted = {name: crowded[name] for name in NEEDED | {WEIGHTS}}
     assert here(source) == wanted and blobs() == as_listed(wanted)
     assert {p.name for p in tmp_path.iterdir()} == {"cache"}
-    assert [a.path for a in hub.asked if a.method == "HEAD"] == ["/"], "no question but for the content"
+    assert not any(a.method == "HEAD" for a in hub.asked), "no question but for the content"
     assert len(hub.got(WEIGHTS)) == 1
 
 

@@ -49,6 +49,6 @@ def test_a_download_is_stopped_and_goes_on(hub, crowded, tmp_path, monkeypatch):
     assert first.range is None and second.range.startswith("bytes=")
     assert hub.fetched() == NEEDED | {WEIGHTS}
     kinds = {a.path.split("/")[1] for a in hub.asked}
-    assert kinds == {"", "api", "cdn", "someone"} and {a.path for a in hub.asked if a.path.startswith("/api/")} == {
+    assert kinds == {"api", "cdn", "someone"} and {a.path for a in hub.asked if a.path.startswith("/api/")} == {
         f"/api/models/{NAME}/revision/v1"
     }
