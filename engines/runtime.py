@@ -358,15 +358,14 @@ class Runtime:
         begun = len(request.continued)
         law = make_law(request.law, sampling, request.seed, self.target.vocab_size, begun)
         budget, prices = self._budget(request, f"{spec.id} {options} {request.draft_model}")
-        if request.draft_model:
-            prices = prices._replace(draft=other.fixed_price if request.text_depends_on_draft else other.price)
+        draft_price = other.fixed_price if request.text_depends_on_draft else other.price
         self.open_datastores.refresh()
         self.open_datastores.progress = _building(cancelled, progress)
         with drafting():
             drafter_class = spec.load_drafter()
         resources = Resources(
             law=law, vocab_size=self.target.vocab_size, target=target, draft_model=draft,
-            draft_price=prices.draft, translation=other.translation, heads=self.heads,
+            draft_price=draft_price, translation=other.translation, heads=self.heads,
             head_prices=prices.heads, available=methods.available(draft, self.ready.heads), end_tokens=self.end_tokens,
             branches=self.target.trees, budget=budget,
             open_datastores=self.open_datastores, datastores=request.datastores, words=self.words, cancelled=cancelled,
@@ -386,9 +385,7 @@ class Runtime:
         start = len(prompt) - bool(begun)
         limit, clipped = self._room(start, request)
         notes = warnings + clipped + remarks + other.remarks + ((self.target.note,) if self.target.note else ())
-        started = self._started(request, spec, options, prompt[:start], notes, drafter)
-        yield started if not request.draft_model else replace(
-            started, draft_model=other.model.name, draft_price=other.price.points)
+        yield self._started(request, spec, options, prompt[:start], notes, drafter, other)
         stop = Stop(self.end_tokens, limit)
         try:
             with self.target.features.requested(drafter.features), closing(record(
@@ -585,11 +582,11 @@ class Runtime:
         asked = replace(request, conversation=conversation, continued=())
         return len(encode(self.tokenizer, asked, self.target.vocab_size)[0])
 
-    def _started(self, request, spec, options, prompt, warnings, drafter) -> Started:
+    def _started(self, request, spec, options, prompt, warnings, drafter, draft: NamedDraft) -> Started:
         *turns, (role, content) = request.conversation
         turns.append(("raw" if request.raw or not self.tokenizer.chat_template else role, content))
         ready = self.ready
-        used = spec.used(options, methods.available(self._draft_named(request.draft_model).model, self.ready.heads))
+        used = spec.used(options, methods.available(draft.model, self.ready.heads))
         kind = next((need for need in used if need in self.heads), None)
         return Started(
             engine=spec.id, options=options, law=request.law, seed=request.seed,
@@ -597,9 +594,10 @@ class Runtime:
             max_new_tokens=request.max_new_tokens, model=ready.model,
             dtype=ready.dtype, device=ready.device, prompt=tuple(prompt),
             prompt_pieces=tuple(self.words.piece(t) for t in prompt), conversation=tuple(turns),
-            draft_model=ready.draft_model, versions=_versions(),
+            draft_model=draft.model.name if draft.model else None, versions=_versions(),
             lossless=spec.lossless_under(spec_of(request.law, request.temperature)),
-            machine=_machine(), warnings=warnings, price=ready.price, draft_price=ready.draft_price,
+            machine=_machine(), warnings=warnings, price=ready.price,
+            draft_price=draft.price.points if draft.price else (),
             head=ready.heads[kind].name if kind else None, head_price=ready.heads[kind].price if kind else (),
             datastores=tuple(dict.fromkeys(name for name, _ in drafter.searched)),
             datastore_bytes=sum(drafter.searched.values()) or None,

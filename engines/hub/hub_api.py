@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from engines.errors import ModelUnavailable, SpecError, first_line
+from engines.hub import hub_cache as cache
 from engines.hub.untrusted_json import is_count, object_in, parse_object, words_in
 from engines.progress import with_heartbeat
 
@@ -220,8 +221,6 @@ def sentence(error: Exception, name: str, revision: str | None) -> ModelUnavaila
 
 def _local(error: Exception, name: str) -> ModelUnavailable:
     """What went wrong on this machine."""
-    from engines.hub import hub_cache as cache
-
     code = getattr(error, "errno", None)
     if code in _FULL:
         return ModelUnavailable(f"the disk of {cache.folder()} is full", f"make room, or set HF_HOME; {AGAIN}")

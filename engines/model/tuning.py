@@ -45,8 +45,9 @@ def tune_once(
         progress: as of ``tune``.
     """
     own = own_threads()
-    if is_given(threads):
-        return use_threads(threads if threads and threads > 0 else own)
+    given = threads is not None and threads > 0
+    if given or "OMP_NUM_THREADS" in os.environ:
+        return use_threads(threads if given else own)
     file = measured_file("tunings", [settings_of(model), str(model.dtype), facts, own, threads])
     found = kept(file)
     if type(found) is int and 1 <= found <= own:
@@ -81,11 +82,6 @@ def tune(forward: Forward, threads: int | None = None, progress: Callable[[float
             break
         chosen, best = count, seconds
     use_threads(chosen)
-
-
-def is_given(threads: int | None) -> bool:
-    """Whether the user has chosen the number of threads."""
-    return bool(threads and threads > 0) or "OMP_NUM_THREADS" in os.environ
 
 
 def own_threads() -> int:
