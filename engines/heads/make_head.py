@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shutil import rmtree
@@ -120,11 +121,21 @@ def estimate(
                             reading * tokens, each_pass * tokens)
 
 
+class _Measured(Exception):
+    """Ends a training of which enough updates are measured."""
+
+
 def _measured(
     target: CausalModel, spec: HeadSpec, config: HeadConfig | MedusaConfig, texts: list[Text], work: Path
 ) -> tuple[int, float, float]:
     """Parameters of the head; seconds a token of reading, and of an update with every step unrolled."""
     times: list[tuple[int, float]] = []
+
+    def told(progress: TrainingProgress) -> None:
+        times.append((progress.tokens, perf_counter()))
+        if len(times) > _UPDATES:
+            raise _Measured
+
     recipe = replace(spec.recipe, minutes=60.0, single=0.0, judge_seconds=3600.0)
     with TemporaryDirectory(dir=work) as folder:
         cache = HiddenStateCache(Path(folder), target, config.layers, texts)
@@ -135,8 +146,8 @@ def _measured(
         parts = parts_of(target)
         student = MedusaStudent(config) if isinstance(config, MedusaConfig) else EagleStudent(config, parts.embeddings)
         ids = torch.arange(config.draft_vocabulary)
-        HeadTrainer(student, parts, read, ids, recipe, Path(folder)).train(
-            lambda progress: times.append((progress.tokens, perf_counter())), lambda: len(times) > _UPDATES)
+        with suppress(_Measured):
+            HeadTrainer(student, parts, read, ids, recipe, Path(folder)).train(told)
     (before, began), (after, ended) = times[0], times[-1]  # the first one warms up
     return sum(p.numel() for p in student.network.parameters()), reading, (ended - began) / (after - before)
 
