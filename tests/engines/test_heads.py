@@ -242,6 +242,16 @@ def test_a_training_goes_on_only_with_the_options_that_it_was_begun_with(target,
     assert not work.exists(), "said before the training"
 
 
+def test_the_agreement_that_is_kept_is_of_the_weights_that_are_written(target, texts, tmp_path, monkeypatch):
+    looks = iter([[0.9, 0.5], [0.1, 0.2]])  # the weights of the first look are better
+    monkeypatch.setattr(training, "agreement", lambda *_: next(looks))
+    spec = HeadSpec(name="tiny", vocabulary=40, layers=(2, 3, 4), recipe=HeadRecipe(minutes=1e-6, judge_seconds=0))
+    ended = make_head(target, "tiny", texts, spec, tmp_path / "work", tmp_path / "head", *[lambda *_: None] * 2)
+    card = read("tiny", tmp_path / "head", 7, 32).card
+    assert ended.agreement == card["agreement"] == [0.9, 0.5] and card["expected_tokens_a_round"] == 2.35
+    assert ended.accepted == simulated([0.1, 0.2]) and not next(looks, None)
+
+
 @pytest.mark.parametrize("file, content", [
     ("state.safetensors", b"xx"), ("state.safetensors", bytes(1000)), ("progress.json", b'{"x": 1}'),
     ("progress.json", b"{"), ("progress.json", None), ("best.safetensors", b"xx"),
