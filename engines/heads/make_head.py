@@ -21,7 +21,16 @@ from engines.heads.head_config import EAGLE, EAGLE3, MEDUSA, HeadConfig, MedusaC
 from engines.heads.head_file import HeadFile
 from engines.heads.hidden_state_cache import HiddenStateCache, Text, size_on_disk
 from engines.heads.medusa_student import MedusaStudent
-from engines.heads.training import HELD_OUT, HeadRecipe, HeadTrainer, TargetParts, TrainingProgress, frequent, split
+from engines.heads.training import (
+    BYTES_KEPT,
+    HELD_OUT,
+    HeadRecipe,
+    HeadTrainer,
+    TargetParts,
+    TrainingProgress,
+    frequent,
+    split,
+)
 from engines.heads.training_time_test import EagleStudent
 from engines.libraries import hf
 from engines.libraries.hf import text_config
@@ -68,7 +77,7 @@ def recipe_for(family: str, heads: int, **given: Any) -> HeadRecipe:
 class TrainingEstimate:
     """Attributes:
     tokens: of all texts.
-    bytes: that the target's states take on disk until the head is written.
+    bytes: that the target's states and the training's own take on disk, at most, until the head is written.
     parameters: of the head, those shared with the target left out.
     reading: seconds that the target takes to read all texts.
     each_pass: seconds of training on all of them once, every step unrolled.
@@ -117,8 +126,8 @@ def estimate(
         raise UsageProblem("there are no answers to estimate by", "give some of them")
     tokens = round(sum(len(text.tokens) for text in texts) / len(texts) * answers)
     parameters, reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]), work)
-    return TrainingEstimate(tokens, size_on_disk(tokens, len(config.layers), config.target_width), parameters,
-                            reading * tokens, each_pass * tokens)
+    states = size_on_disk(tokens, len(config.layers), config.target_width)
+    return TrainingEstimate(tokens, states + BYTES_KEPT * parameters, parameters, reading * tokens, each_pass * tokens)
 
 
 class _Measured(Exception):

@@ -35,6 +35,7 @@ _CLIP = 1.0
 HELD_OUT = 16  # one text of so many is not trained on
 _ANEW = "the training begins anew, with the same answers"
 _JUDGED = 24  # of those at most so many, the greedy ones first, say which checkpoint is the best
+BYTES_KEPT = 28  # of a parameter: weight and two moments, twice while they are written anew, and the best weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

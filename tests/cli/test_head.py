@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -155,6 +156,21 @@ def test_an_estimate_answers_prompts_that_are_not_answered_yet(tiny, tmp_path):
         asked.texts(display, 6)
         assert asked.made == made
     assert len(asked.texts(display)) <= len(asked) == 16
+
+
+@pytest.mark.parametrize("free, noted", [(1 << 40, False), (0, True)])
+def test_an_estimate_counts_what_the_training_writes_and_says_where_the_disk_is_too_small(
+    cli, monkeypatch, tmp_path, tiny, free, noted
+):
+    monkeypatch.setattr(head, "load_once", lambda *_: tiny)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    (tmp_path / "p").write_text(PROMPTS)
+    done = cli("head", "train", "h1", "--prompts", str(tmp_path / "p"), "--family", "eagle", "--max-new-tokens", "12",
+               "--work", str(tmp_path / "w"), "--out", str(tmp_path / "h"), "--estimate")
+    size, unit = re.search(r"the training takes up to ([\d.]+) (\w+) in", done.err).groups()
+    parameters = int(re.search(r"the head has ([\d,]+) parameters", done.err)[1].replace(",", ""))
+    assert float(size) * {"kB": 1e3, "MB": 1e6}[unit] > 27 * parameters
+    assert done.code == 0 and ("note: the disk has 0 bytes left; --work names another folder" in done.err) == noted
 
 
 @pytest.mark.parametrize("words, reason", [

@@ -287,7 +287,7 @@ def test_heads_that_are_trained_are_written_and_learn(target, tmp_path, monkeypa
         estimate(target, spec, [], 0, tmp_path)
     needs = estimate(target, spec, texts[:4], len(texts), tmp_path)
     assert needs.tokens == 32 * 24 and needs.reading > 0 < needs.each_pass
-    assert needs.bytes == needs.tokens * 2 * 32 and not any(tmp_path.iterdir())
+    assert needs.bytes == needs.tokens * 2 * 32 + needs.parameters * 28 and not any(tmp_path.iterdir())
     ended = make_head(target, "tiny", texts, spec, tmp_path / "work", tmp_path / "heads", lambda *_: None,
                       lambda progress: losses.append(progress.losses[0]))
     assert ended.updates > 3 and losses[-1] < losses[0] and len(ended.agreement) == 2
