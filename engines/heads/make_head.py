@@ -119,13 +119,16 @@ def estimate(
     target: CausalModel, spec: HeadSpec, texts: Sequence[Text], answers: int, work: Path
 ) -> TrainingEstimate:
     """What training on so many answers takes, by some of them: the target reads a few, and the head is trained on these
-    for a few updates, which are then forgotten, as is what they wrote below the folder ``work``. Raises UsageProblem:
-    as ``make_head``."""
+    for a few updates, which are then forgotten, as is what they wrote below the folder ``work``. Raises UsageProblem
+    and OSError as ``make_head``."""
     config = config_for(target, spec)
     if not texts:
         raise UsageProblem("there are no answers to estimate by", "give some of them")
     tokens = round(sum(len(text.tokens) for text in texts) / len(texts) * answers)
-    parameters, reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]), work)
+    try:
+        parameters, reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]), work)
+    except OSError as error:  # the file that it names is gone
+        raise OSError(error.errno, error.strerror, str(work)) from None
     states = size_on_disk(tokens, len(config.layers), config.target_width)
     return TrainingEstimate(tokens, states + BYTES_KEPT * parameters, parameters, reading * tokens, each_pass * tokens)
 
@@ -174,6 +177,7 @@ def make_head(
         training: told of each update. What either raises interrupts the training.
 
     Raises:
+        OSError: a folder cannot be written.
         UsageProblem: ``out`` is there and not empty or cannot be made, too few texts, layers that the target does not
             have, a ``work`` folder of a training on other texts or with other options, or the target is in use.
     """

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from engines.errors import ModelUnavailable, RunFailed, UsageProblem
+from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import lock, sample_model
 from engines.heads.checkpoint import write
 from engines.heads.find_heads import heads_for
@@ -128,13 +129,22 @@ class Asked(list):
     runtime, place, made, prompts = SimpleNamespace(target=None), Path("work"), 0, ()
 
 
-def test_a_full_disk_ends_a_training_with_a_sentence(monkeypatch):
+@pytest.mark.parametrize("writer, error", [
+    ("heads.hidden_state_cache.write_json", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
+    ("model.tensor_files.save_file", SafetensorError("I/O error: No space left on device (os error 28)")),
+])
+def test_a_full_disk_ends_a_training_with_a_sentence(cli, monkeypatch, tmp_path, tiny, writer, error):
     def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "work/state.safetensors")
+        raise error
 
-    monkeypatch.setattr(head, "_takes", full)
-    with pytest.raises(RunFailed, match=r"work/state\.safetensors cannot be written: No space left"):
-        head._trained(None, Asked(range(16)), None, False)
+    monkeypatch.setattr(head, "load_once", lambda *_: tiny)
+    monkeypatch.setattr(f"engines.{writer}", full)
+    (tmp_path / "p").write_text(PROMPTS)
+    done = cli("head", "train", "h1", "--prompts", str(tmp_path / "p"), "--family", "eagle", "--max-new-tokens", "12",
+               "--work", str(tmp_path / "w"), "--out", str(tmp_path / "h"))
+    assert done.code == 1 and done.err.endswith(
+        f"spec-tui: {tmp_path / 'w'} cannot be written: No space left on device\n"
+        "  make room, or choose other folders with --work and --out\n")
 
 
 def test_no_prompt_is_answered_for_an_unfinished_training_on_others(monkeypatch, tmp_path):
