@@ -47,6 +47,8 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
         else:
             file = eagle_head(name, folder, config, tensors, layers, target_width)
         for tensor in file.tensors:
+            if not tensor.numel():
+                raise ValueError("one of its tensors is empty")
             if not tensor.is_floating_point() or tensor.element_size() < 2:
                 raise ValueError(f"its weights are {str(tensor.dtype).removeprefix('torch.')}, which is not read here")
             if not tensor.isfinite().all():

@@ -136,6 +136,14 @@ def broken(file):
     yield "P-EAGLE", {**plain, "mask_hidden": torch.zeros(1, 1, 96)}, {}
     yield "not numbers", {**plain, "norm.weight": plain["norm.weight"] * torch.nan}, {}
     yield "several layers", {**plain, "layers.1.mlp.up_proj.weight": torch.zeros(2, 2)}, {}
+    yield "has o_proj.bias, which is not", {**plain, "midlayer.self_attn.o_proj.bias": torch.ones(32)}, {}
+    yield "has down_proj.bias, which is not", {**plain, "midlayer.mlp.down_proj.bias": torch.ones(32)}, {}
+    yield "has k_proj.bias, which is not", {**plain, "midlayer.self_attn.k_proj.bias": torch.ones(16)}, {}
+    yield "has fc.bias, which is not", {**plain, "fc.bias": torch.ones(32)}, {}
+    yield "activation is gelu, which is not", plain, {"hidden_act": "gelu"}
+    yield "head_dim is 1, and", plain, {"num_attention_heads": 32, "head_dim": 1}
+    empty = {"lm_head.weight": torch.zeros(0, 32), "d2t": torch.zeros(0, dtype=torch.int64)}
+    yield "d2t is 0, for 0 tokens", plain | empty, {}
     yield "not a draft head", {"norm.weight": torch.zeros(2)}, {}
 
 
@@ -153,6 +161,13 @@ def test_what_cannot_be_used_is_refused_with_the_reason(target, tmp_path):
     (tmp_path / "0" / "config.json").unlink()
     with pytest.raises(ModelUnavailable, match=r"a-head has no config\.json"):
         read("a-head", tmp_path / "0", 7, 32)
+
+
+def test_what_changes_nothing_is_no_reason_to_refuse_a_head(target, tmp_path):
+    """Older libraries wrote the frequencies of the rotation; configurations hold unused fields of their target."""
+    unused = {"layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4), "layers.0.mlp.up_proj.bias": torch.zeros(48)}
+    config = CONFIG | {"hidden_act": "silu", "sliding_window": 512, "use_sliding_window": False, "mlp_bias": False}
+    assert saved(tmp_path, tensors_of(make_file(target, EAGLE)) | unused, config).config.family == EAGLE
 
 
 def test_a_written_head_is_read_as_it_was(target, tmp_path):

@@ -227,6 +227,8 @@ def broken(file):
     yield "modelling head is 259 x 32 and not 260 x 32", {**plain, "1.1.weight": torch.zeros(259, 32)}, {}
     yield "modelling head is a single number", {**plain, "0.1.weight": torch.tensor(1.0)}, {}
     yield "draft 260 tokens of 300, and have no token_map", plain, {"vocab_size": 300}
+    empty = {n: t[:0] if t.shape == (260, 32) else t for n, t in plain.items()}
+    yield "one of its tensors is empty", empty, {"vocab_size": None}
     yield "names tokens twice", {**plain, "token_map": torch.tensor([1, 1])}, {"truncated_vocab_size": 2}
     yield "its hidden size is 16, the target's is 32", {"0.0.linear.weight": torch.zeros(16, 16)}, {}
 
