@@ -123,7 +123,9 @@ def _family(name: str, tensors: Mapping[str, torch.Tensor]) -> str:
                                "give the folder of an EAGLE head or of Medusa heads")
     if queries.shape[1] == 2 * fc.shape[0] and "hidden_norm.weight" in tensors:
         return EAGLE3
-    if queries.shape[1] == fc.shape[0] and fc.shape[1] == 2 * fc.shape[0] and "lm_head.weight" not in tensors:
+    if queries.shape[1] == fc.shape[0] and fc.shape[1] == 2 * fc.shape[0]:
+        if "lm_head.weight" in tensors:
+            raise ModelUnavailable(f"{name} has an lm_head of its own", "EAGLE-1 and 2 draft with the target's")
         return EAGLE
     raise ModelUnavailable(f"{name} is not an EAGLE head: fc is {size_of(fc)}, queries are {size_of(queries)}",
                            "give the folder of an EAGLE head")

@@ -152,6 +152,13 @@ def test_what_cannot_be_used_is_refused_with_the_reason(target, tmp_path):
     for number, (reason, tensors, changes) in enumerate(broken(make_file(target, layers=(2, 3, 4)))):
         with pytest.raises(ModelUnavailable, match=reason):
             saved(tmp_path / str(number), tensors, config | changes)
+    eagle = tensors_of(make_file(target, EAGLE))
+    with pytest.raises(ModelUnavailable, match="has an lm_head of its own"):
+        saved(tmp_path / "eagle", {**eagle, "lm_head.weight": torch.ones(260, 32)}, CONFIG)
+    (tmp_path / "eagle" / "model.safetensors").rename(tmp_path / "eagle" / "model-00001-of-00001.safetensors")
+    (tmp_path / "eagle" / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ModelUnavailable, match="a-head are in several files"):
+        read("a-head", tmp_path / "eagle", 7, 32)
     (tmp_path / "0" / "model.safetensors").rename(tmp_path / "0" / "pytorch_model.bin")
     with pytest.raises(ModelUnavailable, match="only pickled"):
         read("a-head", tmp_path / "0", 7, 32)
