@@ -47,6 +47,8 @@ def read(name: str, folder: Path, layers: int, target_width: int, allow_pickle: 
         else:
             file = eagle_head(name, folder, config, tensors, layers, target_width)
         for tensor in file.tensors:
+            if not tensor.numel():
+                raise ValueError("one of its tensors is empty")
             if not tensor.is_floating_point() or tensor.element_size() < 2:
                 raise ValueError(f"its weights are {str(tensor.dtype).removeprefix('torch.')}, which is not read here")
             if not tensor.isfinite().all():
@@ -94,6 +96,9 @@ def _load(name: str, folder: Path, allow_pickle: bool) -> Mapping[str, Any]:
     except Exception as error:  # whatever unpickling raises
         raise ModelUnavailable(f"the pickled weights of the head {name} hold more than weights, or are damaged",
                                "they are not read; choose another") from error
+    if any(os.path.exists(folder / f"{file}.index.json") for file in (WEIGHTS, *_PICKLED)):
+        raise ModelUnavailable(f"the weights of the head {name} are in several files, which is not read here",
+                               f"write them to one {WEIGHTS}")
     raise ModelUnavailable(f"the head {name} has no {WEIGHTS}", "its download is incomplete")
 
 

@@ -20,6 +20,8 @@ from engines.hub.untrusted_json import is_count, object_in
 
 RUN_HERE = "heads that run here are Medusa, and EAGLE-1, EAGLE-2 and EAGLE-3 of one layer"
 _LAYER = re.compile(r"^(?:midlayer|layers\.0)\.(?:self_attn\.|mlp\.)?")
+_NOT_READ = ("rotary_emb.inv_freq", "k_scale", "v_scale")
+"""Tensors of a layer that follow from its configuration, or are of a quantised cache."""
 
 
 def eagle_head(
@@ -32,10 +34,15 @@ def eagle_head(
         ModelUnavailable: no head of the EAGLE family.
         ValueError: tensors that are missing or of the wrong sizes.
     """
-    tensors = {_LAYER.sub("", key.removeprefix("model.")): tensor for key, tensor in tensors.items()}
+    tensors = {key.removeprefix("model."): tensor for key, tensor in tensors.items()}
+    inside = {_LAYER.sub("", key) for key in tensors if _LAYER.match(key)}
+    tensors = {_LAYER.sub("", key): tensor for key, tensor in tensors.items()}
     family = _family(name, tensors)
     config, said = _config(family, saved, tensors, layers, target_width)
     weights, ids = _weights(config, tensors), _ids(config, tensors)
+    for key in sorted((inside | {"fc.bias", "lm_head.bias"}) - {*map(_stored, weights), *_NOT_READ}):
+        if key in tensors and tensors[key].any():  # a bias of zeros changes nothing
+            raise ValueError(f"it has {key[:60]}, which is not computed here")
     rows = tensors.get("lm_head.weight") if family == EAGLE3 else None
     if family == EAGLE3 and rows is None and object_in(saved, OWN).get("lm_head") != "target":
         raise ValueError("it lacks lm_head.weight")
@@ -60,10 +67,9 @@ def eagle_tensors(file: HeadFile) -> dict[str, torch.Tensor]:
             continue
         if name == "fc.bias" and not tensor.any():
             continue
-        own, dot, _ = name.partition(".")
+        own = name.partition(".")[0]
         outside = own in ("fc", "norm")
-        stored = name if dot else f"{name}.weight"
-        tensors[stored if outside else f"layers.0.{inner.get(own, '')}{stored}"] = tensor
+        tensors[_stored(name) if outside else f"layers.0.{inner.get(own, '')}{_stored(name)}"] = tensor
     if file.ids is not None:
         known = torch.zeros(file.config.vocabulary, dtype=torch.bool)
         known[file.ids] = True
@@ -117,7 +123,9 @@ def _family(name: str, tensors: Mapping[str, torch.Tensor]) -> str:
                                "give the folder of an EAGLE head or of Medusa heads")
     if queries.shape[1] == 2 * fc.shape[0] and "hidden_norm.weight" in tensors:
         return EAGLE3
-    if queries.shape[1] == fc.shape[0] and fc.shape[1] == 2 * fc.shape[0] and "lm_head.weight" not in tensors:
+    if queries.shape[1] == fc.shape[0] and fc.shape[1] == 2 * fc.shape[0]:
+        if "lm_head.weight" in tensors:
+            raise ModelUnavailable(f"{name} has an lm_head of its own", "EAGLE-1 and 2 draft with the target's")
         return EAGLE
     raise ModelUnavailable(f"{name} is not an EAGLE head: fc is {size_of(fc)}, queries are {size_of(queries)}",
                            "give the folder of an EAGLE head")
@@ -135,6 +143,11 @@ def _config(
     if rows_of(tensors, "q_proj.weight") != heads * head_dim or not kv_heads or heads % kv_heads:
         raise ValueError(f"its config says {heads} heads of {head_dim}, its queries are "
                          f"{size_of(tensors['q_proj.weight'])}")
+    if head_dim % 2:
+        raise ValueError(f"its head_dim is {head_dim}, and numbers are rotated in pairs")
+    activation = inner.get("hidden_act")
+    if activation not in (None, "silu", "swish"):
+        raise ValueError(f"its activation is {str(activation)[:30]}, which is not computed here")
     vocabulary = _vocabulary(inner, saved, tensors)
     each = [t for key, t in tensors.items() if re.fullmatch(r"fc_norm\.\d+\.weight", key)]
     said, counted = (), ()
@@ -203,8 +216,12 @@ def _tensor(name: str, config: HeadConfig, tensors: Mapping[str, torch.Tensor], 
         return torch.cat([named(tensors, f"fc_norm.{i}.weight") for i in range(len(config.layers))])
     if name == "fc.bias":  # a configuration that does not say has one; the tensors know
         return tensors.get(name, torch.zeros(like.shape))
-    return named(tensors, name if "." in name else f"{name}.weight")
+    return named(tensors, _stored(name))
 
+
+def _stored(name: str) -> str:
+    """The name in a file of a parameter of ``HeadNetwork``, inside its layer."""
+    return name if "." in name else f"{name}.weight"
 
 
 def _ids(config: HeadConfig, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
@@ -215,10 +232,10 @@ def _ids(config: HeadConfig, tensors: Mapping[str, torch.Tensor]) -> torch.Tenso
                              "says which")
         return None
     offsets = tensors["d2t"]
-    if offsets.shape != (config.draft_vocabulary,) or offsets.is_floating_point():
+    if offsets.shape != (config.draft_vocabulary,) or not len(offsets) or offsets.is_floating_point():
         raise ValueError(f"d2t is {size_of(offsets)}, for {config.draft_vocabulary} tokens")
     ids = offsets.long() + torch.arange(len(offsets))
-    if len(ids) and not (int(ids.min()) >= 0 and int(ids.max()) < config.vocabulary and len(ids.unique()) == len(ids)):
+    if not (int(ids.min()) >= 0 and int(ids.max()) < config.vocabulary and len(ids.unique()) == len(ids)):
         raise ValueError("d2t names tokens twice, or beyond the vocabulary")
     return ids
 

@@ -78,8 +78,8 @@ def _of_others(folder: Path) -> UsageProblem:
 
 
 class HiddenStateCache:
-    """Shards in a folder, for one target, one choice of layers and one list of texts. Raises UsageProblem: the folder
-    holds the states of other texts, layers or another target."""
+    """Shards in a folder, for one target, one choice of layers and one list of texts. Raises OSError: it cannot be
+    written; UsageProblem: the folder holds the states of other texts, layers or another target."""
 
     def __init__(self, folder: Path, target: CausalModel, layers: Sequence[int], texts: Sequence[Text]) -> None:
         self._folder, self._target, self._layers, self._texts = folder, target, tuple(layers), list(texts)
@@ -88,13 +88,15 @@ class HiddenStateCache:
             digest.update(np.array([text.start, *text.tokens], np.int32).tobytes())
         identity = {"target": target.fingerprint, "layers": list(layers), "texts": digest.hexdigest()}
         note = folder / _NOTE
+        if not os.path.exists(note):
+            write_json(note, identity)
+            return
         try:
-            if not os.path.exists(note):
-                write_json(note, identity)
-            elif read_object(note) != identity:
-                raise _of_others(folder)
+            kept = read_object(note)
         except (OSError, ValueError) as error:
             raise UsageProblem(f"{folder} cannot be used: {error}", "choose another --work folder") from None
+        if kept != identity:
+            raise _of_others(folder)
 
     def __len__(self) -> int:
         """How many shards there will be."""

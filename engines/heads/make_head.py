@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shutil import rmtree
@@ -20,7 +21,16 @@ from engines.heads.head_config import EAGLE, EAGLE3, MEDUSA, HeadConfig, MedusaC
 from engines.heads.head_file import HeadFile
 from engines.heads.hidden_state_cache import HiddenStateCache, Text, size_on_disk
 from engines.heads.medusa_student import MedusaStudent
-from engines.heads.training import HELD_OUT, HeadRecipe, HeadTrainer, TargetParts, TrainingProgress, frequent, split
+from engines.heads.training import (
+    BYTES_KEPT,
+    HELD_OUT,
+    HeadRecipe,
+    HeadTrainer,
+    TargetParts,
+    TrainingProgress,
+    frequent,
+    split,
+)
 from engines.heads.training_time_test import EagleStudent
 from engines.libraries import hf
 from engines.libraries.hf import text_config
@@ -67,7 +77,7 @@ def recipe_for(family: str, heads: int, **given: Any) -> HeadRecipe:
 class TrainingEstimate:
     """Attributes:
     tokens: of all texts.
-    bytes: that the target's states take on disk until the head is written.
+    bytes: that the target's states and the training's own take on disk, at most, until the head is written.
     parameters: of the head, those shared with the target left out.
     reading: seconds that the target takes to read all texts.
     each_pass: seconds of training on all of them once, every step unrolled.
@@ -109,15 +119,22 @@ def estimate(
     target: CausalModel, spec: HeadSpec, texts: Sequence[Text], answers: int, work: Path
 ) -> TrainingEstimate:
     """What training on so many answers takes, by some of them: the target reads a few, and the head is trained on these
-    for a few updates, which are then forgotten, as is what they wrote below the folder ``work``. Raises UsageProblem:
-    as ``make_head``."""
+    for a few updates, which are then forgotten, as is what they wrote below the folder ``work``. Raises UsageProblem
+    and OSError as ``make_head``."""
     config = config_for(target, spec)
     if not texts:
         raise UsageProblem("there are no answers to estimate by", "give some of them")
     tokens = round(sum(len(text.tokens) for text in texts) / len(texts) * answers)
-    parameters, reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]), work)
-    return TrainingEstimate(tokens, size_on_disk(tokens, len(config.layers), config.target_width), parameters,
-                            reading * tokens, each_pass * tokens)
+    try:
+        parameters, reading, each_pass = _measured(target, spec, config, list(texts[:_MEASURED]), work)
+    except OSError as error:  # the file that it names is gone
+        raise OSError(error.errno, error.strerror, str(work)) from None
+    states = size_on_disk(tokens, len(config.layers), config.target_width)
+    return TrainingEstimate(tokens, states + BYTES_KEPT * parameters, parameters, reading * tokens, each_pass * tokens)
+
+
+class _Measured(Exception):
+    """Ends a training of which enough updates are measured."""
 
 
 def _measured(
@@ -125,6 +142,12 @@ def _measured(
 ) -> tuple[int, float, float]:
     """Parameters of the head; seconds a token of reading, and of an update with every step unrolled."""
     times: list[tuple[int, float]] = []
+
+    def told(progress: TrainingProgress) -> None:
+        times.append((progress.tokens, perf_counter()))
+        if len(times) > _UPDATES:
+            raise _Measured
+
     recipe = replace(spec.recipe, minutes=60.0, single=0.0, judge_seconds=3600.0)
     with TemporaryDirectory(dir=work) as folder:
         cache = HiddenStateCache(Path(folder), target, config.layers, texts)
@@ -135,8 +158,8 @@ def _measured(
         parts = parts_of(target)
         student = MedusaStudent(config) if isinstance(config, MedusaConfig) else EagleStudent(config, parts.embeddings)
         ids = torch.arange(config.draft_vocabulary)
-        HeadTrainer(student, parts, read, ids, recipe, Path(folder)).train(
-            lambda progress: times.append((progress.tokens, perf_counter())), lambda: len(times) > _UPDATES)
+        with suppress(_Measured):
+            HeadTrainer(student, parts, read, ids, recipe, Path(folder)).train(told)
     (before, began), (after, ended) = times[0], times[-1]  # the first one warms up
     return sum(p.numel() for p in student.network.parameters()), reading, (ended - began) / (after - before)
 
@@ -154,6 +177,7 @@ def make_head(
         training: told of each update. What either raises interrupts the training.
 
     Raises:
+        OSError: a folder cannot be written.
         UsageProblem: ``out`` is there and not empty or cannot be made, too few texts, layers that the target does not
             have, a ``work`` folder of a training on other texts or with other options, or the target is in use.
     """

@@ -35,6 +35,7 @@ _CLIP = 1.0
 HELD_OUT = 16  # one text of so many is not trained on
 _ANEW = "the training begins anew, with the same answers"
 _JUDGED = 24  # of those at most so many, the greedy ones first, say which checkpoint is the best
+BYTES_KEPT = 28  # of a parameter: weight and two moments, twice while they are written anew, and the best weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +66,8 @@ class TrainingProgress:
     minutes: trained so far, of ``of``.
     tokens: trained on, with repetitions; ``updates``: of the weights.
     losses: of each unrolled step, averaged over the last updates.
-    agreement: with the target's choice at each step, on texts held out, when they were last looked at; ``accepted``:
-        the tokens of a round that these let expect. Empty and None before the first look.
-    best: the largest of these so far.
+    accepted: tokens of a round that the last look at the texts held out lets expect; None before the first look.
+    best: the largest of these so far; ``agreement``: with the target's choice at each step, in that look.
     """
 
     minutes: float = 0.0
@@ -75,9 +75,9 @@ class TrainingProgress:
     tokens: int = 0
     updates: int = 0
     losses: list[float] = field(default_factory=list)
-    agreement: list[float] = field(default_factory=list)
     accepted: float | None = None
     best: float | None = None
+    agreement: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +187,12 @@ class HeadTrainer:
     def judge(self) -> None:
         """Look at the texts held out; keep these weights if none before were better."""
         progress = self.progress
-        progress.agreement = agreement(
+        shares = agreement(
             self.student, self.held_out, lambda states, step: states @ self.rows.T, self.ids, self.recipe.steps
         )
-        progress.accepted = simulated(progress.agreement)
+        progress.accepted = simulated(shares)
         if progress.best is None or progress.accepted > progress.best:
-            progress.best = progress.accepted
+            progress.best, progress.agreement = progress.accepted, shares
             tensor_files.save(self.student.weights(), self.folder / "best.safetensors")
 
     def best(self) -> dict[str, torch.Tensor]:

@@ -18,7 +18,7 @@ import typer
 from typer import Argument, Option
 
 from engines.errors import ModelUnavailable, RunFailed, UsageProblem
-from engines.folders import check_new_folder, lock, refusal, room_or, typed_path
+from engines.folders import check_new_folder, free_bytes, listed, lock, refusal, room_or, typed_path
 from engines.heads.head_config import EAGLE, EAGLE3, FAMILIES, MEDUSA
 from engines.model.load_options import AUTO, NONE
 from engines.progress import BuildProgress
@@ -53,6 +53,7 @@ _PROMPTS = "Prompts, one per line or lines of JSON; the model answers them greed
 _ANSWERS = "Answers of this model: lines of JSON with prompt and answer, zipped or not. Repeatable."
 _CHECKED = 8  # prompts of the showcase
 _MEASURED = 4  # prompts that are answered for an estimate
+_UNFINISHED = "unfinished_training"  # below the folder of a training
 _YEAR = 365 * 24 * 60  # minutes
 
 HeadName = Annotated[str, Argument(metavar="NAME", autocompletion=complete_head, help="A folder, hub id or name.")]
@@ -332,7 +333,7 @@ def _trained(spec: HeadSpec, asked: _Answers, folder: Path, estimate: bool) -> T
     from engines.heads.training import check_enough
 
     check_enough(len(asked))
-    target, unfinished = asked.runtime.target, asked.place / "unfinished_training"
+    target, unfinished = asked.runtime.target, asked.place / _UNFINISHED
     try:
         if asked.made < len(asked.prompts):
             check_not_begun(unfinished)
@@ -415,7 +416,8 @@ class _Answers:
 
 
 def _takes(spec: HeadSpec, asked: _Answers, display: TrainingDisplay) -> str:
-    """What a training takes in time and on disk, by a few answers that are made, read and trained on."""
+    """What a training takes in time and on disk, by a few answers that are made, read and trained on; and a note if the
+    disk has too little space for it."""
     from engines.heads.make_head import estimate
     from engines.hub.download_progress import in_bytes, in_time
 
@@ -428,13 +430,16 @@ def _takes(spec: HeadSpec, asked: _Answers, display: TrainingDisplay) -> str:
     left = len(asked.prompts) - asked.made
     takes = f", which takes about {in_time(seconds / made * left)}" if made else ""
     answering = [f"{counted(left, 'prompt')} still to be answered{takes}"] * bool(left)
+    needed = needs.bytes - sum(file.stat().st_size for file in listed(asked.place / _UNFINISHED))
+    free = free_bytes(asked.place)
+    note = f"\nnote: the disk has {in_bytes(free)} left; --work names another folder" if needed > free else ""
     return "; ".join([
         f"{len(asked):,} answers, about {needs.tokens:,} tokens", *answering,
-        f"the target reads them in about {in_time(needs.reading)}, and its states take {in_bytes(needs.bytes)} in "
-        f"{asked.place}",
+        f"the target reads them in about {in_time(needs.reading)}, and the training takes up to "
+        f"{in_bytes(needs.bytes)} in {asked.place}",
         f"the head has {needs.parameters:,} parameters; {spec.recipe.minutes:g} minutes of training see each answer "
         f"{spec.recipe.minutes * 60 / needs.each_pass:,.1f} times or more (measured on a few)",
-    ])
+    ]) + note
 
 
 class TrainingDisplay(StageProgress):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from engines.errors import ModelUnavailable, RunFailed, UsageProblem
+from engines.errors import ModelUnavailable, UsageProblem
 from engines.folders import lock, sample_model
 from engines.heads.checkpoint import write
 from engines.heads.find_heads import heads_for
@@ -127,13 +129,22 @@ class Asked(list):
     runtime, place, made, prompts = SimpleNamespace(target=None), Path("work"), 0, ()
 
 
-def test_a_full_disk_ends_a_training_with_a_sentence(monkeypatch):
+@pytest.mark.parametrize("writer, error", [
+    ("heads.hidden_state_cache.write_json", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))),
+    ("model.tensor_files.save_file", SafetensorError("I/O error: No space left on device (os error 28)")),
+])
+def test_a_full_disk_ends_a_training_with_a_sentence(cli, monkeypatch, tmp_path, tiny, writer, error):
     def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "work/state.safetensors")
+        raise error
 
-    monkeypatch.setattr(head, "_takes", full)
-    with pytest.raises(RunFailed, match=r"work/state\.safetensors cannot be written: No space left"):
-        head._trained(None, Asked(range(16)), None, False)
+    monkeypatch.setattr(head, "load_once", lambda *_: tiny)
+    monkeypatch.setattr(f"engines.{writer}", full)
+    (tmp_path / "p").write_text(PROMPTS)
+    done = cli("head", "train", "h1", "--prompts", str(tmp_path / "p"), "--family", "eagle", "--max-new-tokens", "12",
+               "--work", str(tmp_path / "w"), "--out", str(tmp_path / "h"))
+    assert done.code == 1 and done.err.endswith(
+        f"spec-tui: {tmp_path / 'w'} cannot be written: No space left on device\n"
+        "  make room, or choose other folders with --work and --out\n")
 
 
 def test_no_prompt_is_answered_for_an_unfinished_training_on_others(monkeypatch, tmp_path):
@@ -155,6 +166,21 @@ def test_an_estimate_answers_prompts_that_are_not_answered_yet(tiny, tmp_path):
         asked.texts(display, 6)
         assert asked.made == made
     assert len(asked.texts(display)) <= len(asked) == 16
+
+
+@pytest.mark.parametrize("free, noted", [(1 << 40, False), (0, True)])
+def test_an_estimate_counts_what_the_training_writes_and_says_where_the_disk_is_too_small(
+    cli, monkeypatch, tmp_path, tiny, free, noted
+):
+    monkeypatch.setattr(head, "load_once", lambda *_: tiny)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    (tmp_path / "p").write_text(PROMPTS)
+    done = cli("head", "train", "h1", "--prompts", str(tmp_path / "p"), "--family", "eagle", "--max-new-tokens", "12",
+               "--work", str(tmp_path / "w"), "--out", str(tmp_path / "h"), "--estimate")
+    size, unit = re.search(r"the training takes up to ([\d.]+) (\w+) in", done.err).groups()
+    parameters = int(re.search(r"the head has ([\d,]+) parameters", done.err)[1].replace(",", ""))
+    assert float(size) * {"kB": 1e3, "MB": 1e6}[unit] > 27 * parameters
+    assert done.code == 0 and ("note: the disk has 0 bytes left; --work names another folder" in done.err) == noted
 
 
 @pytest.mark.parametrize("words, reason", [

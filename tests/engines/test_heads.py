@@ -136,6 +136,14 @@ def broken(file):
     yield "P-EAGLE", {**plain, "mask_hidden": torch.zeros(1, 1, 96)}, {}
     yield "not numbers", {**plain, "norm.weight": plain["norm.weight"] * torch.nan}, {}
     yield "several layers", {**plain, "layers.1.mlp.up_proj.weight": torch.zeros(2, 2)}, {}
+    yield "has o_proj.bias, which is not", {**plain, "midlayer.self_attn.o_proj.bias": torch.ones(32)}, {}
+    yield "has down_proj.bias, which is not", {**plain, "midlayer.mlp.down_proj.bias": torch.ones(32)}, {}
+    yield "has k_proj.bias, which is not", {**plain, "midlayer.self_attn.k_proj.bias": torch.ones(16)}, {}
+    yield "has fc.bias, which is not", {**plain, "fc.bias": torch.ones(32)}, {}
+    yield "activation is gelu, which is not", plain, {"hidden_act": "gelu"}
+    yield "head_dim is 1, and", plain, {"num_attention_heads": 32, "head_dim": 1}
+    empty = {"lm_head.weight": torch.zeros(0, 32), "d2t": torch.zeros(0, dtype=torch.int64)}
+    yield "d2t is 0, for 0 tokens", plain | empty, {}
     yield "not a draft head", {"norm.weight": torch.zeros(2)}, {}
 
 
@@ -144,6 +152,13 @@ def test_what_cannot_be_used_is_refused_with_the_reason(target, tmp_path):
     for number, (reason, tensors, changes) in enumerate(broken(make_file(target, layers=(2, 3, 4)))):
         with pytest.raises(ModelUnavailable, match=reason):
             saved(tmp_path / str(number), tensors, config | changes)
+    eagle = tensors_of(make_file(target, EAGLE))
+    with pytest.raises(ModelUnavailable, match="has an lm_head of its own"):
+        saved(tmp_path / "eagle", {**eagle, "lm_head.weight": torch.ones(260, 32)}, CONFIG)
+    (tmp_path / "eagle" / "model.safetensors").rename(tmp_path / "eagle" / "model-00001-of-00001.safetensors")
+    (tmp_path / "eagle" / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ModelUnavailable, match="a-head are in several files"):
+        read("a-head", tmp_path / "eagle", 7, 32)
     (tmp_path / "0" / "model.safetensors").rename(tmp_path / "0" / "pytorch_model.bin")
     with pytest.raises(ModelUnavailable, match="only pickled"):
         read("a-head", tmp_path / "0", 7, 32)
@@ -153,6 +168,13 @@ def test_what_cannot_be_used_is_refused_with_the_reason(target, tmp_path):
     (tmp_path / "0" / "config.json").unlink()
     with pytest.raises(ModelUnavailable, match=r"a-head has no config\.json"):
         read("a-head", tmp_path / "0", 7, 32)
+
+
+def test_what_changes_nothing_is_no_reason_to_refuse_a_head(target, tmp_path):
+    """Older libraries wrote the frequencies of the rotation; configurations hold unused fields of their target."""
+    unused = {"layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4), "layers.0.mlp.up_proj.bias": torch.zeros(48)}
+    config = CONFIG | {"hidden_act": "silu", "sliding_window": 512, "use_sliding_window": False, "mlp_bias": False}
+    assert saved(tmp_path, tensors_of(make_file(target, EAGLE)) | unused, config).config.family == EAGLE
 
 
 def test_a_written_head_is_read_as_it_was(target, tmp_path):
@@ -240,6 +262,16 @@ def test_a_training_goes_on_only_with_the_options_that_it_was_begun_with(target,
     with pytest.raises(UsageProblem, match="exists and is not empty"):
         make_head(target, "tiny", texts, spec, work, out, nothing, nothing)
     assert not work.exists(), "said before the training"
+
+
+def test_the_agreement_that_is_kept_is_of_the_weights_that_are_written(target, texts, tmp_path, monkeypatch):
+    looks = iter([[0.9, 0.5], [0.1, 0.2]])  # the weights of the first look are better
+    monkeypatch.setattr(training, "agreement", lambda *_: next(looks))
+    spec = HeadSpec(name="tiny", vocabulary=40, layers=(2, 3, 4), recipe=HeadRecipe(minutes=1e-6, judge_seconds=0))
+    ended = make_head(target, "tiny", texts, spec, tmp_path / "work", tmp_path / "head", *[lambda *_: None] * 2)
+    card = read("tiny", tmp_path / "head", 7, 32).card
+    assert ended.agreement == card["agreement"] == [0.9, 0.5] and card["expected_tokens_a_round"] == 2.35
+    assert ended.accepted == simulated([0.1, 0.2]) and not next(looks, None)
 
 
 @pytest.mark.parametrize("file, content", [
