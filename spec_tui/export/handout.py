@@ -53,7 +53,7 @@ def _lesson(progress: LessonProgress, name: str, notes: bool, seen: set[str]) ->
     for number in range(progress.length):
         progress.at = number
         view = progress.view()
-        yield f"<section>\n<h2>{number + 1}. {text_of(view.title)}</h2>\n"
+        yield f"<section>\n<h2>{number + 1}. {text_of(view.page.title)}</h2>\n"
         title = f"{view.figure.title}. " if view.figure is not None else ""
         yield f'<p class="muted">{text_of(capital(title) + caption(view, seen))}</p>\n'
         yield f"<pre>{_rows(picture(view, _WIDE, _HIGH))}</pre>\n"
@@ -62,8 +62,8 @@ def _lesson(progress: LessonProgress, name: str, notes: bool, seen: set[str]) ->
             yield f"<ol>{''.join(f'<li>{text_of(words)}</li>' for words in view.options)}</ol>\n"
         if notes and view.note:
             yield f"<aside>{text_of(view.note)}</aside>\n"
-        if view.see:
-            yield f'<p class="muted">→ {text_of(view.see)}</p>\n'
+        if view.page.see:
+            yield f'<p class="muted">→ {text_of(view.page.see)}</p>\n'
         yield "</section>\n"
     if cited := sources(lesson):
         yield f"<section>\n<h2>Sources</h2>\n<ul>{''.join(map(_source, cited))}</ul>\n</section>\n"

@@ -25,10 +25,10 @@ class View:
         figure: drawn in place of the run.
         options: the choices of a question, ``said`` the number of the one taken, from 1 on; None before one.
         right: the number of the right one; None before an answer, and where nothing is asked.
-        do, predicts, note, terms, see: as of ``Page``.
+        note: that of the page, with its facts.
     """
 
-    title: str
+    page: Page
     paragraphs: tuple[str, ...]
     run: RunState
     name: str
@@ -37,11 +37,7 @@ class View:
     options: tuple[str, ...] = ()
     said: int | None = None
     right: int | None = None
-    do: str = ""
-    predicts: bool = False
     note: str = ""
-    terms: tuple[str, ...] = ()
-    see: str = ""
 
     @property
     def asks(self) -> bool:
@@ -51,7 +47,7 @@ class View:
     @property
     def hides(self) -> bool:
         """Whether what comes of the round is not told beside the text."""
-        return self.asks or self.predicts
+        return self.asks or self.page.predicts
 
     @property
     def verdict(self) -> bool | None:
@@ -162,10 +158,9 @@ class LessonProgress:
     def _view(self, page: Page, said: int | None = None) -> View:
         facts, place = self.facts(page), self.place(page)
         view = View(
-            title=page.title, paragraphs=paragraphs(page.text, facts), run=self._run(page), name=self._name(page),
-            place=place, figure=self.figure(page), options=tuple(fill(choice.text, facts) for choice in page.choices),
-            do=page.do, predicts=page.predicts, note=fill(" ".join(page.note.split()), facts), terms=page.terms,
-            see=page.see,
+            page=page, paragraphs=paragraphs(page.text, facts), run=self._run(page), name=self._name(page), place=place,
+            figure=self.figure(page), options=tuple(fill(choice.text, facts) for choice in page.choices),
+            note=fill(" ".join(page.note.split()), facts),
         )
         if not page.choices or said is None:
             return view

@@ -29,11 +29,12 @@ def lesson_lines(
     for at in range(progress.length):
         progress.at = at
         view = progress.view()
-        yield from ("", f"{progress.at + 1} of {progress.length}: {view.title}", *_shown(view, seen), *view.paragraphs)
-        if view.terms:
-            yield "Words: " + " ".join(f"{term}: {explained(term)}" for term in view.terms)
+        yield from ("", f"{progress.at + 1} of {progress.length}: {view.page.title}")
+        yield from (*_shown(view, seen), *view.paragraphs)
+        if view.page.terms:
+            yield "Words: " + " ".join(f"{term}: {explained(term)}" for term in view.page.terms)
         yield from ([f"Presenter: {view.note}"] if notes and view.note else [])
-        yield from ([f"Read on: {view.see}"] if view.see else [])
+        yield from ([f"Read on: {view.page.see}"] if view.page.see else [])
         if not view.options:
             continue
         yield from (f"  {n}: {words}" for n, words in enumerate(view.options, 1))

@@ -83,7 +83,7 @@ def test_every_page_is_there_has_its_place_and_fits(name):
         view = w.view()
         assert view.place.phase in phases_of(view.run, view.place.round) and view.paragraphs
         assert view.place.round <= len(view.run.rounds)
-        assert set(view.terms) <= set(entries())
+        assert set(view.page.terms) <= set(entries())
         assert not view.asks or view.figure is not None or view.place.phase in ("context", "draft", "tree", "verify")
         for said in range(len(view.options) + 1):
             w.answers = {w.at: said} if said else {}
@@ -122,7 +122,7 @@ def test_no_page_shows_what_became_of_a_round_before_the_question_about_it(name)
             view = w.view()
             same = view.figure is None and view.run is w.runs[asking.trace or find(name).traces[0]]
             if same and view.place.round == w.place(asking).round:
-                assert view.hides and view.place.phase in BEFORE, view.title
+                assert view.hides and view.place.phase in BEFORE, view.page.title
 
 
 def test_no_place_among_the_choices_is_right_more_often_than_others():

@@ -216,7 +216,7 @@ async def test_what_the_reader_predicts_is_hidden_until_they_go_on(name, presses
     async with learning(name, (100, 30)) as (app, pilot):
         screen = app.screen
         await pilot.press("right")
-        assert screen.progress.view().predicts and not screen.progress.view().asks
+        assert screen.progress.view().page.predicts and not screen.progress.view().asks
         accepted = f"accepted {len(screen.progress.view().run.rounds[screen.player.place.round - 1].path)}"
         telling = ("Bonus", "Correct", accepted, "target's next")
         assert not [words for words in telling if words in shown(screen)]
@@ -238,7 +238,7 @@ async def test_every_page_of_every_lesson_is_drawn_whole_at_80x24():
                 screen.progress.at, screen.progress.answers = at, answers
                 screen.turned()
                 view, rows = screen.progress.view(), screen.query_one(LessonText).text_rows()
-                assert view.title in rows[0] and "page down" not in rows[-1]
+                assert view.page.title in rows[0] and "page down" not in rows[-1]
                 assert f"{at + 1} of {screen.progress.length}" in rows[0]
                 said = "".join(text(screen).split())  # lines may be broken at hyphens
                 assert all("".join(paragraph.split()) in said for paragraph in view.paragraphs)

@@ -123,7 +123,7 @@ class LessonText(ScrolledPanel):
             return []
         view = self.progress.view()
         where = f"{self.progress.at + 1} of {self.progress.length}"
-        head: list[Row] = [title_row(width, view.title, where)]
+        head: list[Row] = [title_row(width, view.page.title, where)]
         room = max(1, height - len(head))
         lines = {"text": body, "words": _words, "notes": _notes}[self.shows](view, width, room)
         shown = self.window(lines, room)
@@ -232,11 +232,11 @@ def body(view: View, width: int, room: int = 99) -> list[Row]:
         parts.append([_AnswerRow(number, row) for number, words in enumerate(view.options, 1)
                       for row in _option(number, words, wide)])
     keys = between(1, len(view.options))
-    if doing := view.do if not view.options else f"Press {keys}, or click." if view.asks else "":
+    if doing := view.page.do if not view.options else f"Press {keys}, or click." if view.asks else "":
         parts.append(rows_of(doing, wide, "accent"))
     rows = sum(map(len, parts))
-    if view.see and rows + 1 <= room:
-        parts.append(rows_of(f"→ {view.see}", wide, "muted"))
+    if view.page.see and rows + 1 <= room:
+        parts.append(rows_of(f"→ {view.page.see}", wide, "muted"))
         if (rows := sum(map(len, parts))) > room:
             rows -= len(parts.pop())
     gaps = rows + len(parts) - 1 <= room
@@ -251,7 +251,7 @@ def _option(number: int, words: str, width: int) -> list[Row]:
 def _words(view: View, width: int, room: int) -> list[Row]:
     """The words of a page, each explained."""
     lines: list[Row] = []
-    for term in view.terms:
+    for term in view.page.terms:
         first, *more = wrap(f"{term}: {explained(term)}", max(20, width - 1))
         lines += [[(first[: len(term)], "strong"), (first[len(term) :], "text")], *[[(line, "text")] for line in more]]
     return lines or [[("No words of this page are in the glossary.", "muted")]]
@@ -324,7 +324,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
 
     @property
     def word_here(self) -> str:
-        return next(iter(self.progress.view().terms), "")
+        return next(iter(self.progress.view().page.terms), "")
 
     @property
     def active_bindings(self) -> dict[str, ActiveBinding]:
@@ -442,7 +442,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         from spec_tui.tui.screens.lesson_sources import SourcesScreen
 
         if listed := sources(self.progress.lesson):
-            self.app.push_screen(SourcesScreen(listed, next(iter(named_in(self.progress.view().see)), None)))
+            self.app.push_screen(SourcesScreen(listed, next(iter(named_in(self.progress.view().page.see)), None)))
 
     def action_papers(self) -> None:
         self.app.show_papers(self.progress.lesson.tables[:1])
