@@ -73,15 +73,10 @@ def model(session: ChatSession) -> str:
     ready = session.ready
     if ready is None:
         return one_line(session.load_request.server or session.load_request.model or default_label(), 40)
-    parameters = [count(ready.parameters)] if ready.parameters else []  # a trace does not say
+    parameters = [in_number(ready.parameters, "")] if ready.parameters else []  # a trace does not say
     words = [model_label(ready.model), *parameters, ready.dtype]
     where = [ready.device]  # of a server the address, which a narrow screen must not cut off
     return one_line(" · ".join(where + words if ready.served else words + where), 60)
-
-
-def count(number: int) -> str:
-    """12_345_678 as 12.3M."""
-    return in_number(number, "")
 
 
 def head(turn: Turn, names_model: bool = False) -> str:

@@ -19,6 +19,7 @@ from engines.folders import same_place
 from engines.hub.download_progress import in_bytes
 from engines.model.load_options import AUTO
 from spec_tui.present.on_screen import failure, on_screen
+from spec_tui.present.tables import in_number
 from spec_tui.present.text import in_column, one_line
 from spec_tui.present.token_styles import ABSENT, PRESENT
 from spec_tui.session import model_choices
@@ -26,7 +27,6 @@ from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.engine_commands import LoadRequest
 from spec_tui.session.model_choices import ModelChoice
 from spec_tui.tui.actions import Action
-from spec_tui.tui.chat_text import count
 from spec_tui.tui.screens.modal import Box, DescribedList, DescribedModal, Description, fact
 from spec_tui.tui.widgets.path_input import PathInput
 
@@ -175,7 +175,7 @@ class ModelsScreen(DescribedModal["LoadRequest | Literal['datastores']"]):
     def _label(self, role: Role, choice: ModelChoice) -> Content:
         mark = f"{PRESENT if self._marked(role, choice) else ABSENT} "
         size = choice.facts.get("parameters")
-        words = count(size) if size else ""
+        words = in_number(size, "") if size else ""
         if choice.to_fetch:
             words = in_bytes(choice.to_fetch.missing)
         elif choice.problem:
@@ -321,7 +321,7 @@ def _about(role: Role, choice: ModelChoice, width: int) -> Content:
     known = [
         ("where", choice.origin), ("path", str(choice.folder) if choice.name == str(choice.folder) else ""),
         ("architecture", facts.get("type") or ""),
-        ("parameters", count(size) if size else "not known" if facts and choice.to_fetch is None else ""),
+        ("parameters", in_number(size, "") if size else "not known" if facts and choice.to_fetch is None else ""),
         ("stored as", facts.get("dtype") or ""), 
         ("problem", choice.problem and (facts.get("problem") or "")),
     ]
