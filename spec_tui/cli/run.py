@@ -106,9 +106,9 @@ def load_once(load: LoadRequest) -> Decoder:
     """Load the models in this process, with a status line where stderr is a terminal. Raises SpecError."""
     prepare_this_process()
     with Status() as status:
-        from spec_tui.session.loader import load_quickly
+        from spec_tui.session import loader
 
-        decoder = load_quickly(load, status.show)
+        decoder = loader.load(load, status.show)
     if load.server is not None:
         tell_address(decoder.ready.device)
     if load.model is None and load.server is None and sys.stderr.isatty():  # a script has read it once

@@ -24,6 +24,7 @@ def load(asked: LoadRequest, progress: Progress) -> Decoder:
     if asked.fetch:
         _fetch(asked.model, progress)
     if not asked.elsewhere:
+        import_quickly()  # this process neither compiles nor distributes
         return load_here(asked, progress)
     from engines import servers
 
@@ -69,16 +70,9 @@ def _started(asked: LoadRequest, progress: Progress) -> Decoder:
     return OwnLlamaCpp(*files, asked.threads, progress=progress)
 
 
-def load_quickly(asked: LoadRequest, progress: Progress) -> Decoder:
-    """The same, for a process that neither compiles nor distributes."""
-    if not asked.elsewhere:
-        import_quickly()
-    return load(asked, progress)
-
-
 def load_for_a_screen(asked: LoadRequest, progress: Progress) -> Decoder:
-    """The same, where some frames a second are drawn: of what a server sends in between, nobody is in a hurry."""
-    decoder = load_quickly(asked, progress)
+    """As ``load``, where some frames a second are drawn: of what a server sends in between, nobody is in a hurry."""
+    decoder = load(asked, progress)
     if decoder.ready.served:
         decoder.gather = _GATHER
     return decoder

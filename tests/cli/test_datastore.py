@@ -147,7 +147,7 @@ def test_an_empty_text_is_refused_before_a_model_is_loaded(cli, monkeypatch, mor
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
 def test_a_bad_source_is_refused_before_a_model_is_loaded(cli, tmp_path, monkeypatch, source, words, kind):
-    for name in ("load_here", "load_quickly"):
+    for name in ("load_here", "load"):
         monkeypatch.setattr(loader, name, lambda *_: pytest.fail("loaded"))
     monkeypatch.setattr(commands, "tokenizer_of", lambda *_: pytest.fail("loaded"))
     monkeypatch.chdir(tmp_path)

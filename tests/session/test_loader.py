@@ -10,8 +10,8 @@ import pytest
 PROGRAM = """
 import sys
 from spec_tui.session.engine_commands import LoadRequest
-from spec_tui.session.loader import load_quickly
-runtime = load_quickly(LoadRequest("sample", threads=1), print)
+from spec_tui.session.loader import load
+runtime = load(LoadRequest("sample", threads=1), print)
 unused = {"torch._dynamo", "torch.distributed.tensor"}
 assert not (found := unused & set(sys.modules)), found
 
