@@ -45,14 +45,10 @@ class StoredWeights:
             self._tensors |= {name: tensor for name in by_weight if tensor is not None}
         self._content = file.content()
 
-    def kind(self, name: str) -> str:
-        """The type in which the weight of a layer of this name is stored, such as "Q4_1"; "" where it is not."""
-        tensor = self._tensors.get(f"{name}.weight")
-        return tensor.kind if tensor is not None else ""
-
     def bits(self, name: str) -> int | None:
         """Of how many bits the numbers of a layer of this name are; None where they are no grid."""
-        return _BITS.get(self.kind(name))
+        tensor = self._tensors.get(f"{name}.weight")
+        return _BITS.get(tensor.kind) if tensor is not None else None
 
     def rows(self, name: str) -> StoredRows:
         """The same as it is stored, in the mapped file."""
