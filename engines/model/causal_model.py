@@ -29,7 +29,7 @@ from engines.model.sublayers import Sublayers, UnsupportedStructure, find
 from engines.model.tuning import settings_of
 
 _NOTHING = np.zeros((0, 0), dtype=bool)
-_CHAIN = np.tri(64, dtype=bool)  # what the rows of a chain see of each other
+_CHAIN = np.tri(256, dtype=bool)  # what the rows of a chain see of each other
 _LIMITS = ("max_position_embeddings", "max_seq_len", "seq_length")  # families' names for the positions they have
 CHUNK, CHUNK_ELSEWHERE = 256, 1024  # rows of a prefill forward, on the CPU and on faster devices: bounds memory, and
 # how long a cancel or a report of progress waits
@@ -353,20 +353,10 @@ def _grown(seen: np.ndarray, parents: Sequence[int]) -> np.ndarray:
         return _CHAIN[: first + count, : first + count]
     grown = np.zeros((first + count, first + count), dtype=bool)
     grown[:first, :first] = seen
-    above = np.fromiter(parents, np.int64, count)
-    own = np.arange(first, first + count)
-    if (above[1:] == own[:-1]).all():
-        grown[first:, first:] = np.tri(count, dtype=bool)
-        if above[0] >= 0:
-            grown[first:, :first] = seen[above[0]]
-        return grown
-    rows, seeing = own, own
-    while len(rows):  # a level of ancestors at a time, up to rows that were there
-        grown[seeing, rows] = True
-        rows = above[rows - first]
-        old = (rows >= 0) & (rows < first)
-        grown[seeing[old], :first] |= seen[rows[old]]
-        rows, seeing = rows[rows >= first], seeing[rows >= first]
+    for row, parent in enumerate(parents, first):
+        if parent >= 0:
+            grown[row] = grown[parent]
+        grown[row, row] = True
     return grown
 
 
