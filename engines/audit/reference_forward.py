@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -17,7 +16,6 @@ import torch
 from engines.core.sampling import to_numpy
 from engines.libraries.hf import Cache, ForwardCall, PreTrainedModel
 from engines.model.causal_model import CausalModel
-from engines.model.native.native_linear import NativeLinear, native_layers
 from engines.model.sublayers import layer_lists
 
 LOGITS_BYTES = 512 << 20  # of one forward: 256k words of vocabulary still leave room for 500 rows
@@ -147,31 +145,8 @@ def _logits(
 ) -> np.ndarray:
     """float32 logits [rows, vocabulary] of the last rows of one forward."""
     ids = torch.tensor([list(tokens)], device=model.device)
-    with _whole_products(model.model):
-        logits = ForwardCall(model.model)(ids, cache, positions, last=rows)
+    logits = ForwardCall(model.model)(ids, cache, positions, last=rows)
     return to_numpy(logits[0, -rows:])
-
-
-@contextmanager
-def _whole_products(module: PreTrainedModel) -> Iterator[None]:
-    """Inside, slices of a native layer (queries, keys and values; gate and up) that read the same input one after
-    the other share its product: such a layer computes all of its outputs whichever are wanted."""
-    laid = native_layers(module)
-    layer_of, read, made = None, None, None
-
-    def part(layer: NativeLinear, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        nonlocal layer_of, read, made
-        if layer_of is not layer or read is not x:
-            layer_of, read, made = layer, x, layer(x)
-        return made[..., start:end]
-
-    for layer in laid:
-        layer.part = partial(part, layer)
-    try:
-        yield
-    finally:
-        for layer in laid:
-            del layer.part
 
 
 @contextmanager

@@ -91,6 +91,7 @@ class NativeLinear(nn.Module):
         for native, following in pairwise(self._natives):
             native.next = ctypes.addressof(following)
         self.native = self._natives[0]
+        self._read = self._made = None  # what ``part`` was given last, and its product
 
     def _repacked(self, part: StoredRows, kind: str, place: Place) -> tuple[NativeWeight, np.ndarray]:
         """A part of the weight, repacked to this type, and the memory that holds it."""
@@ -121,35 +122,23 @@ class NativeLinear(nn.Module):
         return out[:, : self.in_features]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        rows = self.rows(x.reshape(-1, self.in_features).contiguous())
-        return rows.view(*x.shape[:-1], self.out_features)
-
-    def rows(self, x: torch.Tensor) -> torch.Tensor:
-        """``forward`` of x [rows, in], contiguous: [rows, out]."""
-        return self._product(x, self.native, self.out_features)
+        rows, inputs = x.reshape(-1, self.in_features).contiguous(), self.native.inputs
+        if inputs > self.in_features:
+            rows = F.pad(rows, (0, inputs - self.in_features))
+        out = rows.new_empty(len(rows), self.out_features)
+        library().native_product(
+            ctypes.byref(self.native), len(rows), rows.data_ptr(), out.data_ptr(), torch.get_num_threads())
+        return out.view(*x.shape[:-1], self.out_features)
 
     def part(self, x: torch.Tensor, start: int, end: int) -> torch.Tensor:
-        """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]."""
-        rows, own, found = x.reshape(-1, self.in_features).contiguous(), 0, []
-        for native, panels in zip(self._natives, self._panels):
-            low, high = max(start - own, 0), min(end - own, native.outputs)
-            if low < high:
-                first = low // PANEL * PANEL
-                at = native.panels + first * panels.nbytes // (-(-native.outputs // PANEL) * PANEL)
-                bias = None if native.bias is None else native.bias + 4 * first
-                some = NativeWeight(panels=at, bias=bias, inputs=native.inputs, outputs=high - first,
-                                    type=native.type, int8=native.int8)
-                found.append(self._product(rows, some, high - first)[:, low - first :])
-            own += native.outputs
-        return torch.cat(found, 1).view(*x.shape[:-1], end - start)
-
-    def _product(self, rows: torch.Tensor, weight: NativeWeight, outputs: int) -> torch.Tensor:
-        if weight.inputs > self.in_features:
-            rows = F.pad(rows, (0, weight.inputs - self.in_features))
-        out = rows.new_empty(len(rows), outputs)
-        threads = torch.get_num_threads()
-        library().native_product(ctypes.byref(weight), len(rows), rows.data_ptr(), out.data_ptr(), threads)
-        return out
+        """Outputs ``start`` to ``end`` of x [..., in]: [..., end - start]. Parts of the same x that are asked for one
+        after the other share its product, which is kept until the last of the outputs."""
+        if self._read is not x:
+            self._read, self._made = x, self(x)
+        found = self._made[..., start:end]
+        if end == self.out_features:
+            self._read = self._made = None
+        return found
 
 
 class NativeEmbedding(nn.Module):
@@ -170,18 +159,14 @@ class NativeEmbedding(nn.Module):
         return self.linear.weight
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Rows [..., width] of ids [...]."""
-        return self.rows(ids.reshape(-1)).view(*ids.shape, self.linear.in_features)
-
-    def rows(self, ids: torch.Tensor) -> torch.Tensor:
-        """Rows [ids, width] of ids, int64 and contiguous. Raises IndexError: there is no such row."""
-        native, count = self.linear.native, len(ids)
-        if count and not 0 <= int(ids.min()) <= int(ids.max()) < native.outputs:
+        """Rows [..., width] of ids [...], int64. Raises IndexError: there is no such row."""
+        native, flat = self.linear.native, ids.reshape(-1).contiguous()
+        if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) < native.outputs:
             raise IndexError("there is no such row in the embedding")
-        out = torch.empty(count, native.inputs)
+        out = torch.empty(len(flat), native.inputs)
         library().native_rows(
-            ctypes.byref(native), count, ids.data_ptr(), out.data_ptr(), torch.get_num_threads())
-        rows = out[:, : self.linear.in_features]
+            ctypes.byref(native), len(flat), flat.data_ptr(), out.data_ptr(), torch.get_num_threads())
+        rows = out[:, : self.linear.in_features].view(*ids.shape, self.linear.in_features)
         return rows if self.scale == 1 else rows * self.scale
 
 
