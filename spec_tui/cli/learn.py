@@ -35,9 +35,9 @@ _OF_EXPORT, _OF_SCREEN = Only(_exporting, f"learn {EXPORT}"), Only(_on_screen, "
 _OF_TEXT = Only(lambda given: not _on_screen(given), f"--format text and learn {EXPORT}; on the screen T shows them")
 
 
-def complete_lesson(incomplete: str) -> list[str]:
-    """Names of lessons that begin so, for the shell."""
-    return [name for name in (*names(), EXPORT) if name.startswith(incomplete)]
+def complete_lesson() -> list[str]:
+    """The names of lessons, for the shell."""
+    return [*names(), EXPORT]
 
 
 _LESSON = f"The lesson: its name, its number, or words of its title. Without one, the lessons are listed; on a \

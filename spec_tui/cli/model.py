@@ -44,10 +44,10 @@ class WeightType(StrEnum):
         return {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[self]
 
 
-def _complete_known(incomplete: str) -> list[str]:
+def _complete_known() -> list[str]:
     from engines.hub.known_models import KNOWN
 
-    return [name for name in KNOWN if name.startswith(incomplete)]
+    return [*KNOWN]
 
 
 @group.callback(invoke_without_command=True)

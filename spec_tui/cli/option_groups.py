@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial
@@ -24,49 +24,43 @@ from spec_tui.cli.prompts import read_prompt
 from spec_tui.session.engine_commands import LoadRequest
 
 
-def complete_model(incomplete: str) -> list[str]:
-    """Short names, and hub ids in the cache, that begin so, for the shell."""
+# -- names that a shell offers; typer leaves out those that do not begin as what was typed ---------------------------
+def complete_model() -> list[str]:
+    """Short names, and hub ids in the cache."""
     from engines.hub import hub_cache, known_models
 
-    found = [*known_models.names(), *(name for name, _ in hub_cache.models())]
-    return [name for name in found if name.startswith(incomplete)]
+    return [*known_models.names(), *(name for name, _ in hub_cache.models())]
 
 
-def complete_head(incomplete: str) -> list[str]:
-    """Names of available heads that begin so, for the shell."""
+def complete_head() -> list[str]:
     from engines.heads.head_config import FAMILIES
     from engines.heads.local_heads import local_heads
 
-    names = (*(head.name for head in local_heads()), *FAMILIES, AUTO, NONE)
-    return [name for name in names if name.startswith(incomplete)]
+    return [*(head.name for head in local_heads()), *FAMILIES, AUTO, NONE]
 
 
-def complete_datastore(incomplete: str) -> list[str]:
-    """Names of datastores that begin so, for the shell."""
+def complete_datastore() -> list[str]:
     from engines.datastores.storage import catalog
 
-    return [entry.name for entry in catalog.listing() if entry.name.startswith(incomplete) and not entry.unfinished]
+    return [entry.name for entry in catalog.listing() if not entry.unfinished]
 
 
-def complete_engine(incomplete: str) -> list[str]:
-    """Engines that begin so, for the shell."""
+def complete_engine() -> list[str]:
     from engines import methods
 
-    return [spec.id for host in ("", LLAMA_CPP.host) for spec in methods.specs(host) if spec.id.startswith(incomplete)]
+    return [spec.id for host in ("", LLAMA_CPP.host) for spec in methods.specs(host)]
 
 
-def complete_theme(incomplete: str) -> list[str]:
-    """Themes that begin so, for the shell."""
+def complete_theme() -> list[str]:
     from spec_tui.tui.app import themes
 
-    return [name for name in themes() if name.startswith(incomplete)]
+    return [*themes()]
 
 
-def complete_trace(incomplete: str) -> list[str]:
-    """Names of shipped traces that begin so, for the shell."""
+def complete_trace() -> list[str]:
     from spec_tui.session.sample_traces import names
 
-    return [name for name in names() if name.startswith(incomplete)]
+    return [*names()]
 
 
 class Format(StrEnum):
@@ -269,13 +263,9 @@ def _typed(field: Field[Any], hint: Any) -> Any:
     if not said:
         return hint
     choices = said.pop("choices", None)
-    complete = _complete_from(choices) if choices else None
+    complete = (lambda: [*choices]) if choices else None
     written = (flag(field.name),) if field.default is False else ()  # of a switch that is on typer writes both
     return Annotated[hint, Option(*written, autocompletion=complete, **said)]
-
-
-def _complete_from(choices: Sequence[str]) -> Callable[[str], list[str]]:
-    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
 
 
 _COMPLETE = {"model": complete_model, "draft_model": complete_model, "head": complete_head, "engine": complete_engine,

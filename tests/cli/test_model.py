@@ -93,9 +93,11 @@ def test_mistakes_are_sentences(cli, hub, crowded, arguments, code, words):
 
 
 def test_the_models_at_hand(cli, hub, crowded):
+    from typer.main import get_command
+
     from engines.hub.known_models import KNOWN
     from engines.hub.model_source import locate
-    from spec_tui.cli.option_groups import complete_model
+    from spec_tui.cli.commands import app
 
     hub.publish(NAME, crowded)
     locate(NAME).fetch_weights()
@@ -105,8 +107,9 @@ def test_the_models_at_hand(cli, hub, crowded):
     assert names[:2] == ["sample target", "sample draft"] and names[-1] == NAME
     assert all(m["problem"] is None and m["parameters"] for m in here)
     assert "sample draft" in cli("model", "list").out
-    assert complete_model("some") == [NAME] and complete_model("x") == []
-    assert complete_model("sam") == ["sample", "sample-draft"]
+    option = next(option for option in get_command(app).params if option.name == "model")
+    offered = {typed: [item.value for item in option.shell_complete(None, typed)] for typed in ("some", "x", "sam")}
+    assert offered == {"some": [NAME], "x": [], "sam": ["sample", "sample-draft"]}
 
 
 def test_files_of_other_programs_are_found(cli, hub, tmp_path, monkeypatch):
