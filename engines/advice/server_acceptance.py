@@ -38,10 +38,10 @@ class ServerAcceptance:
         """By the events of its answers."""
         runs = list(runs)
         metrics = together(measure(events) for events in runs)
-        shares = [kept / tried for kept, tried in zip(metrics.depth_accepted, metrics.depth_tried) if tried]
         timed = [(len(e.draft.tokens), e.verify_seconds) for events in runs for e in events
                  if isinstance(e, Round) and e.known == "all" and e.verify_seconds]
-        return cls(len(runs), metrics.drafted, metrics.mean_generated_length or None, tuple(shares), _row(timed))
+        return cls(len(runs), metrics.drafted, metrics.mean_generated_length or None,
+                   tuple(metrics.by_depth), _row(timed))
 
     @property
     def model(self) -> SpeedupModel:

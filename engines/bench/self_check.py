@@ -13,6 +13,7 @@ from engines.model.load_options import LoadOptions
 from engines.race.lanes import Lane
 from engines.report.answer import Answer
 from engines.report.events import Finished
+from engines.report.run_state import first_differing
 from engines.request import Request
 from engines.runtime import Runtime
 
@@ -51,10 +52,8 @@ def _checked(runtime: Runtime, engine: str, request: Request, expected: tuple[in
     clock = perf_counter()
     try:
         found = Answer.from_events(runtime.run(replace(request, engine=engine))).tokens
-        same = next((i for i, (ours, theirs) in enumerate(zip(found, expected)) if ours != theirs), None)
-        differs = same is not None or len(found) != len(expected)
-        at = len(expected) if same is None else same
-        problem = f"token {at + 1} differs from that of transformers.generate" if differs else ""
+        at = first_differing(found, expected)
+        problem = "" if at is None else f"token {at + 1} differs from that of transformers.generate"
     except SpecError as error:
         problem = error.message
     except Exception as error:  # of a library in a version that nobody tried

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
@@ -11,6 +10,7 @@ from engines.cost.curve import CostCurve
 from engines.cost.interleaved import ROWS
 from engines.cost.speedup_model import SpeedupModel
 from engines.errors import UsageProblem
+from engines.folders import model_label
 from engines.progress import BuildProgress
 from engines.report.wording import joined
 from spec_tui.cli import round_profile
@@ -241,10 +241,9 @@ def _pays(drafts: dict[str, Any], most: int) -> str:
 
 def _head(facts: dict[str, Any], rows: str = "tokens verified, n") -> list[str]:
     """The model, and t(n) of so many ``rows``."""
-    name = "/".join(Path(facts["model"]).parts[-2:])
     threads = "not disclosed" if facts["threads"] is None else facts["threads"]
     return [
-        *wrap(one_line(f"{name}, {facts['dtype']} on {facts['device']}"), text_width()),
+        *wrap(one_line(f"{model_label(facts['model'])}, {facts['dtype']} on {facts['device']}"), text_width()),
         *wrap(one_line(f"forward pass: {facts['backend']}; threads: {threads}"), text_width()),
         "",
         *aligned([
