@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Protocol
 
+from engines.errors import SpecError
+from engines.report.events import Failed
 from engines.report.plain_text import one_line
 
 _WAYS = (  # what is said there, and what is done here
@@ -38,17 +39,7 @@ def _without_flags(words: str, fields: Collection[str]) -> str:
     return _FLAG.sub(lambda flag: flag[1] if flag[1] in fields else f"the start option {flag[1]}", words)
 
 
-class Problem(Protocol):
-    """What went wrong and what helps: an error of the engines, or its event."""
-
-    @property
-    def message(self) -> str: ...
-
-    @property
-    def hint(self) -> str: ...
-
-
-def failure(problem: Problem) -> str:
+def failure(problem: SpecError | Failed) -> str:
     """A problem in one line of a screen; what has a colon of its own stands after a semicolon."""
     between = "; " if ": " in problem.message + problem.hint else ": "
     return one_line(on_screen(between.join(filter(None, (problem.message, problem.hint)))))
