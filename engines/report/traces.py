@@ -46,7 +46,7 @@ def written(events: Iterable[RunEvent]) -> bytes:
 class TraceWriter:
     """Writes a trace line by line; when it is closed after the end of a run, it adds the checksum. The path is checked
     at once, but the file is opened with the first event: a run that never starts leaves an older trace as it was.
-    A pipe is opened at once. An existing file is overwritten if it is a trace (or empty) and ``replace`` allows it.
+    A pipe is opened at once. An existing file is overwritten if it is a trace (or empty).
 
     Folders of models are named by their last two parts, since a trace may be given to other people.
 
@@ -54,15 +54,14 @@ class TraceWriter:
         UsageProblem: the path cannot be written, holds something that is not a trace, or is a pipe that nobody reads.
     """
 
-    def __init__(self, path: Path | str, replace: bool = True) -> None:
+    def __init__(self, path: Path | str) -> None:
         self._path = path = Path(path)
-        self._mode = "wb" if replace else "xb"
         self._file: IO[bytes] | None = None
         self._seal = _Seal()
         _check_target(path)
         if path.is_fifo():  # only opening it tells whether somebody reads it, and closing it again would end that
             try:
-                self._file = open_output(path, self._mode)
+                self._file = open_output(path, "wb")
             except OSError as error:
                 raise _unwritable(path, error) from None
 
@@ -79,11 +78,9 @@ class TraceWriter:
     def _append(self, line: bytes) -> None:
         try:
             if self._file is None:
-                self._file = open_output(self._path, self._mode)
+                self._file = open_output(self._path, "wb")
             self._file.write(line)
             self._file.flush()
-        except FileExistsError:
-            raise UsageProblem(f"{self._path} exists", "name another file") from None
         except OSError as error:
             self._give_up()
             raise RunFailed(f"the trace cannot be written to {self._path}: {error.strerror}",

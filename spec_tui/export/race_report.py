@@ -199,15 +199,15 @@ class TraceFolder:
         return self._folder / trace_name(self._lanes[run.lane], run)
 
 
-def export(result: RaceResult, asked: Race, parent: Path | None = None) -> Path:
-    """Write a folder of its own into ``parent`` (the current folder, else the documents folder). Returns its path.
+def export(result: RaceResult, asked: Race) -> Path:
+    """Write a folder of its own into the current folder, else the documents folder. Returns its path.
 
     Raises:
         OSError: it cannot be written.
         SpecError: the disk is full in the middle of a trace, or the session has no access to this machine.
     """
     HostAccess.here().need("saving files")
-    folder, found = unused(parent or writable_folder(), "spec-tui-race"), report(result, asked)
+    folder, found = unused(writable_folder(), "spec-tui-race"), report(result, asked)
     folder.mkdir(parents=True)
     try:
         for name in _FORMATS:
