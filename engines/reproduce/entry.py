@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from engines import methods
 from engines.bench.published import Figure
@@ -25,7 +26,6 @@ from engines.request import Request
 FOLDER = Path(__file__).with_name("entries")
 SUFFIX = ".toml"
 _LARGEST = 1 << 20  # bytes of an entry
-_MOST = {"rows": 64, "settings": 8, "stores": 16}
 _FIGURE_FIELDS = {field.name for field in dataclasses.fields(Figure)}
 _HINT = "docs/papers.md says how an entry is written"
 
@@ -44,7 +44,7 @@ class Asked(_Plain):
     """
 
     tasks: tuple[str, ...] = ()
-    most: int = 6
+    most: Annotated[int, Meta(ge=1, le=10_000)] = 6
     file: str = ""
 
 
@@ -84,15 +84,15 @@ class StoreNeed(_Plain):
     name: str
     source: str = "answers"
     kind: str = "sparse"
-    tokens: int | None = None
-    document_limit: int | None = None
-    dims: int = 64
+    tokens: Annotated[int, Meta(ge=200, le=1 << 31)] | None = None
+    document_limit: Annotated[int, Meta(ge=16, le=1 << 31)] | None = None
+    dims: Annotated[int, Meta(ge=0, le=1 << 16)] = 64
     z_norm: bool = True
     unit_norm: bool = True
-    answers: int = 1
-    temperature: float = 0.0
-    top_p: float = 1.0
-    max_new_tokens: int = 128
+    answers: Annotated[int, Meta(ge=1, le=100)] = 1
+    temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0
+    top_p: Annotated[float, Meta(ge=0.01, le=1)] = 1.0
+    max_new_tokens: Annotated[int, Meta(ge=1, le=4096)] = 128
 
 
 class RowOf(_Plain):
@@ -141,10 +141,10 @@ class QuickForm(_Plain):
     """What ``--quick`` makes smaller: the questions of each task, the tokens of an answer and of a datastore; and how
     many settings are run, the first ones."""
 
-    most: int = 1
-    max_new_tokens: int = 32
-    store_tokens: int = 6000
-    settings: int = 8
+    most: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    max_new_tokens: Annotated[int, Meta(ge=2, le=4096)] = 32
+    store_tokens: Annotated[int, Meta(ge=200, le=1 << 31)] = 6000
+    settings: Annotated[int, Meta(ge=1, le=64)] = 8
 
 
 class PaperEntry(_Plain):
@@ -169,13 +169,13 @@ class PaperEntry(_Plain):
     differs: tuple[str, ...] = ()
     cannot: str = ""
     prompts: Asked = Asked()
-    settings: tuple[Setting, ...] = (Setting(name="greedy"),)
-    max_new_tokens: int = 128
-    repeats: int = 3
+    settings: Annotated[tuple[Setting, ...], Meta(max_length=8)] = (Setting(name="greedy"),)
+    max_new_tokens: Annotated[int, Meta(ge=2, le=4096)] = 128
+    repeats: Annotated[int, Meta(ge=1, le=100)] = 3
     measures: tuple[str, ...] = ()
     model: str = ""
-    stores: tuple[StoreNeed, ...] = ()
-    rows: tuple[RowOf, ...] = ()
+    stores: Annotated[tuple[StoreNeed, ...], Meta(max_length=16)] = ()
+    rows: Annotated[tuple[RowOf, ...], Meta(max_length=64)] = ()
     claims: tuple[Claim, ...] = ()
     quick: QuickForm = QuickForm()
 
@@ -291,17 +291,11 @@ def _problems(entry: PaperEntry) -> Iterator[str]:
         yield f"there is no measure {unknown[0]!r}; there are {', '.join(MEASURES)}"
     if not entry.rows or not entry.measures or not entry.settings:
         yield "it needs rows, measures and settings, or cannot = \"the reason\""
-    for name, most in _MOST.items():
-        parts = getattr(entry, name)
-        if len(parts) > most:
-            yield f"{len(parts)} {name} are more than {most}"
-        names = [part.name for part in parts]
+    for name in ("rows", "settings", "stores"):
+        names = [part.name for part in getattr(entry, name)]
         twice = next((one for one in names if names.count(one) > 1 or not one.strip()), None)
         if twice is not None:
             yield f"the name {twice!r} is empty or used twice in {name}"
-    for label, value, least, highest in _numbers(entry):
-        if value is not None and not least <= value <= highest:
-            yield f"{label} {value} is out of range: {least} to {highest}"
     yield from _wrong_rows(entry)
     yield from _wrong_needs(entry)
     yield from _wrong_claims(entry)
@@ -318,24 +312,6 @@ def _texts(value: Any) -> Iterator[str]:
 def _readable(text: str) -> bool:
     """Whether it may be drawn as it is."""
     return all(line.isprintable() for line in text.split("\n"))
-
-
-def _numbers(entry: PaperEntry) -> Iterator[tuple[str, float | None, float, float]]:
-    yield "max_new_tokens", entry.max_new_tokens, 2, 4096
-    yield "repeats", entry.repeats, 1, 100
-    for asked in (entry.prompts.most, entry.quick.most):
-        yield "most", asked, 1, 10_000
-    yield "quick.max_new_tokens", entry.quick.max_new_tokens, 2, 4096
-    yield "quick.settings", entry.quick.settings, 1, 64
-    yield "quick.store_tokens", entry.quick.store_tokens, 200, 1 << 31
-    for store in entry.stores:
-        yield f"tokens of {store.name}", store.tokens, 200, 1 << 31
-        yield f"document_limit of {store.name}", store.document_limit, 16, 1 << 31
-        yield f"top_p of {store.name}", store.top_p, 0.01, 1
-        yield f"temperature of {store.name}", store.temperature, 0, 100
-        yield f"dims of {store.name}", store.dims, 0, 1 << 16
-        yield f"answers of {store.name}", store.answers, 1, 100
-        yield f"max_new_tokens of {store.name}", store.max_new_tokens, 1, 4096
 
 
 def _wrong_rows(entry: PaperEntry) -> Iterator[str]:

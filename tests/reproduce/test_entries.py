@@ -103,14 +103,15 @@ ROW = '[[rows]]\nname = "r"\n'
     (GOOD.replace("something", "some\\u202ething"), "unprintable"),
     (GOOD + STORE + 'source = "web"', "source is answers or python"),
     (GOOD + STORE + 'kind = "thick"', "kind is sparse, dense or both"),
-    (GOOD + STORE + "answers = 3", "give a temperature"), (GOOD + STORE + "tokens = 1", "out of range"),
+    (GOOD + STORE + "answers = 3", "give a temperature"),
+    (GOOD + STORE + "tokens = 1", ">= 200 - at `$.stores[0].tokens`"),
     (GOOD + '[[claims]]\nsays = "x"\nmeasure = "tau"\nrising = ["plain"]', "not one of its measures"),
     (GOOD + '[[claims]]\nsays = "x"\nmeasure = "M"\nrising = ["plain"]', "two rows"),
     (GOOD + '[[settings]]\nname = "hot"\ntemperature = -1', "temperature"),
     (GOOD + '[[settings]]\nname = "odd"\nlaw = "mine"', "law"),
     (GOOD.replace('lane = "autoregressive"', 'lane = "pld"').replace('"M"', '"speed-up"'), "baseline"),
     (GOOD.replace("tables", 'cannot = "no"\ntables'), "has no rows"),
-    (GOOD + "\n[quick]\nmost = 0", "out of range"),
+    (GOOD + "\n[quick]\nmost = 0", ">= 1 - at `$.quick.most`"), (GOOD + ROW * 64, "length <= 64 - at `$.rows`"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said(changes, words):
     with pytest.raises(UsageProblem) as refused:
