@@ -26,7 +26,7 @@ _BRIEF = 10**8  # characters put together in a fraction of a second
 _SIMPLE = (
     nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.Name, nodes.Const, nodes.Getattr, nodes.Getitem,
     nodes.Slice, nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.Test, nodes.CondExpr, nodes.Add,
-    nodes.Concat,
+    nodes.Sub, nodes.Concat,
 )
 
 
@@ -222,9 +222,10 @@ def _names_put_together(template: str) -> int | None:
 def _is_simple(node: nodes.Node) -> bool:
     match node:
         case nodes.For():
-            over = isinstance(node.iter, nodes.Name) and node.iter.name == "messages"
-            return over and not node.recursive and next(node.find_all(nodes.For), None) is None
-        case nodes.Name(name="messages"):
+            once = isinstance(node.iter, nodes.Name) and node.iter.name == "messages" and all(
+                map(_over_nothing, node.find_all(nodes.For)))
+            return (once or _over_nothing(node)) and not node.recursive
+        case nodes.Name(name="messages" | "tools"):
             return node.ctx == "load"
         case nodes.Assign():
             return not isinstance(node.target, nodes.NSRef) and not any(node.find_all((nodes.Add, nodes.Concat)))
@@ -233,6 +234,13 @@ def _is_simple(node: nodes.Node) -> bool:
         case nodes.Call():
             return isinstance(node.node, nodes.Name) and node.node.name == "raise_exception"
     return isinstance(node, _SIMPLE)
+
+
+def _over_nothing(loop: nodes.For) -> bool:
+    """Whether it goes over tools or their calls: there are none here."""
+    over = loop.iter
+    return (isinstance(over, nodes.Name) and over.name == "tools") or (
+        isinstance(over, nodes.Getattr) and over.attr == "tool_calls" and isinstance(over.node, nodes.Name))
 
 
 _PARTS = re.compile("(?:<0x[C-F][0-9A-F]>)(?:<0x[89AB][0-9A-F]>){1,3}")  # labels of a character's bytes

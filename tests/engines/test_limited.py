@@ -80,7 +80,14 @@ def test_a_template_gives_the_tokens_that_it_gives_without_limits():
 SIMPLE = "{% for m in messages %}{% if loop.first and m.role != 'system' %}S{% endif %}{{ '<' + m.role }}{% endfor %}"
 
 
-@pytest.mark.parametrize("template", [TEMPLATE, SIMPLE, "{% set system = messages[0].content %}{{ system ~ 'x' }}"])
+TOOLS = """{% if tools %}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{% endif %}
+{%- for m in messages %}{{ m.content }}
+{%- for call in m.tool_calls %}{% set call = call.function %}{{ call.name }}{% endfor %}
+{%- if messages[loop.index0 - 1].role != 'tool' %}!{% endif %}{% endfor %}"""
+
+
+@pytest.mark.parametrize(
+    "template", [TEMPLATE, SIMPLE, "{% set system = messages[0].content %}{{ system ~ 'x' }}", TOOLS])
 def test_a_template_that_puts_texts_together_needs_no_process(template, monkeypatch):
     tokenizer = make_tokenizer()
     tokenizer.chat_template = template
@@ -99,6 +106,10 @@ def test_a_template_that_puts_texts_together_needs_no_process(template, monkeypa
         "{% set ns = namespace(x='a') %}{% set ns.x = 'b' %}", "{% macro a() %}{% endmacro %}{{ a() }}",
         "{% for m in messages recursive %}{{ loop([m]) }}{% endfor %}", "{% set x %}{{ messages }}{% endset %}",
         "{% for m in messages %}{% else %}{% for i in range(9) %}{% endfor %}{% endfor %}", "{{ cycler }}{% for %}",
+        "{% set tools = messages %}{% for m in messages %}{% for t in tools %}{% endfor %}{% endfor %}",
+        "{% for tools in messages %}{% for t in tools %}{% endfor %}{% endfor %}",
+        "{% for m in messages %}{% for t in tools %}{% else %}" + "{% for n in messages %}" + "{% endfor %}" * 3,
+        "{% for t in tools recursive %}{% endfor %}", "{% for c in messages[0].content.tool_calls %}{% endfor %}",
         "{% include 'x' %}", "{{ range(9)|list }}", "{{ lipsum(9) }}",
     ],
 )  # fmt: skip
