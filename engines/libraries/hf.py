@@ -301,8 +301,9 @@ def read_folder(folder: Path, dtype: torch.dtype, pickled: bool, trust_remote_co
     return ReadWeights(model, sorted(report["missing_keys"]), sorted(report["unexpected_keys"]), misfits)
 
 
-def fill(empty: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> ReadWeights:
-    """``empty`` with these weights, which it takes as they are, and with its buffers.
+def fill(empty: PreTrainedModel, weights: Mapping[str, torch.Tensor], folder: Path) -> ReadWeights:
+    """``empty`` with these weights, which it takes as they are, with its buffers, and with the generation_config.json
+    of a folder, which says where answers end.
 
     ``from_pretrained`` does it too, in half a second more: it prepares to convert every checkpoint that was ever
     written otherwise. ``_init_weights`` and ``_is_hf_initialized``, by which it leaves weights alone, are undocumented;
@@ -312,6 +313,7 @@ def fill(empty: PreTrainedModel, weights: Mapping[str, torch.Tensor]) -> ReadWei
     misfits = {name: (weight.shape, expected[name]) for name, weight in weights.items()
                if name in expected and expected[name] != weight.shape}
     fitting = {name: weight for name, weight in weights.items() if name not in misfits}
+    empty.generation_config = GenerationConfig.from_pretrained(folder)
     empty.load_state_dict(fitting, strict=False, assign=True)
     empty.tie_weights()
     for parameter in empty.parameters():

@@ -372,7 +372,7 @@ def _with_weights(
                               ends=not generation_problem(source.folder))
     empty = hf.empty_model(config, dtype)
     weights = StoredWeights(source.gguf, empty)
-    return hf.fill(empty, weights.unpacked(dtype, weights.replacing(empty) if as_stored else ()))
+    return hf.fill(empty, weights.unpacked(dtype, weights.replacing(empty) if as_stored else ()), source.folder)
 
 
 def wrap(

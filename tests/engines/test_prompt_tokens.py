@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from engines import load
 from engines.errors import UsageProblem
 from engines.folders import sample_model
 from engines.hub import gguf_file, gguf_folder
@@ -168,6 +169,8 @@ def test_what_ends_an_answer_ends_it_in_llama_cpp(kind, more, tmp_path):
     assert gguf_folder.ends_of_answer(gguf_file.read(path)) == theirs and {base - 1, base - 2} <= set(theirs)
     text = "a<|im_end|>b"
     assert load_tokenizer(str(path))(text).input_ids == oracle.tokens(text)
+    if kind == 3:  # special tokens, else transformers' tokenizer does not know the names
+        assert load(str(path), native=False).end_tokens == set(theirs)
 
 
 def _tokenizer_without_end(tiny: Tiny):
