@@ -45,9 +45,9 @@ _SAMPLE = "Take this many of them, spread evenly over the kinds."
 _MINUTES = "Time for the measurements."
 _SAVE = "Use the advice from now on with this model, unless an engine is named."
 _UNDO = "Measure nothing; forget what --save kept for this model."
-_WHAT_IF = ("Also model the speeds of another machine: memory=1000GB/s,flops=100TFLOPS[,weights=BYTES][,overhead=MS]"
-            "[,batch=REQUESTS], batch=8 alone for eight requests at once on this one, or a file with its t(n): lines "
-            "of rows,seconds, or the output of spec-tui price --format json from there.")
+_WHAT_IF = ("Also model the speeds of another machine: memory=1000GB/s,flops=100TFLOPS and, with commas between, "
+            "weights=BYTES, overhead=MS, batch=REQUESTS; batch=8 alone for eight requests at once on this one; or a "
+            "file with its t(n): lines of rows,seconds, or the output of spec-tui price --format json from there.")
 _ALSO = "Also try the engines that need a draft model with this one. Repeatable."
 _HTML = "Write the report as a web page too, in one file."
 _LONGEST = 24 * 60.0

@@ -49,7 +49,7 @@ _COMMANDS: Mapping[str, tuple[str, str | None]] = {  # the short help, and how t
     "price": ("Measure what verification costs, and when drafts are faster.", None),
     "forget": ("Forget the past answers that drafts are copied from.", None),
     "doctor": ("Check what is installed, what works, what is missing.", None),
-    "model": ("Describe models without loading them.", None),
+    "model": ("List, describe, download, export and remove models.", None),
     "head": ("Train, list and check draft heads, EAGLE's and Medusa's.", None),
     "datastore": ("Build and search datastores, for drafts by retrieval.", None),
 }

@@ -28,6 +28,7 @@ from spec_tui.cli.option_groups import (
 from spec_tui.cli.output import console, table
 from spec_tui.cli.prompts import argument_text, comma_separated, confirmed
 from spec_tui.cli.status_line import StageProgress, Status
+from spec_tui.present.datastore_text import source_words
 from spec_tui.present.progress_text import estimate_parts, left_out
 from spec_tui.present.text import as_json, one_line, padded, visible
 from spec_tui.session.engine_commands import LoadRequest
@@ -367,7 +368,7 @@ def _facts(store: Store) -> list[tuple[str, str]]:
         ("name", store.name), ("folder", str(store.folder)), ("kind", facts.kind),
         ("tokens", f"{facts.tokens:,} in {counted(facts.documents, 'document')}"), ("size", in_bytes(facts.size)),
         ("vocabulary", f"{facts.vocab_size:,} tokens, fingerprint {facts.tokenizer[:16]}"), ("built", facts.created),
-        ("sources", as_json(facts.parameters.get("sources"))),
+        ("from", source_words(facts.parameters.get("sources"))),
     ]
     if facts.model is not None:
         rows.append(("model", f"{facts.model.name}, width {facts.model.width}"))

@@ -109,9 +109,16 @@ def info(name: HeadName, format: OutputFormat = Format.text, *, models: TargetOp
         *config.choices(), ("trained for", _made_for(facts["trained_for_these_weights"], target)),
         ("one pass takes", f"{facts['share_of_a_forward_pass']:.1%} of a forward pass of {one_line(target)}"),
     ]
-    rows += [(one_line(str(key)), one_line(str(value))) for key, value in file.card.items() if key != "recipe"]
+    rows += [(one_line(str(key)).replace("_", " "), one_line(_said(value)))
+             for key, value in file.card.items() if key != "recipe"]
     console().print(table(rows))
     return 0
+
+
+def _said(value: Any) -> str:
+    """A value of a card: shares by depth as percentages, all else as it is."""
+    shares = isinstance(value, list) and value and all(isinstance(v, float) and 0 <= v <= 1 for v in value)
+    return ", ".join(f"{share:.0%}" for share in value) if shares else str(value)
 
 
 def _describe(misfit: _Misfit, name: str, format: Format) -> None:

@@ -52,7 +52,7 @@ def _complete_known() -> list[str]:
 
 @group.callback(invoke_without_command=True)
 def model(context: Context) -> None:
-    """Look at models without loading them."""
+    """List, describe, download, export and remove models."""
     if context.invoked_subcommand is None:
         hint = "for example spec-tui model get qwen-coder"
         raise UsageProblem("spec-tui model takes export, get, info, list or remove", hint)

@@ -50,7 +50,7 @@ def price(
     fresh: Annotated[bool, Option("--fresh", help=_FRESH)] = False,
     requests: Annotated[str | None, Option(metavar="LIST", help=_REQUESTS)] = None,
     acceptance: Annotated[float, Option(metavar="SHARE", min=0, max=1, help=_ACCEPTANCE), _OF_REQUESTS] = 0.7,
-    context: Annotated[int, Option(metavar="TOKENS", min=0, help=_CONTEXT), _OF_REQUESTS] = 0,
+    context: Annotated[int, Option(metavar="TOKENS", min=0, show_default=False, help=_CONTEXT), _OF_REQUESTS] = 0,
     engine: Annotated[list[str] | None, Option(metavar="ID:OPTION=VALUE", help=_ENGINE)] = None,
     format: OutputFormat = Format.text,
     overlap: Annotated[str, Option(metavar="TRACE", help=_OVERLAP), Alone(frozenset({"format"}))] = "",

@@ -49,7 +49,7 @@ CHAT = (
     Action(id="chat.history", run="history", opens=True, keys="h", label="History", palette="Conversations",
            command="history", help="Earlier conversations: continue, rename, delete", when=can("ask")),
     Action(id="chat.forget", run="forget_answers", label="Forget", palette="Forget past answers", command="forget",
-           help="Count the past answers that drafts use; /forget all removes them, not conversations",
+           help="Say how many past answers are kept for drafts; with all, delete them. Conversations stay",
            choices=("all",), when=can("ask")),
     Action(id="chat.race", run="race", opens=True, keys="r", label="Race", palette="Race", command="race",
            help="Engines side by side on one prompt", when=can("race")),

@@ -347,8 +347,7 @@ def legend(transcript: Transcript) -> Row:
     """What the colours mean, of those that are there."""
     row: list[Span] = [(" ", "text")]
     for name, text in marks.legend(transcript.seen, transcript.view, (block.run for block in transcript.blocks)):
-        style = "strong" if name in ("target", "sure") else name
-        row += [(text, style), ("   ", "text")]
+        row += [(text, name), ("   ", "text")]
     return row
 
 

@@ -22,6 +22,7 @@ _SAMPLING = {
     "law": "law", "max": "max_new_tokens",
 }
 _BY_NAME = {option.name: option for option in SAMPLING}
+_ALONE = ("datastore", "system", "forget")  # which mean something without an argument, too
 _ACTIONS = {action.command: action for action in (*CHAT, *APPLICATION) if action.command}
 COMMANDS = {
     "engine": ("NAME", "choose the engine"),
@@ -29,10 +30,10 @@ COMMANDS = {
     **{name: (_BY_NAME[key].range, _BY_NAME[key].help) for name, key in _SAMPLING.items()},
     "datastore": ("NAME ...", "datastores to search; without a name, the default ones"),
     "system": ("TEXT", "system prompt of the conversation; without a text, none"),
-    **{name: (" | ".join(action.choices), action.help) for name, action in _ACTIONS.items()},
+    **{name: (f"[{choices}]" if choices and name in _ALONE else choices, action.help)
+       for name, action in _ACTIONS.items() for choices in (" | ".join(action.choices),)},
 }
 """What can be typed, without the slash: the argument it takes, and what it does."""
-_ALONE = ("datastore", "system", "forget")  # which mean something without an argument, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ def test_a_folder_of_compare_is_its_first_repeats(cli, tmp_path):
 
 
 def test_names_are_completed():
-    assert module.complete_trace("pl") == ["pld", "pld-in-vain"]
+    assert {"pld", "pld-in-vain"} <= set(module.complete_trace())
 
 
 def test_no_torch_is_loaded(tmp_path):

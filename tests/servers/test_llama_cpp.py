@@ -20,9 +20,9 @@ from engines.race.runner import race
 from engines.report.answer import Answer
 from engines.report.events import Finished, Prefilled, Round, Started
 from engines.report.metrics import measure
-from engines.servers import connect, llama_cpp_start, start
+from engines.servers import connect, llama_cpp_start
 from engines.servers.connection import Connection
-from engines.servers.llama_cpp_start import LlamaCppServer, Settings
+from engines.servers.llama_cpp_start import LlamaCppServer, OwnLlamaCpp, Settings
 from tests.race.fakes import VirtualRacer
 from tests.servers.totals import Totals, totals
 from tests.sources import gguf_files
@@ -43,7 +43,7 @@ def file(tmp_path_factory):
 @pytest.fixture(scope="module")
 def own(file):
     """llama.cpp as it is started here."""
-    model = start(file, threads=1, options=NGRAM)
+    model = OwnLlamaCpp(file, threads=1, options=NGRAM)
     yield model
     model.close()
 
@@ -238,7 +238,7 @@ def test_it_is_nobody_else_s(address):
 
 
 def test_another_setting_starts_it_anew_and_the_text_stays(file, tmp_path):
-    own = start(file, threads=1, options=NGRAM)
+    own = OwnLlamaCpp(file, threads=1, options=NGRAM)
 
     def answer(**options) -> tuple[Started, Finished, list]:
         told: list = []
@@ -266,7 +266,7 @@ def test_another_setting_starts_it_anew_and_the_text_stays(file, tmp_path):
 
 
 def test_a_prompt_is_read_anew_though_options_that_its_way_does_not_use_differ(file):
-    own = start(file, threads=1, options=NGRAM)
+    own = OwnLlamaCpp(file, threads=1, options=NGRAM)
 
     def reused(**options) -> int:
         _, prefilled, *_ = own.run(Request(TURN, "llama.cpp", NGRAM | options, max_new_tokens=8))
@@ -282,7 +282,7 @@ def test_a_prompt_is_read_anew_though_options_that_its_way_does_not_use_differ(f
 
 
 def test_a_run_does_not_wait_for_a_server_that_was_started_anew_to_forget(file, monkeypatch):
-    own = start(file, threads=1, options=NGRAM | {"spec": "ngram-mod"})
+    own = OwnLlamaCpp(file, threads=1, options=NGRAM | {"spec": "ngram-mod"})
 
     def answer() -> tuple:
         told: list = []
@@ -316,7 +316,7 @@ def test_ways_of_drafting_are_joined_each_once():
 
 def test_it_is_started_anew_where_it_died_in_the_middle_of_an_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(gguf_files, "CONTEXT", 4096)  # an answer that no machine has written before it dies
-    model = start(Tiny("llama", "F32").write(tmp_path / "tiny.gguf"), threads=1, options=NGRAM)
+    model = OwnLlamaCpp(Tiny("llama", "F32").write(tmp_path / "tiny.gguf"), threads=1, options=NGRAM)
     try:
         question = Request(TURN, max_new_tokens=3000)
         events = model.run(question)
@@ -334,10 +334,10 @@ def test_it_is_started_anew_where_it_died_in_the_middle_of_an_answer(tmp_path, m
 def test_what_it_cannot_read_and_what_is_not_installed(tmp_path, monkeypatch):
     (wrong := tmp_path / "wrong.gguf").write_bytes(b"GGUF, or so it says")
     with pytest.raises(ModelUnavailable, match=r"llama\.cpp cannot run wrong\.gguf with these options"):
-        start(wrong)
+        OwnLlamaCpp(wrong)
     monkeypatch.setattr(llama_cpp_start, "find_spec", lambda name: None)
     with pytest.raises(ModelUnavailable) as missing:
-        start(wrong)
+        OwnLlamaCpp(wrong)
     assert missing.value.hint == "pip install 'spec-tui[llamacpp]'"
 
 
@@ -354,13 +354,13 @@ def test_a_process_that_dies_at_once_says_why(file, tmp_path, monkeypatch):
 
     monkeypatch.setattr(llama_cpp_start.subprocess, "Popen", dead)
     with pytest.raises(ModelUnavailable, match="these options: ImportError: libgomp is missing"):
-        start(file)
+        OwnLlamaCpp(file)
 
 
 @pytest.mark.parametrize("processors, asked, threads", [(1, -1, 1), (2, -1, 2), (4, None, 4), (4, -1, 3)])
 def test_a_core_is_left_to_the_screen_where_more_than_two_are_there(processors, asked, threads, file, monkeypatch):
     monkeypatch.setattr(llama_cpp_start, "processors", lambda: processors)
-    model = start(file, threads=asked, options=NGRAM)
+    model = OwnLlamaCpp(file, threads=asked, options=NGRAM)
     model.close()
     assert model.ready.threads == threads
 

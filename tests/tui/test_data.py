@@ -253,7 +253,9 @@ async def test_a_probe_says_what_would_be_drafted_and_from_where(session, engine
         assert "match 8 ‹def add(›" in found and "1 hit, 1 used" in found and " ms" in found and "two.py:1" in found
         assert "◌ (" in found and "○ a 1.0R" in found
         fill(s.app.screen, **{"probe-text": "before "})
-        await until(s, lambda: "bad.txt" in drafts(s))
+        s.app.screen._draw()
+        assert "probing …" in drafts(s) and "two.py:1" in drafts(s), "the drafts of the text before are marked"
+        await until(s, lambda: "bad.txt" in drafts(s) and "probing" not in drafts(s))
         found = drafts(s)
         assert "\u241b" in found and not any(c in found for c in "\x1b\x07\x9b\u202e")
         fill(s.app.screen, **{"probe-text": HOSTILE})

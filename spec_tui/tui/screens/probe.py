@@ -43,10 +43,11 @@ class ProbePanel(StripPanel):
     def __init__(self, **kwargs) -> None:
         super().__init__(**kwargs)
         self._probed: Probed | Refused | None = None
+        self._late = False
 
-    def show(self, probed: Probed | Refused | None) -> None:
-        """Show an answer; None shows what to do."""
-        self._probed = probed
+    def show(self, probed: Probed | Refused | None, late: bool = False) -> None:
+        """Show an answer, or one that is ``late``, to an earlier question; None shows what to do."""
+        self._probed, self._late = probed, late
         self.styles.height = len(self.rows(self.size.width or 70, 0))
         self.update_rows()
 
@@ -63,7 +64,7 @@ class ProbePanel(StripPanel):
         run = run_of(found, probed)
         passages = retrieval_rows.rows_needed(probed.retrieval)
         return [
-            title_row(width, probed.title, counted(len(probed.draft.tokens), "token")),
+            title_row(width, probed.title, "probing …" if self._late else counted(len(probed.draft.tokens), "token")),
             *rows_of(one_line(probed.remark), width, "warn"),
             *tree_rows(run.rounds[0], run, 0, width, TREE_ROWS, judged=False),
             *retrieval_rows.rows(run, 0, width, passages, judged=False), [],
@@ -135,8 +136,7 @@ class ProbeScreen(SpecModal[None]):
             wanted, self._wanted = self._wanted, None
             if wanted[1] or wanted[2]:
                 self.jobs.probe(wanted)
-            else:
-                self.panel.show(None)
+            self._draw()
         if self.jobs.probed is not self._shown:
             self._shown = self.jobs.probed
             self._draw()
@@ -144,7 +144,8 @@ class ProbeScreen(SpecModal[None]):
     def _draw(self) -> None:
         probed = self.jobs.probed
         current = probed is not None and probed is self._shown and probed.name == self.datastore
-        self.panel.show(probed if current and any(self.question[1:]) else None)
+        late = isinstance(probed, Probed) and (probed.name, probed.text, probed.prompt) != self.question
+        self.panel.show(probed if current and any(self.question[1:]) else None, late)
 
     def action_scroll(self, step: int) -> None:
         self.query_one("#found", VerticalScroll).scroll_relative(y=step, animate=False)

@@ -255,6 +255,7 @@ class Transcript(HasActions, StyledWidget, ScrollView, can_focus=True):
         height = count
         if self.blocks and not self.blocks[-1].closed:
             jump = self.JUMP if count - self._count < 2 else 2 * self.JUMP
+            jump = min(jump, max(1, self.size.height // 4))  # in a small window most of the page stays
             height = max(-(-count // jump) * jump, self.virtual_size.height if count > self._count else 0)
         lowest, self._count = max(count, self._count), count  # lines that are gone must be wiped, too
         if self.virtual_size != (size := Size(self._width, height)):
