@@ -43,14 +43,15 @@ async def test_a_question_mark_opens_the_entry_of_what_the_cursor_is_on(session)
         await s.ask("one")
         await s.pilot.press("escape", "right")
         kind = s.chat.session.turns[0].run.tokens[s.chat.transcript.cursor[1]].kind
-        for opened, word in (((), kind), (("full_stop",), None)):
-            await s.pilot.press(*opened)
-            await s.pilot.pause()
-            word = word or s.app.screen.word_here
+        for opened in (None, "enter", "h", "ctrl+o", "o", "ctrl+e", "d", "p", "w", "e", "full_stop"):
+            if opened:
+                await s.pilot.press(opened)
+                await s.pilot.pause()
+            word = s.app.screen.word_here if opened else kind
             await s.pilot.press("question_mark")
             await s.pilot.pause()
-            assert isinstance(s.app.screen, GlossaryScreen) and word and word in shown(s.app.screen).splitlines()[0]
-            await s.pilot.press("escape")
+            assert isinstance(s.app.screen, GlossaryScreen) and word and word in shown(s.app.screen).splitlines()[0], opened
+            await s.pilot.press("escape", *["escape"] * (opened is not None))
 
 
 def test_every_screen_has_a_word_for_what_the_cursor_is_on():

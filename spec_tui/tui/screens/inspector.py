@@ -32,8 +32,6 @@ class Inspector(TextModal[tuple[int, int]]):
                help="The previous token"),
         Action(id="inspect.right", run="step(1)", keys="right", label="Next", footer=True, help="The next token"),
         Action(id="inspect.close", run="close", keys="enter", label="Close", help="Close"),
-        Action(id="inspect.explain", run="app.explain", keys="question_mark", label="What is this", palette="",
-               help="The glossary entry of the token's outcome"),
     )
 
     def __init__(self, session: ChatSession, cursor: tuple[int, int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
@@ -16,6 +17,7 @@ from textual.widgets import OptionList, Static
 
 from spec_tui.present.text import cells, one_line, wrap
 from spec_tui.tui.actions import Action, HasActions
+from spec_tui.tui.chat_actions import APPLICATION
 
 Result = TypeVar("Result")
 _CORNERS = 6  # columns of a frame beside its titles
@@ -46,13 +48,14 @@ class Box(Vertical):
 
 
 class SpecModal(HasActions, ModalScreen[Result]):
-    """A dialog that esc closes without a result."""
+    """A dialog that esc closes without a result. It has the application's keys itself: Textual looks no further than a
+    dialog for plain ones."""
 
     CSS_PATH = "modal.tcss"
     ACTIONS = (
         Action(id="dialog.close", run="close", keys="escape", label="Close", footer=True,
                help="Close without a change"),
-        Action(id="dialog.help", run="app.help", keys="f1", label="Help", palette="", help="All keys"),
+        *(replace(action, id=f"dialog.{action.id}", footer=False, palette="") for action in APPLICATION if action.keys),
     )
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
