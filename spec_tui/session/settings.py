@@ -21,7 +21,7 @@ Turns = tuple[tuple[str, str], ...]
 SAMPLING = (
     Option("temperature", 0.0, "0 takes the likeliest token each time; higher is more varied.", 0, 100),
     Option("top_p", 1.0, "Keep the likeliest tokens that together have this probability; above 0.", 0, 1),
-    Option("top_k", 0, "Keep this many tokens; 0 keeps all.", 0),
+    Option("top_k", 0, "Keep this many of the likeliest tokens; 0 keeps all.", 0),
     Option("min_p", 0.0, "Keep tokens with at least this share of the highest probability; 0 keeps all.", 0, 1),
     Option("repetition_penalty", 1.0, "Above 1, tokens that already occurred become less likely; 1 is off.", 0.01, 100),
     Option("no_repeat_ngram_size", 0, "No sequence of this many tokens (2 or more) occurs twice; 0 is off.", 0),

@@ -50,7 +50,8 @@ async def test_a_question_mark_opens_the_entry_of_what_the_cursor_is_on(session)
             word = s.app.screen.word_here if opened else kind
             await s.pilot.press("question_mark")
             await s.pilot.pause()
-            assert isinstance(s.app.screen, GlossaryScreen) and word and word in shown(s.app.screen).splitlines()[0], opened
+            assert isinstance(s.app.screen, GlossaryScreen), opened
+            assert word and word in shown(s.app.screen).splitlines()[0], opened
             await s.pilot.press("escape", *["escape"] * (opened is not None))
 
 
