@@ -26,7 +26,6 @@ KEY_NAMES = {
 
 EXAMPLES = "Example prompts, each with what to look for"
 BY_OUTCOME = "Colour tokens by outcome (also with rejected drafts), by source, by confidence, or not at all"
-LARGE = "Presenter mode for a projector: large, light, without frames"
 """Help of actions that several screens have."""
 
 

@@ -156,6 +156,9 @@ class SpecTui(HasActions, HasKeysInOrder, HasBorder):
             if (draw := getattr(screen, "draw", None)) is not None:
                 screen.call_after_refresh(draw)
 
+    def action_present(self) -> None:
+        self.present(not self.presenter)
+
     def choose_view(self, view: str) -> None:
         """Begin with this view of texts, on the next screen and at the next start."""
         self.view = view

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spec_tui.present.token_styles import VIEWS
-from spec_tui.tui.actions import BY_OUTCOME, EXAMPLES, LARGE, Action, can
+from spec_tui.tui.actions import BY_OUTCOME, EXAMPLES, Action, can
 
 
 def _answered(chat: Any) -> bool:
@@ -85,7 +85,6 @@ CHAT = (
            help="Panels: the short view, or all details"),
     Action(id="chat.enlarge", run="enlarge", keys="m,f9", label="Enlarge", palette="Panel: enlarge",
            help="Enlarge the focused panel"),
-    Action(id="chat.present", run="present", keys="P", label="Present", palette="Present", help=LARGE),
     Action(id="chat.prompt", run="prompt", keys="i,enter", label="Prompt", footer=True, palette="",
            help="Go to the prompt; so does a click on it", when=can("ask"),
            offered=lambda chat: not chat.escape_does),  # where esc has brought one
@@ -121,6 +120,8 @@ APPLICATION = (
            help="Explain the term under the cursor; without one, show this help"),
     Action(id="app.glossary", run="app.glossary", anywhere="f12", label="Glossary", palette="Glossary",
            command="glossary", help="What the words and symbols on the screen mean"),
+    Action(id="app.present", run="app.present", keys="P", label="Present", palette="Present",
+           help="Presenter mode for a projector: large, light, without frames"),
     Action(id="app.quit", run="app.quit", anywhere="ctrl+q", label="Quit", footer=True, palette="Quit", command="quit",
            offered=lambda app: not (app.session.client.capabilities.ask or getattr(app.screen, "can_leave", True)),
            help="Leave spec-tui"),  # in the footer where esc leads nowhere

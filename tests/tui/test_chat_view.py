@@ -452,6 +452,11 @@ async def test_p_presents_on_every_screen(session):
         await s.pilot.press("escape")
         assert s.app.screen is s.chat and s.chat.query_one("#top").display and not s.chat.has_class("presenting")
         assert "P ends" not in s.status
+        for opens in ("E", "d"):
+            await s.pilot.press(opens, "P")
+            assert s.app.theme == "spec-light" and s.app.screen is not s.chat
+            await s.pilot.press("P", "escape")
+            assert s.app.theme == theme and s.app.screen is s.chat
 
 
 async def test_a_presenter_sees_rejected_drafts_at_once(session):

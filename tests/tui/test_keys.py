@@ -53,7 +53,7 @@ README = {  # the keys that the README names, as it says what they do: the scree
     "<": "RaceScreen Slower", ">": "RaceScreen Faster", "A": "StepScreen All_rows",
     "B": "StepScreen Branch", "D": "RaceScreen Diff", "G": "StepScreen Guess",
     "E": "ChatScreen Evaluate", "R": "DataScreen Go_on",
-    "P": "StepScreen Present, LessonScreen Present, ChatScreen Present, RaceScreen Present",
+    "P": "SpecTui Present",
     "L": "RaceScreen Papers", "O": "LessonScreen Sources", "S": "RaceScreen Sort",
     "[": "Transcript Round", "]": "Transcript Round", "a": "ChatScreen Audit", "b": "ChatScreen Baseline",
     "c": "RaceScreen Copy", "d": "ChatScreen Data", "e": "RaceScreen Export, ChatScreen Export",

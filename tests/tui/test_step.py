@@ -55,7 +55,7 @@ async def test_the_command_and_the_palette_open_it_too(session):
         await s.ask("/step", feed=0)
         assert isinstance(s.app.screen, StepScreen)
         commands = {c.title: c for c in s.app.get_system_commands(s.app.screen)}
-        assert {"Step: play", "Step: guess", "Step: branch", "Step: present", "Step: go to"} <= set(commands)
+        assert {"Step: play", "Step: guess", "Step: branch", "Present", "Step: go to"} <= set(commands)
         await commands["Step: round"].callback()
         assert s.app.screen.player.place.round == 2
 

@@ -26,7 +26,7 @@ from spec_tui.present.step.player import StepPlayer
 from spec_tui.present.text import wrap
 from spec_tui.present.token_styles import HERE
 from spec_tui.session import kept_settings
-from spec_tui.tui.actions import LARGE, Action
+from spec_tui.tui.actions import Action
 from spec_tui.tui.screens.modal import ListScreen
 from spec_tui.tui.screens.step import StepScreen
 from spec_tui.tui.widgets.step_panels import BLANK, REST, Doing, Explaining, ScrolledPanel, Timeline, tree_first
@@ -306,7 +306,6 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         Action(id="lesson.sources", run="sources", keys="O", label="Sources", footer=True,
                help="Papers and documents that the lesson names; documents open here"),
         Action(id="lesson.papers", run="papers", keys="L", label="Papers", help=_TABLES),
-        Action(id="lesson.present", run="present", keys="P", label="Present", help=LARGE),
         Action(id="lesson.leave", run="leave", keys="escape", label="Leave", footer=True, help="Leave the lesson"),
         Action(id="lesson.digit", run="digit", digits=range(1, 10), label="Digit", palette="",
                help="Answers the question with this choice"),
@@ -452,7 +451,7 @@ class LessonScreen(StepScreen, inherit_bindings=False):
         if (shows := self.query_one(LessonText).shows) != "text":
             self.action_shows(shows)
         elif self.has_class("presenting") and not self.begins_presenting:
-            self.action_present()
+            self.app.present(False)
         else:
             self.dismiss(None)
 

@@ -22,7 +22,7 @@ from spec_tui.session.chat_session import ChatSession
 from spec_tui.session.history import Entry
 from spec_tui.session.race_state import RaceState
 from spec_tui.tui import race_view, slash
-from spec_tui.tui.actions import BY_OUTCOME, LARGE, Action, HasActions
+from spec_tui.tui.actions import BY_OUTCOME, Action, HasActions
 from spec_tui.tui.race_controller import REPEATS, RaceController
 from spec_tui.tui.widgets.prompt_box import Choices, PromptBox
 from spec_tui.tui.widgets.race_lanes import RaceLanes
@@ -80,7 +80,6 @@ class RaceScreen(HasActions, Backdrop):
         Action(id="race.numbers", run="numbers", keys="m", label="Numbers", footer=True, when=_FINISHED,
                help="The table alone, and back"),
         Action(id="race.view", run="view", keys="v", label="View", help=BY_OUTCOME),
-        Action(id="race.present", run="present", keys="P", label="Present", help=LARGE),
         Action(id="race.repeats", run="repeats", keys="asterisk", label="Repeats", when=_IDLE,
                help="How often each lane runs; fewer than 6 repeats tell only large differences"),
         Action(id="race.mode", run="mode", keys="f", label="Fair or live", when=_IDLE,

@@ -22,7 +22,7 @@ from spec_tui.present.text import one_line
 from spec_tui.present.token_styles import BUSY, OUTCOME, REJECTED_KEPT, spans
 from spec_tui.session.chat_session import ChatSession, Turn
 from spec_tui.session.settings import ChatSettings
-from spec_tui.tui.actions import KEY_NAMES, LARGE, Action, HasActions, can
+from spec_tui.tui.actions import KEY_NAMES, Action, HasActions, can
 from spec_tui.tui.widgets.large_numbers import LargeNumbers
 from spec_tui.tui.widgets.step_panels import Doing, Explaining, PhaseBar, SoFar, StepPanel, StepTree, Timeline
 from spec_tui.tui.widgets.strip_panel import Backdrop, Divider, Pane, SplitLine
@@ -76,7 +76,6 @@ class StepScreen(HasActions, Backdrop):
         Action(id="step.go", run="type_round", keys="number_sign", label="Go to", help="Type the number of a round"),
         Action(id="step.view", run="view", keys="v", label="View",
                help="Show or hide rejected drafts, struck through in the text"),
-        Action(id="step.present", run="present", keys="P", label="Present", help=LARGE),
         Action(id="step.enter", run="enter", keys="enter", label="Go", palette="",
                help="Go to the round that was typed"),
         Action(id="step.leave", run="leave", keys="escape", label="Back", footer=True,
@@ -390,7 +389,7 @@ class StepScreen(HasActions, Backdrop):
             self.typed = None
             self._draw_said()
         elif self.has_class("presenting") and not self.begins_presenting:
-            self.action_present()
+            self.app.present(False)
         else:
             if self.rerun is not None and self.rerun is self.session.measuring:
                 self.session.cancel()

@@ -177,9 +177,6 @@ class Backdrop(Screen):
     def on_mount(self) -> None:
         self.set_class(self.app.presenter, "presenting")
 
-    def action_present(self) -> None:
-        self.app.present(not self.app.presenter)
-
     def render_lines(self, crop: Region) -> list[Strip]:
         return [Strip.blank(crop.width, self.rich_style)] * crop.height
 
