@@ -148,11 +148,16 @@ def _folded(rows: Rows, width: int) -> list[Rows]:
 
 
 def _short_labels(labels: Sequence[str]) -> dict[str, str]:
-    """Labels that are too wide for the table, numbered, with their ends, in which options differ most often."""
-    return {
-        label: f"{number} {one_line(label[:8])}…{one_line(label[-(_LABEL - 11):])}"
-        for number, label in enumerate(labels, 1) if len(label) > _LABEL
-    }
+    """Labels that are too wide for the table, numbered, with the settings in which they differ; of these the ends."""
+    long = {label: number for number, label in enumerate(labels, 1) if len(label) > _LABEL}
+    shared = set.intersection(*(set(label.split(":")) for label in long)) if len(long) > 1 else set()
+    short = {}
+    for label, number in long.items():
+        engine, *settings = label.split(":")
+        own = ":".join([engine, "…", *(setting for setting in settings if setting not in shared)])
+        own = own if len(own) <= _LABEL - 2 else f"{label[:8]}…{own[-(_LABEL - 11):]}"
+        short[label] = f"{number} {one_line(own)}"
+    return short
 
 
 def _markdown_rows(rows: Rows) -> list[str]:

@@ -26,6 +26,7 @@ from engines.request import Request
 from engines.wire import read_trace
 from spec_tui.cli import call, compare, leave, sweep
 from spec_tui.cli.status_line import Status
+from spec_tui.present.tables import as_text
 from spec_tui.present.text import cells
 from spec_tui.session import loader
 from tests.cli.test_run import STATS, Stdin
@@ -438,6 +439,13 @@ def test_a_name_of_wide_letters_shifts_no_bar_and_wraps_no_status_line(monkeypat
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     Status().show(Loading("要約" * 30, 0.5))
     assert cells(capsys.readouterr().err.removeprefix("\r\x1b[K")) < 40
+
+
+def test_a_label_that_is_cut_keeps_what_its_lane_alone_has():
+    lanes = [f"rest:budget=paper:fraction={value}:datastore=mine" for value in ("0.03", "0.5", "1")]
+    shown = as_text([[["lane"], *([lane] for lane in lanes)]], lanes, [], 100).split("\n")
+    assert shown[1:4] == ["1 rest:…:fraction=0.03", "2 rest:…:fraction=0.5", "3 rest:…:fraction=1"]
+    assert shown[-1] == f"3 rest:…:fraction=1: {lanes[-1]}"
 
 
 def test_a_sweep_is_drawn_from_zero(cli, monkeypatch):
