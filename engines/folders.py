@@ -23,7 +23,8 @@ from engines.errors import UsageProblem
 
 _HERE = Path(__file__).resolve().parent
 _BLOCK = 1 << 22  # bytes of a file that are read at once
-_TICK = 0.25  # seconds that a lock is waited for at once
+_TICK = 0.25  # seconds between two calls while a lock is waited for
+_COMPRESSED = b"\x1f\x8b", b"PK", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"  # how gzip, zip, bzip2, xz and zstd begin
 
 
 def typed_path(name: str) -> Path:
@@ -143,7 +144,7 @@ def text_of(content: bytes, name: str, most: int) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        if content.startswith((b"\x1f\x8b", b"PK", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")):
+        if content.startswith(_COMPRESSED):
             raise UsageProblem(f"{name} is compressed", "unpack it first") from None
         raise UsageProblem(f"{name} is not text in UTF-8", "convert it, e.g. with iconv -t UTF-8") from None
     if "\0" in text:

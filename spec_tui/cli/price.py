@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
@@ -149,7 +150,8 @@ def _from_outside(server: ServedModel, asked: _Asked, format: Format) -> int:
              "price": [list(point) for point in found.price]}
     if asked.counts:
         facts["requests"] = _requests(facts, asked, measured_at=found.context)
-    few = wrap(_FEW, text_width()) if len(found.price) < len(ROWS) else []
+    room = (ready.context_limit or inf) - 1  # tokens that a prompt may have
+    few = wrap(_FEW, text_width()) if len(found.price) < sum(rows < room for rows in ROWS) else []
     print(as_json(facts) if format is Format.json else "\n".join(
         [*_head(facts, "tokens read, n"), *few, *_at_once(facts), "", *wrap(WHAT_IT_IS, text_width())]))
     return 0

@@ -336,7 +336,7 @@ async def run_server(
         except (OSError, UnicodeError) as error:  # the latter for a name that no machine can have
             number = getattr(error, "errno", None)
             of_port = number in (errno.EADDRINUSE, errno.EACCES)
-            # asyncio's words for a port in use hold a tuple; numbers of unknown names are not the system's
+            # asyncio's message shows a tuple; the error number of an unknown name is not one of the system's
             why = os.strerror(number) if of_port else getattr(error, "strerror", "there is no such name")
             raise UsageProblem(f"{gate.host} port {port} cannot be served on: {why}",
                                "--port takes another; 0 takes a free one" if of_port else

@@ -85,7 +85,7 @@ class SpecTui(HasActions, HasKeysInOrder, HasBorder):
     HORIZONTAL_BREAKPOINTS: ClassVar = [(0, "-tiny"), (60, "-narrow"), (100, "-wide"), (160, "-xwide")]
     VERTICAL_BREAKPOINTS: ClassVar = [(0, "-flat"), (16, "-short"), (30, "-tall")]
     ACTIONS = APPLICATION
-    theme: Reactive[str] = Reactive("spec-dark")  # as the default: setting it parses every style sheet once more
+    theme: Reactive[str] = Reactive("spec-dark")  # our default; setting another one parses all style sheets again
 
     def __init__(
         self, client: EngineClient, load: LoadRequest, *, theme: str | None = None,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engines.report.events import Failed
 from engines.wire import to_json
-from spec_tui.cli import replay as module
+from spec_tui.cli.commands import app
 from spec_tui.session.recorded_race import read_recorded as side_by_side
 from spec_tui.session.sample_traces import names, trace_path
 
@@ -163,7 +163,10 @@ def test_a_folder_of_compare_is_its_first_repeats(cli, tmp_path):
 
 
 def test_names_are_completed():
-    assert {"pld", "pld-in-vain"} <= set(module.complete_trace())
+    from typer.main import get_command
+
+    (argument,) = (one for one in get_command(app).commands["replay"].params if one.name == "traces")
+    assert [item.value for item in argument.shell_complete(None, "pl")] == ["pld", "pld-in-vain"]
 
 
 def test_no_torch_is_loaded(tmp_path):

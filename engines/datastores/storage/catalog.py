@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engines import folders
-from engines.datastores.storage.datastore import Store, written
+from engines.datastores.storage.datastore import Store, manifest_stamp
 from engines.datastores.storage.manifest import FILE, Manifest
 from engines.errors import DatastoreProblem, SpecError, UsageProblem
 from engines.folders import sample_datastores
@@ -97,9 +97,9 @@ def open_store(name: str, tokenizer: str | None = None) -> Store:
 
 
 def holds(store: Store) -> bool:
-    """Whether an open datastore is still the one that its name opens."""
+    """Whether opening a datastore's name would open the same one again: nobody removed or replaced it."""
     at = _place(store.name)
-    return at == store.folder and store.written == written(at)
+    return at == store.folder and store.stamp == manifest_stamp(at)
 
 
 def listing() -> list[CatalogEntry]:

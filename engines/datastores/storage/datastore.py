@@ -20,8 +20,9 @@ from engines.folders import checksum, open_file
 _SPARSE = {f"{name}.bin" for name in ("tokens", "suffixes", "documents", "places", "lines", "names", "name_ends")}
 
 
-def written(folder: Path) -> tuple[int, int] | None:
-    """What tells a datastore's manifest from one that replaced it; None where there is none."""
+def manifest_stamp(folder: Path) -> tuple[int, int] | None:
+    """Time of change and inode of a datastore's manifest, which another one in its place does not have; None where
+    there is none."""
     try:
         found = (folder / FILE).stat()
     except OSError:
@@ -34,7 +35,7 @@ class Store:
     DatastoreProblem: the manifest is missing, damaged or of a newer format; a file is missing or of another size."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.name, self.written = folder, folder.name, written(folder)
+        self.folder, self.name, self.stamp = folder, folder.name, manifest_stamp(folder)
         self.manifest: Manifest = read_manifest(folder)
         for file in self.manifest.files:
             self._check(file)

@@ -48,8 +48,8 @@ class Box(Vertical):
 
 
 class SpecModal(HasActions, ModalScreen[Result]):
-    """A dialog that esc closes without a result. It has the application's keys itself: Textual looks no further than a
-    dialog for plain ones."""
+    """A dialog that esc closes without a result. It binds the application's keys itself, because Textual does not pass
+    keys from a dialog on to the application."""
 
     CSS_PATH = "modal.tcss"
     ACTIONS = (
